@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
     from antiphon.sdk.call_options import CallOptions, TaskOptions
-    from antiphon.sdk.cost import CostBy, CostReport
+    from antiphon.sdk.costs.cost_report import CostBy, CostReport
     from antiphon.sdk.graphs.graph import Graph
     from antiphon.sdk.log_watch import Event as Event  # noqa: PLC0414 - interfaces
     from antiphon.sdk.log_watch import Events as Events  # noqa: PLC0414 - interfaces
@@ -483,7 +483,7 @@ class Mesh(PlanMethods, TempoMethods):
         self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""
     ) -> CostReport:
         """What the jobs that ended cost, by kind, node or account (docs/cost.md)."""
-        from antiphon.sdk.cost import cost_report
+        from antiphon.sdk.costs.cost_report import cost_report
 
         since_ms = 0 if since is None else round(since.timestamp() * 1000)
         return await cost_report(self.replica(), by=by, since_ms=since_ms, kind=kind)

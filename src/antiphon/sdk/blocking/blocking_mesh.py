@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_task import BlockingTaskDecorator
     from antiphon.sdk.call_options import CallOptions, Duration, Scheduling, TaskOptions
-    from antiphon.sdk.cost import CostBy, CostReport
+    from antiphon.sdk.costs.cost_report import CostBy, CostReport
     from antiphon.sdk.many import Call
     from antiphon.sdk.mesh import EngineName, Mesh
     from antiphon.sdk.plans.plan_methods import PlanStatus

@@ -33,7 +33,7 @@ from antiphon.interfaces.cli.screen.terminal import (
 from antiphon.sdk.defaults import StateName
 
 if TYPE_CHECKING:
-    from antiphon.sdk.cost import Spent
+    from antiphon.sdk.costs.cost_report import Spent
     from antiphon.sdk.dead_letters import DeadLetter
     from antiphon.sdk.mesh import Job
 
@@ -191,7 +191,7 @@ def job_object(job: Job) -> dict[str, Any]:
 
 
 def _spent_object(node: str, spent: Spent) -> dict[str, Any]:
-    from antiphon.sdk.cost import amount_text, beats_text
+    from antiphon.sdk.costs.cost_report import amount_text, beats_text
 
     return {
         "node": node,

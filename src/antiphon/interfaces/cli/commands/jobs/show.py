@@ -166,7 +166,7 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
         why = end["error"].partition("): ")[2] or end["error"]
         out.hanging([("ended   ", "quiet")], [(why, "failed")])
     if job.spent:
-        from antiphon.sdk.cost import spent_words
+        from antiphon.sdk.costs.cost_report import spent_words
 
         if not end:
             out.say("")

@@ -19,7 +19,7 @@ from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from antiphon.sdk.cost import CostLine, CostReport
+    from antiphon.sdk.costs.cost_report import CostLine, CostReport
 
 By = Literal["kind", "node", "account"]
 
@@ -100,7 +100,7 @@ def _tell_gaps(total: CostLine) -> None:
 
 
 def _row(line: CostLine, name: str) -> list[Piece]:
-    from antiphon.sdk.cost import amount_text, beats_text
+    from antiphon.sdk.costs.cost_report import amount_text, beats_text
 
     each = (
         f"{amount_text(per)} {currency}"
@@ -127,7 +127,7 @@ def _report_object(report: CostReport, called: Callable[[str], str]) -> dict[str
 
 
 def _line_object(line: CostLine) -> dict[str, object]:
-    from antiphon.sdk.cost import amount_text, beats_text
+    from antiphon.sdk.costs.cost_report import amount_text, beats_text
 
     per = {unit: line.per_result(unit) for unit in sorted(line.amounts)}
     return {
