@@ -7,6 +7,7 @@ The older form with a bar and a beat in between, `…Z+1287:3+17`, can be read; 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from antiphon.core.clock.hlc import MAX_LOGICAL, MAX_WALL, Hlc
@@ -30,6 +31,7 @@ def time_text(ms: int) -> str:
     return f"{year:04}-{month:02}-{day:02}T{clock}Z"
 
 
+@lru_cache(maxsize=256)
 def parse_time(text: str) -> int:
     """The wall time in a text; `Malformed` if it has another form or is no date."""
     found = _TIME.fullmatch(text)

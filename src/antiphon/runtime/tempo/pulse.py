@@ -97,6 +97,7 @@ class Pulse:
         """
         if ready is not None:
             await ready.wait()
+        self._since_ms = self.clock.own_ms()
         async with self.clock.listen():
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -135,15 +136,19 @@ class Pulse:
         """Until the lease is renewed, a leader would be missed, or it is tried for again."""
         if self.lease.is_held:
             return lease_ms(beat_ms) / 1000 / RENEWALS
-        silent_ms = self.clock.view.silent_ms(self.clock.own_ms())
-        missed_in_ms = 0 if silent_ms is None else _missed_after_ms(beat_ms) - silent_ms
+        missed_in_ms = _missed_after_ms(beat_ms) - self._silent_ms()
         again_ms = beat_ms / TRIES_IN_A_BEAT * (0.75 + self._session.entropy.random() / 2)
         return max(missed_in_ms, again_ms) / 1000
 
     def _is_silent(self) -> bool:
         """Whether no leader was heard for a beat and a little."""
-        silent_ms = self.clock.view.silent_ms(self.clock.own_ms())
-        return silent_ms is None or silent_ms > _missed_after_ms(self._beat_ms())
+        return self._silent_ms() > _missed_after_ms(self._beat_ms())
+
+    def _silent_ms(self) -> int:
+        """How long no leader was heard, while this node listened."""
+        own_ms = self.clock.own_ms()
+        silent_ms = self.clock.view.silent_ms(own_ms)
+        return own_ms - self._since_ms if silent_ms is None else silent_ms
 
     async def _take_over(self, beat_ms: int) -> None:
         stored = await self.lease.take(beat_ms)
@@ -153,7 +158,10 @@ class Pulse:
         await self.lease.keep(state)
         is_followed = view.term > 0 or view.mode(own_ms) == "median"
         self._offset_ms = view.offset_ms if is_followed else self._calendar_offset_ms()
-        self._state, self._alone, self._sent_ms = state, None, 0
+        self._state, self._alone = state, None
+        # Whoever has not heard the last leader may count this beat a little later than it did.
+        is_first = is_followed or stored is None
+        self._sent_ms = 0 if is_first else state.meter.beat_at(self._now_ms()).epoch_ms
         self._policy = policy if state.policy == policy_hash(policy) else None
         self.metrics.takeovers += 1
         _log.info("pulse_leads", term=self.lease.term, bpm=state.bpm)
@@ -199,7 +207,6 @@ class Pulse:
         beat = state.meter.beat_at(self._now_ms())
         if beat.epoch_ms <= self._sent_ms:
             return
-        self._approach_calendar(state.meter.beat_ms)
         policy = self._session.control.tempo
         if beat.is_downbeat:
             changed = on_downbeat(state, policy, self.suggest(), beat.epoch_ms)
@@ -208,6 +215,8 @@ class Pulse:
             self._state, self._policy, state = changed, policy, changed
         if self._policy is not None and self.lease.is_held:
             await self._publish(state, self._policy, term=self.lease.term)
+            # After the frame: before it, a step back could lead to the beat before this one.
+            self._approach_calendar(state.meter.beat_ms)
 
     async def _publish(self, state: PulseState, policy: TempoPolicy, *, term: int) -> None:
         session, mesh, where = self._session, self._session.mesh, BEAT.at()

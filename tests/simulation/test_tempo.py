@@ -1,0 +1,56 @@
+"""Simulated beats: every law holds, and would notice if one did not."""
+
+import json
+
+import pytest
+
+from antiphon.testing import simulate_tempo
+from antiphon.testing.simulation.tempo.tempo_mutants import MUTANTS
+from antiphon.testing.simulation.tempo.tempo_world import TempoPlan, run
+
+CAUGHT_BY = {
+    "leads_after_its_lease": {"one_leader"},
+    "changes_within_a_bar": {"on_downbeats"},
+    "forgets_the_tempo": {"on_downbeats"},
+    "any_term_is_followed": {"followed_once"},
+}
+SEEDS = range(4)
+
+
+def small(seed: int) -> TempoPlan:
+    return TempoPlan(seed=seed, minutes=10, agents=12, faults_per_minute=4)
+
+
+@pytest.mark.req("B7", "B8", "B9", "B10", "B24")
+@pytest.mark.timeout(300)
+def test_half_an_hour_of_many_agents_breaks_no_law(capsys):
+    # 200 agents, as the command has by default, take four times as long.
+    assert simulate_tempo.main(["--seed", "1", "--agents", "50"]) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (report["agents"], report["violations"]) == (50, 0)
+    assert report["minutes"] >= 30
+    assert report["kills"] > 5
+    assert report["takeover_beats_max"] <= 2
+    assert report["tempo_changes"] > 5
+    assert report["drift_pct"] <= 1
+
+
+@pytest.mark.req("B7", "B9")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_worlds_in_which_mutants_are_hunted_are_fine_without_one(seed):
+    assert run(small(seed)).violations == []
+
+
+@pytest.mark.req("B7", "B10")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
+def test_each_deliberate_bug_is_caught(mutant):
+    for seed in SEEDS:
+        with mutant():
+            broken = {one.law for one in run(small(seed)).violations}
+        if broken & CAUGHT_BY[mutant.__name__]:
+            return
+    pytest.fail(f"{mutant.__name__} was not caught")
+
+
+def test_the_same_seed_is_the_same_world():
+    assert run(small(5)) == run(small(5))
