@@ -220,7 +220,7 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 32
+PENDING_CEILING: Final = 20
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
@@ -240,21 +240,9 @@ PENDING: Final[frozenset[str]] = frozenset(
         "S16",
         "P11",
         "P12",
-        "B1",
-        "B2",
-        "B4",
-        "B7",
-        "B8",
-        "B9",
         "B12",
         "B13",
         "B14",
         "B15",
-        "B16",
-        "B18",
-        "B19",
-        "B22",
-        "B26",
-        "B27",
     }
 )

@@ -13,9 +13,9 @@ from tests.acceptance.shell import Shell, until
 pytestmark = pytest.mark.nats
 
 
-def get(where: str, path: str, token: str = "") -> tuple[int, str]:
+def get(where: str, path: str, token: str = "", method: str = "GET") -> tuple[int, str]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    request = urllib.request.Request(f"http://{where}{path}", headers=headers)
+    request = urllib.request.Request(f"http://{where}{path}", headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
@@ -61,12 +61,30 @@ def test_a_node_answers_probes_to_all_and_metrics_to_those_with_a_token(host, re
         status, text = get(where, "/metrics", some["token"])
         assert (status, json.loads(text)["reason"]) == (403, "project")
 
+        status, text = get(where, "/v1/tempo/freeze", operators, "POST")
+        assert (status, json.loads(text)["adaptation"]["frozen"]) == (200, True)
+        assert json.loads(get(where, "/v1/tempo", operators)[1])["mode"] == "leader"
+
         assert node.stop() == 0
         with pytest.raises(urllib.error.URLError):
             get(where, "/healthz")
         said = "".join(node.seen) + node.err
         for secret in (operators, made.out.strip(), some["token"]):
             assert secret not in said
+
+
+def test_a_machine_without_the_owners_key_does_not_change_the_tempo(host, replica, tmp_path):
+    ticket = host.run("invite", "--can", "all", "--alias", "box").out.strip()
+    box = Shell(tmp_path)
+    assert box.run("join", ticket).code == 0
+    with box.start("node", "--http", "127.0.0.1:0", "--json", **replica) as node:
+        where = json.loads(node.line("ready"))["http"]
+        operators = (box.home / "http-token").read_text().strip()
+        status, text = get(where, "/v1/tempo/freeze", operators, "POST")
+        assert (status, json.loads(text)["reason"]) == (403, "not_owner")
+        made = box.run("token", "--project", "build", "--role", "tempo").out.strip()
+        assert get(where, "/v1/tempo", made)[0] == 200
+        assert node.stop() == 0
 
 
 @pytest.mark.req("S17")

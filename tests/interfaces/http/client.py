@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
+from antiphon import Mesh
 from antiphon.core.tempo.meter import Meter
 from antiphon.interfaces.http.node_server import node_server
+from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
 from antiphon.sdk.http.access import HttpAccess
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken
+from antiphon.sdk.http.tempo_admin import TempoAdmin
 from antiphon.settings import HttpAddress
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import CALM, MeshUnderTest, a_mesh
@@ -43,7 +46,7 @@ def request(path: str, token: str | None = None, method: str = "GET", body: byte
     lines = [f"{method} {path} HTTP/1.1", "Host: node"]
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
-    if body:
+    if body or method in {"PUT", "POST"}:
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body
 
@@ -104,6 +107,13 @@ async def served(rules=CALM, meter=Meter) -> AsyncIterator[Served]:
         node = await mesh.node()
         tempo = TempoMetrics()
         access = HttpAccess(node, OperatorToken(OPERATOR), meter)
-        view = NodeView(node, tempo)
-        async with node_server(view, access, HttpAddress("127.0.0.1", 0)) as port:
+        shown = NodeView(node, tempo), access, TempoAdmin(await as_mesh(mesh, mesh.owner))
+        async with node_server(*shown, HttpAddress("127.0.0.1", 0)) as port:
             yield Served(port, mesh, node, tempo, access)
+
+
+async def as_mesh(mesh: MeshUnderTest, key: SeedKeyring) -> Mesh:
+    """The mesh as a program with this key sees it."""
+    opened = Mesh.open(engine="memory")
+    opened._connection = await mesh.connection(key)
+    return opened

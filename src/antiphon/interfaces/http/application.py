@@ -1,9 +1,12 @@
 """The ASGI application of a full node.
 
-    /healthz      ok                                       no token
-    /readyz       ok, degraded, or not ready with 503      no token
-    /metrics      Prometheus' text                         read, every project
-    /v1/status    whether it is ready, and why not         read, every project
+    GET  /healthz                     ok                                     no token
+    GET  /readyz                      ok, degraded, or not ready with 503    no token
+    GET  /metrics                     Prometheus' text                       read, every project
+    GET  /v1/status                   whether it is ready, and why not       read, every project
+    GET  /v1/tempo                    the tempo in force, and the policy     read or tempo
+    PUT  /v1/tempo                    replaces the policy                    owner or operator
+    POST /v1/tempo/freeze, unfreeze   holds the tempo, or lets it change     owner or operator
 
 Without a token there is one word. Everything else needs `Authorization: Bearer` with the
 operator's token or a bar-bound one. Tokens are not logged, and neither are headers, bodies or
@@ -25,7 +28,7 @@ from starlette.routing import Route
 
 from antiphon.errors import AntiphonError, Conflict, Rejected, Unavailable
 from antiphon.interfaces.http.prometheus_text import MetricsPage
-from antiphon.sdk.http.access import READ_BY
+from antiphon.sdk.http.access import READ_BY, TEMPO_BY
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from antiphon.sdk.http.access import Bearer, HttpAccess
     from antiphon.sdk.http.node_view import NodeView
+    from antiphon.sdk.http.tempo_admin import TempoAdmin
 
 REQUEST_S: Final = 10.0
 """How long a request may take, its body included."""
@@ -46,9 +50,10 @@ _log = LazyLogger(__name__)
 class NodeRoutes:
     """What each path answers."""
 
-    def __init__(self, view: NodeView, access: HttpAccess) -> None:
+    def __init__(self, view: NodeView, access: HttpAccess, tempo: TempoAdmin) -> None:
         self._view = view
         self._access = access
+        self._tempo = tempo
         self._metrics = MetricsPage(view)
 
     async def health(self, _: Request) -> Response:
@@ -70,6 +75,33 @@ class NodeRoutes:
         """How the node is, with reasons."""
         self._require(request, READ_BY, every_kind=True)
         return _json(self._view.status())
+
+    async def tempo(self, request: Request) -> Response:
+        """The tempo in force; with PUT, another policy from the next downbeat on."""
+        if request.method != "PUT":
+            self._require(request, (*READ_BY, *TEMPO_BY))
+            return _json(self._tempo.now())
+        self._require_owner(request)
+        return _json(await self._tempo.set(_fields(await request.body())))
+
+    async def freeze(self, request: Request) -> Response:
+        """The tempo stays where it is."""
+        self._require_owner(request)
+        return _json(await self._tempo.freeze())
+
+    async def unfreeze(self, request: Request) -> Response:
+        """The tempo may follow the load again."""
+        self._require_owner(request)
+        return _json(await self._tempo.unfreeze())
+
+    def _require_owner(self, request: Request) -> None:
+        bearer = self._require(request, TEMPO_BY, every_kind=True)
+        if not self._access.may_govern(bearer):
+            raise _Refused(
+                403,
+                "only the owner, or the operator of this node, may change the tempo",
+                "not_owner",
+            )
 
     def _require(
         self, request: Request, commands: tuple[str, ...], *, every_kind: bool = False
@@ -105,15 +137,18 @@ class _Refused(HTTPException):
         self.hint = hint
 
 
-def make_application(view: NodeView, access: HttpAccess) -> ASGIApp:
+def make_application(view: NodeView, access: HttpAccess, tempo: TempoAdmin) -> ASGIApp:
     """The application for one node."""
-    routes = NodeRoutes(view, access)
+    routes = NodeRoutes(view, access, tempo)
     app = Starlette(
         routes=[
             Route("/healthz", routes.health),
             Route("/readyz", routes.ready),
             Route("/metrics", routes.metrics),
             Route("/v1/status", routes.status),
+            Route("/v1/tempo", routes.tempo, methods=["GET", "PUT"]),
+            Route("/v1/tempo/freeze", routes.freeze, methods=["POST"]),
+            Route("/v1/tempo/unfreeze", routes.unfreeze, methods=["POST"]),
         ],
         exception_handlers={
             HTTPException: _tell_refused,
@@ -179,6 +214,13 @@ def _json(value: Any, status: int = 200) -> Response:
     return Response(text, status, headers=_HEADERS, media_type="application/json")
 
 
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        raise _Refused(400, "the body is not a JSON object", "malformed") from None
+
+
 def _tell_refused(_: Request, refused: Exception) -> Response:
     if not isinstance(refused, _Refused):  # Starlette's own: no such path, no such method
         status = refused.status_code if isinstance(refused, HTTPException) else 500
@@ -194,7 +236,10 @@ def _tell_failed(_: Request, failed: Exception) -> Response:
     if not isinstance(failed, AntiphonError):
         raise failed
     status = next((code for kind, code in _STATUS if isinstance(failed, kind)), 500)
-    told = {"error": failed.message, "hint": failed.hint}
+    reason = failed.reason if isinstance(failed, Rejected) else ""
+    if reason == "not_owner":
+        status = 403
+    told = {"error": failed.message, "reason": reason, "hint": failed.hint}
     return _json({key: value for key, value in told.items() if value}, status)
 
 

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 
     from antiphon.sdk.http.access import HttpAccess
     from antiphon.sdk.http.node_view import NodeView
+    from antiphon.sdk.http.tempo_admin import TempoAdmin
     from antiphon.settings import HttpAddress
 
 _EXTRA: Final = frozenset({"h11", "prometheus_client", "starlette", "uvicorn"})
 
 
 def node_server(
-    view: NodeView, access: HttpAccess, address: HttpAddress
+    view: NodeView, access: HttpAccess, tempo: TempoAdmin, address: HttpAddress
 ) -> AbstractAsyncContextManager[int]:
     """Answer HTTP about a node while a block runs; the port."""
     try:
@@ -27,7 +28,7 @@ def node_server(
         if missing.name is None or missing.name.partition(".")[0] not in _EXTRA:
             raise
     else:
-        return serving(make_application(view, access), address)
+        return serving(make_application(view, access, tempo), address)
     raise Misconfigured(
         "the packages of the HTTP interface are not installed", hint="pip install 'antiphon[http]'"
     )

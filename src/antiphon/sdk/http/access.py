@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core.authority.job_rights import READ_BY
+from antiphon.core.authority.job_rights import READ_BY, TEMPO_BY
 from antiphon.core.authority.scope import EVERY_KIND
-from antiphon.core.bar_token import COMMANDS, Bearer, Refusal, check
+from antiphon.core.bar_token import Bearer, Refusal, check
 from antiphon.core.tempo.bar_count import BarCount
 from antiphon.core.ucan import TOP
 from antiphon.errors import Rejected
-from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken, operator_token
+from antiphon.sdk.http.tempo_admin import TempoAdmin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
 
 OPERATOR: Final = Bearer(holder="operator", command=TOP, kinds=(EVERY_KIND,))
-TEMPO: Final = (COMMANDS["tempo"],)
 
 _WORDS: Final = {
     Refusal.MALFORMED: "this is not a token",
@@ -60,6 +59,10 @@ class HttpAccess:
         """Remember the tempo in force: called on downbeats, where it may change."""
         self._bars = self._bars.noted(self._meter())
 
+    def may_govern(self, bearer: Bearer) -> bool:
+        """Whether it may change what only the owner can: the owner, or this machine's operator."""
+        return bearer is OPERATOR or bearer.holder == self._session.control.owner
+
     def admit(self, token: str) -> Bearer:
         """Whose token it is and what it permits; `Rejected` if it is not valid."""
         if self._operator.matches(token):
@@ -83,18 +86,17 @@ class HttpAccess:
 @asynccontextmanager
 async def open_to(
     mesh: Mesh, node: FullNode, given: SecretStr | None
-) -> AsyncIterator[tuple[NodeView, HttpAccess]]:
+) -> AsyncIterator[tuple[NodeView, HttpAccess, TempoAdmin]]:
     """What an HTTP interface of this node needs, while the block runs.
 
     `given` is the operator's token; None for the state directory's, made if there is none.
     """
     secret = given.get_secret_value() if given is not None else None
     operator = operator_token(mesh.home.path, secret)
-    # Not the node's own session: one that sends beats does not hear its own.
-    clock = BeatClock(mesh.session)
-    access = HttpAccess(node, operator, clock.meter)
-    async with clock.calling(access.note_beat, only_downbeats=True):
-        yield NodeView(node, mesh.tempo_metrics), access
+    # The mesh's clock, and not the node's own: one that sends beats does not hear them.
+    access = HttpAccess(node, operator, mesh.clock.meter)
+    async with mesh.clock.calling(access.note_beat, only_downbeats=True):
+        yield NodeView(node, mesh.tempo_metrics), access, TempoAdmin(mesh)
 
 
-__all__ = ["OPERATOR", "READ_BY", "TEMPO", "Bearer", "HttpAccess", "open_to"]
+__all__ = ["OPERATOR", "READ_BY", "TEMPO_BY", "Bearer", "HttpAccess", "open_to"]

@@ -42,13 +42,10 @@ class BarTokens:
         *,
         project: str = EVERY_PROJECT,
         role: str = "read",
-        meter: Callable[[], Meter | None] = lambda: None,
+        meter: Callable[[], Meter | None] | None = None,
         wall: WallClock | None = None,
     ) -> None:
-        """`project` is a kind prefix. `meter` gives the one in force, or None if it is not known.
-
-        With a clock that listens: `lambda: clock.meter() if clock.leader() else None`.
-        """
+        """`project` is a kind prefix. `meter` gives the one in force; None: as it is heard."""
         if role not in ROLES:
             raise Malformed(
                 f"{role!r} is not a role", reason="role", hint=f"choose from: {', '.join(ROLES)}"
@@ -62,7 +59,7 @@ class BarTokens:
         self._mesh = mesh
         self._project = project
         self._role = role
-        self._meter = meter
+        self._meter = meter or self._heard
         self._wall = wall
         self._made: tuple[int, str] = (-1, "")
 
@@ -86,6 +83,11 @@ class BarTokens:
         """Put the header on a request: what httpx and requests call `auth`."""
         cast("Any", request).headers.update(self.header())
         return request
+
+    def _heard(self) -> Meter | None:
+        """The meter of the beats that this process hears; None without any."""
+        clock = self._mesh.clock
+        return clock.meter() if clock.mode() != "local" else None
 
     def _sign(self, downbeat_ms: int, now_ms: int) -> str:
         session, keyring = self._mesh.session, self._mesh.connection.keyring

@@ -132,6 +132,8 @@ async def _serve(
 def _say_http(mesh: Mesh, where: str, settings: Settings) -> None:
     from antiphon.sdk.http.operator_token import FILE
 
-    out.say(f"  http     http://{where}/healthz, /readyz; with a token /metrics, /v1/status")
+    out.say(
+        f"  http     http://{where}/healthz, /readyz; with a token /metrics, /v1/status, /v1/tempo"
+    )
     given = settings.http_token is not None
     out.say(f"  token    {'ANTIPHON_HTTP_TOKEN' if given else mesh.home.path / FILE}")
