@@ -10,10 +10,10 @@ import pytest
 import structlog
 from starlette.responses import PlainTextResponse
 
-from antiphon.core import bar_token
 from antiphon.core.authority import grant_terms
 from antiphon.core.authority.delegations import token_of
-from antiphon.core.bar_token import BarToken
+from antiphon.core.bar_tokens import bar_token
+from antiphon.core.bar_tokens.bar_token import BarToken
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.tempo.meter import Meter
 from antiphon.errors import Misconfigured, PortTaken

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from antiphon.core.bar_token import BarToken, issue
+from antiphon.core.bar_tokens.bar_token import BarToken, issue
 from antiphon.core.tempo.policy import DEFAULT_POLICY, policy_hash
 from antiphon.interfaces.http import application
 from tests.interfaces.http.client import OPERATOR, connected, request, served

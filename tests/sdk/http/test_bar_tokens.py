@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from antiphon import Mesh
-from antiphon.core.bar_token import Bearer, Refusal, check
-from antiphon.core.tempo.bar_count import BarCount
+from antiphon.core.bar_tokens.bar_count import BarCount
+from antiphon.core.bar_tokens.bar_token import Bearer, Refusal, check
 from antiphon.core.tempo.meter import Meter
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.identity.key_files import SeedKeyring

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.job_rights import READ_BY, TEMPO_BY
 from antiphon.core.authority.scope import EVERY_KIND
-from antiphon.core.bar_token import Bearer, Refusal, check
-from antiphon.core.tempo.bar_count import BarCount
+from antiphon.core.bar_tokens.bar_count import BarCount
+from antiphon.core.bar_tokens.bar_token import Bearer, Refusal, check
 from antiphon.core.ucan import TOP
 from antiphon.errors import Rejected
 from antiphon.sdk.http.node_view import NodeView

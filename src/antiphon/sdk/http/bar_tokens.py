@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from antiphon.core.bar_token import (
+from antiphon.core.bar_tokens.bar_token import (
     EVERY_PROJECT,
     ROLES,
     BarToken,

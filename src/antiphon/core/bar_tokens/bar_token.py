@@ -31,7 +31,7 @@ from antiphon.core.ucan import MAX_LINKS, TOP, covers
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
-    from antiphon.core.tempo.bar_count import BarCount
+    from antiphon.core.bar_tokens.bar_count import BarCount
     from antiphon.core.ucan import Chain
 
 BARS: Final = 2

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import bar_token
 from antiphon.core.authority.job_rights import READ_BY
-from antiphon.core.bar_token import (
+from antiphon.core.bar_tokens import bar_token
+from antiphon.core.bar_tokens.bar_count import BarCount
+from antiphon.core.bar_tokens.bar_token import (
     BARS,
     COMMANDS,
     MAX_TEXT,
@@ -20,7 +21,6 @@ from antiphon.core.bar_token import (
 )
 from antiphon.core.record import signing
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.tempo.bar_count import BarCount
 from antiphon.core.tempo.meter import Meter
 from tests.core.authority.test_chain_check import DAY_MS, RENDER, Court
 from tests.core.authority.test_quarantine import show, two_faces

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from antiphon.core.tempo.bar_count import KEPT, BarCount
+from antiphon.core.bar_tokens.bar_count import KEPT, BarCount
 from antiphon.core.tempo.meter import Meter
 
 SLOW = Meter(bpm=15, bar_len=8)
