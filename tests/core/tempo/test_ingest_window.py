@@ -31,7 +31,7 @@ def test_the_next_window_is_the_first_time_that_is_open(now_ms, bpm, anchor_ms):
     assert is_ingest_open(meter, PHASES, now_ms) == (opens_ms == now_ms)
 
 
-@pytest.mark.req("B18", "B27")
+@pytest.mark.req("B27")
 def test_an_artifacts_beat_follows_from_its_time_and_the_tempo():
     stamp = beat_stamp(Meter(), PHASES, (32_000 + 25_500, 3))
     assert (stamp.beat_index, stamp.phase) == (7, "review")

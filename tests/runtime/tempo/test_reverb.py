@@ -297,7 +297,7 @@ async def test_the_leader_follows_what_its_reverb_suggests(engine):
         await asyncio.gather(leading, return_exceptions=True)
 
 
-@pytest.mark.req("B16", "B8")
+@pytest.mark.req("B16")
 @virtual
 async def test_without_a_leader_nothing_is_suggested(engine):
     async with a_stage(engine, ADAPTIVE) as stage:

@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "cancel": "antiphon.interfaces.cli.commands.jobs.cancel",
     "retry": "antiphon.interfaces.cli.commands.jobs.retry",
     "plan": "antiphon.interfaces.cli.commands.plans.plan",
+    "report": "antiphon.interfaces.cli.commands.tempo.report",
     "worker": "antiphon.interfaces.cli.commands.nodes.worker",
     "node": "antiphon.interfaces.cli.commands.nodes.node",
     "nodes": "antiphon.interfaces.cli.commands.nodes.nodes",

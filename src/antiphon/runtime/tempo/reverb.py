@@ -15,6 +15,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.bus.signed_message import Refused
 from antiphon.core.bus.subjects import BAR_REPORT, PROMISE, STATUS
@@ -99,7 +101,7 @@ class Reverb:
         self._changed_ms = 0
 
     def suggestion(self) -> Suggestion | None:
-        """What should change on this downbeat, once; the pulse asks when it leads."""
+        """What should change on this downbeat, once; the pulse asks for it when it leads."""
         due, self._due = self._due, None
         return due
 
@@ -327,8 +329,10 @@ class Reverb:
 
     def _adapt(self, tally: Tally, report: BarReport) -> Suggestion:
         policy, meter = self._session.control.tempo, self.clock.meter()
-        if policy is not self._policy:
-            self._policy, self._memory = policy, controller.begin(policy, meter.bpm)
+        # To freeze and unfreeze replaces the policy; what is remembered is held.
+        thawed = replace(policy, adaptation=replace(policy.adaptation, frozen=False))
+        if thawed != self._policy:
+            self._policy, self._memory = thawed, controller.begin(policy, meter.bpm)
         load = controller.Load(
             bpm=report.tempo_bpm,
             queue_depth=report.queue_depth,

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.plans.plan_methods import PlanStatus
     from antiphon.sdk.plans.triggers import Ending, Trigger
     from antiphon.sdk.task import Task
+    from antiphon.sdk.tempo.report_methods import KeptReport
     from antiphon.sdk.tempo.tempo_methods import OnBeat, Tempo
 
 P = ParamSpec("P")
@@ -381,6 +382,10 @@ class BlockingMesh:
     def unfreeze_tempo(self) -> TempoPolicy:
         """Let the adaptation change the tempo again."""
         return run(self._here.unfreeze_tempo())
+
+    def reports(self, address: str = "", *, last: int = 1) -> list[KeptReport]:
+        """What happened in the last bars: `Mesh.reports`."""
+        return run(self._here.reports(address, last=last))
 
     def status(self, state: TaskState, *, task: str, **what: Any) -> StatusClaim:
         """Say what this process is doing, outside of jobs: `Mesh.status`."""

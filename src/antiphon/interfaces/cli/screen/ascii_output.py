@@ -28,6 +28,14 @@ STAND_INS: Final = {
     "└": "`",
     "│": "|",
     "─": "-",
+    "▁": "_",
+    "▂": ".",
+    "▃": ",",
+    "▄": "-",
+    "▅": "=",
+    "▆": "+",
+    "▇": "*",
+    "█": "#",
 }
 ERRORS: Final = "antiphon-plain"
 """The name under which our codec error handler is registered."""
