@@ -8,6 +8,7 @@ from antiphon.core.cost.job_cost import Cost, Spent
 from antiphon.core.cost.usage import Resources, primitives
 
 _MILLI_PLACES: Final = 3
+_ONE_BEAT: Final = 1_000
 _MICRO_PLACES: Final = 6
 _NANO_PLACES: Final = 9
 _UNITS: Final = {
@@ -39,6 +40,8 @@ def usage_words(used: Resources) -> str:
     """What was measured, then what the handler reported; empty if nothing is known."""
     measured, said = [], []
     for name, micro in primitives(used):
+        if name == "storage_gbh" and not micro:
+            continue  # most runs store nothing outside the log
         plain, _, device = name.partition("[")
         amount = f"{decimal_text(micro, _MICRO_PLACES)} {_UNITS[plain]}"
         if device:
@@ -62,6 +65,11 @@ def beats_text(milli: int) -> str:
     return decimal_text(milli, _MILLI_PLACES)
 
 
+def beats_words(milli: int) -> str:
+    """Beats in words."""
+    return f"{beats_text(milli)} {'beat' if milli == _ONE_BEAT else 'beats'}"
+
+
 def amount_text(nano: int) -> str:
     """An amount as a decimal number."""
     return decimal_text(nano, _NANO_PLACES)
@@ -69,19 +77,19 @@ def amount_text(nano: int) -> str:
 
 def cost_words(cost: Cost) -> str:
     """What one run cost, and what is missing in it."""
-    parts = [f"{beats_text(cost.beats_milli)} beats"]
+    words = beats_words(cost.beats_milli)
     if cost.amount_nano is not None:
-        parts[0] += f", {amount_text(cost.amount_nano)} {cost.currency}"
+        words += f", {amount_text(cost.amount_nano)} {cost.currency}"
     if cost.unmeasured:
-        parts.append(f"without {', '.join(cost.unmeasured)}, which have a rate and no measurement")
+        words += f"; without {', '.join(cost.unmeasured)} (not measured)"
     if cost.unpriced:
-        parts.append(f"without {', '.join(cost.unpriced)}, which have no rate")
-    return "; ".join(parts)
+        words += f"; without {', '.join(cost.unpriced)} (no rate)"
+    return words
 
 
 def spent_words(spent: Spent) -> str:
     """What all runs of a job cost."""
-    words = f"{beats_text(spent.beats_milli)} beats"
+    words = beats_words(spent.beats_milli)
     if spent.currency:
         more = "at least " if spent.is_partial else ""
         words += f", {more}{amount_text(spent.amount_nano)} {spent.currency}"

@@ -17,7 +17,7 @@ from msgspec import structs
 from antiphon.core.cost.job_cost import Cost, cost_of
 from antiphon.core.cost.usage import Usage, storage_kbh
 from antiphon.core.families.jobs.ops import Failure
-from antiphon.core.tempo.budget_watch import OVER_BUDGET, BeatCount, BudgetWatch, Exceeded
+from antiphon.core.policy.budget_watch import OVER_BUDGET, BeatCount, BudgetWatch, Exceeded
 from antiphon.core.tempo.policy import DEFAULT_POLICY, policy_hash
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.proof_writer import python_runner

@@ -17,7 +17,7 @@ from msgspec import Struct
 from antiphon.core.cost.job_cost import NANO, Spent, price
 from antiphon.core.cost.rates import Rates
 from antiphon.core.cost.usage import MICRO, MILLI, Resources, of_class, primitives
-from antiphon.core.cost.words import decimal_text
+from antiphon.core.cost.words import amount_text, beats_words, decimal_text
 from antiphon.core.tempo.budget import BeatCeilings, Budget
 from antiphon.core.tempo.meter import Meter
 
@@ -125,8 +125,8 @@ class BudgetWatch:
         if most is None or total < most * MILLI:
             return None
         tried = " in all its attempts" if self._earlier.beats_milli else ""
-        used = decimal_text(total, 3)
-        return Exceeded(cap="max_bu", words=f"it used {used} beats{tried}, and may use {most}")
+        used = beats_words(total)
+        return Exceeded(cap="max_bu", words=f"it used {used}{tried}, and may use {most}")
 
     def _bars(self, now_ms: int, meter: Meter) -> Exceeded | None:
         if self._bars_left is None:
@@ -169,8 +169,7 @@ class BudgetWatch:
         if nano <= most * (NANO // MILLI):
             return None
         words = (
-            f"it cost {decimal_text(nano, 9)} {rates.currency}, and may cost"
-            f" {decimal_text(most, 3)}"
+            f"it cost {amount_text(nano)} {rates.currency}, and may cost {decimal_text(most, 3)}"
         )
         return Exceeded(cap="max_cost", words=words)
 

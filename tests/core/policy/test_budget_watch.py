@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from antiphon.core.cost.job_cost import Spent
 from antiphon.core.cost.rates import Rate, Rates
 from antiphon.core.cost.usage import Reported, Resources
+from antiphon.core.policy.budget_watch import SHORTEST_MS, BeatCount, BudgetWatch
 from antiphon.core.tempo.budget import Budget, capped_phases, capped_waits, read_budget
-from antiphon.core.tempo.budget_watch import SHORTEST_MS, BeatCount, BudgetWatch
 from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.phases import Phases
 from antiphon.core.tempo.score import WaitBudget
