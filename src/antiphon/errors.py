@@ -20,6 +20,9 @@ The branches follow what a caller can do about the error, not where it happened:
     ├── Misconfigured       a person has to change a setting, a file or a command line
     │   ├── Outdated        the mesh runs a protocol that this version does not have
     │   └── Forked          used in a forked child, but opened by its parent
+    ├── BeatsOver           a handler used up the beats that its score has for something
+    │   ├── Overrun         for a phase: the run ends
+    │   └── WaitExhausted   for waiting: a handler may catch it and go on
     └── HandlerWish         raised by a handler, to say what happens to its job
         ├── GiveUp          fail now, without another attempt
         ├── RetryLater      retry, but not before a number of seconds
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "After",
     "AntiphonError",
+    "BeatsOver",
     "CircuitOpen",
     "Conflict",
     "Corrupt",
@@ -56,11 +60,13 @@ __all__ = [
     "NobodyAnswers",
     "OutcomeUnknown",
     "Outdated",
+    "Overrun",
     "PartlySubmitted",
     "PortTaken",
     "Rejected",
     "RetryLater",
     "Unavailable",
+    "WaitExhausted",
 ]
 
 
@@ -182,6 +188,26 @@ class Forked(Misconfigured):
         super().__init__(message, hint=hint)
 
 
+class BeatsOver(AntiphonError):
+    """A handler used up the beats that its score has for something (docs/scores.md)."""
+
+
+class Overrun(BeatsOver):
+    """A phase has used up its beats: the run is cut."""
+
+
+class WaitExhausted(BeatsOver):
+    """A wait has used up its beats. If the handler does not catch it, the score's fallback runs.
+
+    `what` is `help` or `io`; `on` names what was waited for.
+    """
+
+    def __init__(self, message: str, *, what: str, on: str) -> None:
+        super().__init__(message)
+        self.what = what
+        self.on = on
+
+
 class HandlerWish(AntiphonError):
     """What a handler wants to happen to its job, whatever the job's retry rules say.
 
@@ -194,9 +220,9 @@ class GiveUp(HandlerWish):
 
 
 class RetryLater(HandlerWish):
-    """Try again, but not before `after_s` seconds; it counts as an attempt.
+    """Try again, but not before `after_s` seconds; it does not count as an attempt.
 
-    The mesh's rule `retry_after_max_ms` bounds the wait.
+    The mesh's rule `retry_after_max_ms` bounds the wait, and `postponed_max` how often.
     """
 
     def __init__(self, after_s: float, message: str = "") -> None:

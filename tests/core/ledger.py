@@ -283,9 +283,23 @@ class Story:
         return self._put(JobOffer, OfferBody, by, fields, how)
 
     def claim(
-        self, by=ALICE, *, lease_ms=LEASE_MS, begin=False, fence=None, checkpoint=None, **how
+        self,
+        by=ALICE,
+        *,
+        lease_ms=LEASE_MS,
+        begin=False,
+        fence=None,
+        checkpoint=None,
+        beats_left=None,
+        **how,
     ) -> Verdict:
-        fields = {"lease_ms": lease_ms, "begin": begin, "fence": fence, "checkpoint": checkpoint}
+        fields = {
+            "lease_ms": lease_ms,
+            "begin": begin,
+            "fence": fence,
+            "checkpoint": checkpoint,
+            "beats_left": beats_left,
+        }
         return self._put(JobClaim, ClaimBody, by, fields, how)
 
     def start(self, by=ALICE, *, fence=None, **how) -> Verdict:

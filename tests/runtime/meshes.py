@@ -1,7 +1,7 @@
 """Meshes to test the runtime on: the same on the memory engine and on a real server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -13,6 +13,9 @@ from antiphon.core import manifest
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.protocol import PROTOCOL, Protocol
+from antiphon.core.tempo.meter import Meter
+from antiphon.core.tempo.phases import Phases
+from antiphon.core.tempo.pulse_view import Mode
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.ports import WallClock
@@ -57,6 +60,27 @@ on_both_engines = pytest.mark.parametrize(
 """In memory no time passes while a test sleeps."""
 on_both_engines_in_real_time = pytest.mark.parametrize("engine", ["memory", ON_NATS])
 """For what needs threads, which virtual time has none of, or a clock that moves by itself."""
+
+
+class FixedTempo:
+    """Beats of any length, counted by a mesh's clock."""
+
+    def __init__(self, wall: WallClock, beat_ms: int, *, mode: Mode = "local") -> None:
+        self._wall = wall
+        self._meter = Meter(bpm=60_000 // beat_ms)
+        self._mode: Mode = mode
+
+    def now_ms(self) -> int:
+        return self._wall.now_ms()
+
+    def meter(self) -> Meter:
+        return self._meter
+
+    def phases(self) -> Phases:
+        return Phases()
+
+    def mode(self) -> Mode:
+        return self._mode
 
 
 class MeshUnderTest:
@@ -133,16 +157,21 @@ class MeshUnderTest:
         connection: assembly.MeshConnection | None = None,
         how: HandlerOptions | None = None,
         battery: Battery | None = None,
+        beat_ms: int = 0,
+        fallbacks: Mapping[str, Callable[..., Any]] | None = None,
     ) -> Worker:
         connection = connection or await self.connection()
         handlers = Handlers()
         self.stack.push_async_callback(handlers.close)
         handlers.register(kind, function, how)
+        for name, fallback in (fallbacks or {}).items():
+            handlers.register_fallback(kind, name, fallback)
         handlers.artifacts = Artifacts(connection.session.engine.blobs)
+        clock = FixedTempo(connection.session.wall, beat_ms) if beat_ms else None
         battery_low = 10 if battery is not None else 0
         settings = WorkerSettings(slots=slots, drain_s=drain_s, battery_low=battery_low)
         return await self.stack.enter_async_context(
-            assembly.working(connection, handlers, settings, battery)
+            assembly.working(connection, handlers, settings, battery, clock=clock)
         )
 
 

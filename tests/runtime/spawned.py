@@ -97,3 +97,13 @@ def spins() -> None:
     """Use a processor until somebody ends it."""
     while True:
         pass
+
+
+def resumed(ctx: JobContext) -> list[object]:
+    """Stores how far it came, fails, and goes on from there."""
+    done = (ctx.last_checkpoint or b"").decode()
+    if not done:
+        ctx.checkpoint(b"1")
+        is_saved = ctx.checkpoint(b"1,2").wait(60)
+        raise ValueError(f"saved: {is_saved}")
+    return [done, ctx.phase in {"plan", "work", "review"} and 1 <= ctx.beat <= 8]

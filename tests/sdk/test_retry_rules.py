@@ -64,18 +64,24 @@ async def test_giving_up_because_of_an_error_keeps_the_errors_name():
 
 
 async def test_a_handler_may_ask_for_another_wait_than_the_rules_say():
-    def later():
-        raise RetryLater(0.05, "busy")
+    asked = []
 
-    tries, message, lane = await outcome_of(later, retry=Retry(attempts=2, base=30))
-    assert tries == 2
-    assert "RetryLater: busy" in message
+    def later():
+        asked.append(1)
+        if len(asked) <= 3:
+            raise RetryLater(0.05, "busy")
+        int("x")
+
+    tries, message, lane = await outcome_of(later, retry=Retry(attempts=1, base=30))
+    assert tries == 4, "asking for another try is no attempt"
+    assert "ValueError" in message
+    assert (lane.lane.job.postponed, lane.lane.job.yields) == (3, 0)
     waits = [
         judged.opened.op.body.retry_after_ms
         for judged in lane.history
         if judged.opened.op.type_name() == "job.yield"
     ]
-    assert waits == [50]
+    assert waits == [50] * 3
 
 
 async def test_the_meshs_rule_cuts_down_the_wait_that_a_handler_asks_for():
@@ -88,7 +94,7 @@ async def test_the_meshs_rule_cuts_down_the_wait_that_a_handler_asks_for():
     async with mesh, mesh.worker():
         handle = await patient.submit()
         async with mesh.replica():
-            while not (job := await handle.state()).attempts:
+            while not (job := await handle.state()).postponed:
                 pass
         longest_ms = mesh.session.control.rules.retry_after_max_ms
         assert job.retry_after_ms - job.hlc[0] == longest_ms

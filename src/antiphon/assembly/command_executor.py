@@ -185,6 +185,10 @@ class CommandExecutor:
                     runner=python_runner(), failure=refused.failure, is_final=refused.is_final
                 )
 
+    async def fall_back(self, _name: str, _assignment: Assignment) -> Ran | None:
+        """A command has none."""
+        return None
+
     # --- before -------------------------------------------------------------------------------
 
     def _check_network(self, assignment: Assignment) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 from antiphon.core.authority.subject_rights import exceeds
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
     from antiphon.runtime.worker.battery_watch import Battery
+    from antiphon.runtime.worker.runs.run_clock import RunClock
     from antiphon.runtime.worker.worker import Worker, WorkerSettings
 
 BAR_S: Final = 32.0
@@ -39,11 +40,14 @@ async def working(
     executors: Executors,
     settings: WorkerSettings,
     battery: Battery | None = None,
+    *,
+    clock: RunClock | None = None,
 ) -> AsyncIterator[Worker]:
     """A light worker beside a block; drained when the block ends.
 
-    `battery` None is this machine's.
+    `battery` None is this machine's; without a clock it follows the pulse.
     """
+    from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.battery_watch import BatteryWatch, HostBattery
     from antiphon.runtime.worker.worker import Worker
 
@@ -52,7 +56,10 @@ async def working(
             "no task is registered and no command is offered, so there is nothing to run",
             hint='decorate a function with @mesh.task("example.add")',
         )
-    worker = Worker(connection.session, executors, settings)
+    beats = None
+    if clock is None:
+        beats = clock = BeatClock(connection.session)
+    worker = Worker(connection.session, executors, settings, clock)
 
     def card() -> Card:
         return _card(
@@ -71,7 +78,10 @@ async def working(
     if settings.battery_low:
         watch = BatteryWatch(worker, battery or HostBattery(), low=settings.battery_low)
         services.append(watch.run())
-    async with beside(*services, ready=worker.ready, drain=worker.drain):
+    async with AsyncExitStack() as stack:
+        if beats is not None:
+            await stack.enter_async_context(beats.listen())
+        await stack.enter_async_context(beside(*services, ready=worker.ready, drain=worker.drain))
         yield worker
 
 

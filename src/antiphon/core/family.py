@@ -8,7 +8,7 @@ line in `antiphon.core.protocol`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -22,8 +22,9 @@ class Evicted(NamedTuple):
     """Bytes that a lane no longer keeps."""
 
     digest: str
-    is_arguments: bool = False
-    """Named by a job's scheduler as its arguments: nobody has shown that they are."""
+    named_as: Literal["output", "arguments", "checkpoint"] = "output"
+    """Anybody can name any bytes as a job's arguments or as a checkpoint: nobody has shown that
+    they are."""
 
 
 class Lane(Struct, frozen=True, gc=False):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from antiphon.core.families.jobs.ops import JobClaim
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
+from antiphon.core.tempo.time_text import hlc_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +28,8 @@ class Line(Struct, frozen=True, kw_only=True):
     author: str
     verdict: Verdict
     words: str
+    hlc: str = ""
+    """Its author's timestamp as text."""
 
 
 def tell(judged: Iterable[tuple[OpenedRecord, Verdict]]) -> list[Line]:
@@ -49,9 +52,9 @@ def tell(judged: Iterable[tuple[OpenedRecord, Verdict]]) -> list[Line]:
 def _line(record: OpenedRecord, verdict: Verdict) -> Line:
     op = record.op
     if op is None or record.family is None:
-        words, kind, author = "someone wrote a record that is not an op", "", ""
+        words, kind, author, stamp = "someone wrote a record that is not an op", "", "", ""
     else:
-        kind, author = op.type_name(), op.author
+        kind, author, stamp = op.type_name(), op.author, hlc_text(op.hlc)
         words = f"{short_node(op.author)} {record.family.words(op)}"
     if verdict is Verdict.UNSEEN:
         words += f" — not checked: {verdict.in_words} ({verdict.value})"
@@ -66,4 +69,5 @@ def _line(record: OpenedRecord, verdict: Verdict) -> Line:
         author=author,
         verdict=verdict,
         words=words,
+        hlc=stamp,
     )

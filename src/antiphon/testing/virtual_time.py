@@ -190,6 +190,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready.append(handle)
         return handle
 
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """The same: there is only one thread."""
+        return self.call_soon(callback, *args, context=context)
+
     def call_later(
         self,
         delay: float,

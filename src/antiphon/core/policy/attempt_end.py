@@ -6,7 +6,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.core.families.jobs.ops import CompleteBody, Failure, JobKey, Retry, YieldBody
+from antiphon.core.families.jobs.ops import (
+    Checkpoint,
+    CompleteBody,
+    Failure,
+    JobKey,
+    Retry,
+    YieldBody,
+)
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.proof.output import Output
@@ -14,6 +21,8 @@ from antiphon.core.record.codec import MAX_INTEGER
 
 Ending = CompleteBody | YieldBody
 GivingBack = Literal["drain", "battery", "sleep", "other"]
+YieldReason = Literal["error", "overrun", "later"]
+"""Why an attempt has no result: it failed, it used up its beats, or it asked for another try."""
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -28,12 +37,17 @@ class Fault(Struct, frozen=True, kw_only=True):
     asked_ms: int | None = None
     """The wait that the job itself asked for, instead of the backoff. The mesh's rules shorten
     it if it is too long."""
+    reason: YieldReason = "error"
+    phrases_max: int | None = None
+    """How many attempts its score has, if that is fewer."""
 
     def is_over_for(self, job: Job, retry: Retry) -> bool:
         """Whether it ends the job: no attempt is left, or another would not help."""
         names = {self.failure.name, *self.lineage}
         is_hopeless = self.is_final or not names.isdisjoint(retry.give_up_on)
-        return is_hopeless or job.attempts + 1 >= job.attempts_max
+        if is_hopeless or self.reason == "later":
+            return is_hopeless  # another try has a limit of its own, which is a rule of the mesh
+        return job.attempts + 1 >= min(job.attempts_max, self.phrases_max or job.attempts_max)
 
     def delay_ms(self, job: Job, retry: Retry, *, chance: float) -> int:
         """How long to wait before the next attempt."""
@@ -42,13 +56,14 @@ class Fault(Struct, frozen=True, kw_only=True):
         return backoff_ms(job.attempts, base_ms=retry.base_ms, cap_ms=retry.cap_ms, chance=chance)
 
 
-def after(
+def after(  # noqa: PLR0913 - what is known at the end of a run
     job: Job,
     retry: Retry,
     *,
     outputs: tuple[Output, ...] = (),
     fault: Fault | None = None,
     exit_code: int | None = None,
+    checkpoint: Checkpoint | None = None,
     chance: float,
 ) -> Ending:
     """A yield after a failure while attempts are left, else a completion (M22)."""
@@ -57,9 +72,10 @@ def after(
             kind=job.kind,
             job=job.id,
             fence=job.fence,
-            reason="error",
+            reason=fault.reason,
             retry_after_ms=fault.delay_ms(job, retry, chance=chance),
             error=fault.failure,
+            checkpoint=checkpoint,
         )
     return CompleteBody(
         kind=job.kind,
@@ -72,14 +88,27 @@ def after(
     )
 
 
-def giving_back(job: Job, reason: GivingBack = "drain") -> Ending:
+def giving_back(
+    job: Job, reason: GivingBack = "drain", checkpoint: Checkpoint | None = None
+) -> Ending:
     """A yield that counts as no attempt: this worker cannot finish the job, another may (M22)."""
-    return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason=reason)
+    return YieldBody(
+        kind=job.kind, job=job.id, fence=job.fence, reason=reason, checkpoint=checkpoint
+    )
 
 
-def waiting(job: Job, children: tuple[JobKey, ...]) -> YieldBody:
+def waiting(
+    job: Job, children: tuple[JobKey, ...], checkpoint: Checkpoint | None = None
+) -> YieldBody:
     """A yield until other jobs have ended; it is no attempt."""
-    return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason="after", after=children)
+    return YieldBody(
+        kind=job.kind,
+        job=job.id,
+        fence=job.fence,
+        reason="after",
+        after=children,
+        checkpoint=checkpoint,
+    )
 
 
 def lost(job: Job) -> YieldBody:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct, field
 
-from antiphon.core.families.jobs.ops import Failure, JobKey, Result, ScheduleBody
-from antiphon.core.policy.attempt_end import Fault
+from antiphon.core.families.jobs.ops import Checkpoint, Failure, JobKey, Result, ScheduleBody
+from antiphon.core.policy.attempt_end import Fault, YieldReason
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
+from antiphon.runtime.executors.run_services import RunServices, WithoutWorker
 from antiphon.runtime.executors.usage_gauge import UsageGauge
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Assignment(Struct, frozen=True, kw_only=True):
     live: LiveOutput = NoLiveOutput()
     gauge: UsageGauge = field(default_factory=UsageGauge)
     """Where its executor says what the run has used so far."""
+    checkpoint: Checkpoint | None = None
+    """What earlier tenures have stored of the work."""
+    run: RunServices = WithoutWorker()
+    """What it may ask of its worker."""
 
 
 class Ran(Struct, frozen=True, kw_only=True):
@@ -86,6 +91,10 @@ class Ran(Struct, frozen=True, kw_only=True):
     """The failure's class and its base classes, by name: what retry rules match."""
     retry_after_ms: int | None = None
     """The wait before the next attempt that the job asked for; None: as its retry rules say."""
+    reason: YieldReason = "error"
+    """What sort of failure it is."""
+    phrases_max: int | None = None
+    """How many attempts its score has."""
     after: tuple[ScheduleBody | JobKey, ...] = ()
     """It did not end: it continues when these jobs have. Those that are new are to be submitted."""
     exit: int | None = None
@@ -103,6 +112,8 @@ class Ran(Struct, frozen=True, kw_only=True):
             lineage=self.lineage,
             is_final=self.is_final,
             asked_ms=self.retry_after_ms,
+            reason=self.reason,
+            phrases_max=self.phrases_max,
         )
 
 
@@ -119,6 +130,9 @@ class Executor(Protocol):
 
     async def run(self, assignment: Assignment) -> Ran:
         """Run it to its end. An exception is the job's failure; a cancellation ends the run."""
+
+    async def fall_back(self, name: str, assignment: Assignment) -> Ran | None:
+        """A coarser result, by the fallback of this name; None: there is none."""
 
 
 class Executors(Protocol):

@@ -40,6 +40,7 @@ def failed_with(error: BaseException) -> Ran:
         lineage=lineage_of(error),
         is_final=isinstance(error, GiveUp),
         retry_after_ms=asked_ms,
+        reason="later" if asked_ms is not None else "error",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from typing import Any, Final, Protocol, TypeVar
@@ -18,10 +18,13 @@ from msgspec import Struct, UnsetType
 
 from antiphon.core.cost.usage import Reported
 from antiphon.core.families.jobs.ops import Failure
+from antiphon.core.families.jobs.words import DEGRADED
 from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
 from antiphon.core.proof.output import Output
 from antiphon.core.record.ids import digest
-from antiphon.errors import GiveUp, Malformed, Misconfigured
+from antiphon.core.tempo.phases import Phase
+from antiphon.core.tempo.score import Waited
+from antiphon.errors import GiveUp, Malformed, Misconfigured, Rejected
 from antiphon.runtime.artifacts.store import Artifacts, JobName
 from antiphon.runtime.executors.executor import (
     Assignment,
@@ -29,12 +32,16 @@ from antiphon.runtime.executors.executor import (
     LiveOutput,
     NoLiveOutput,
 )
+from antiphon.runtime.executors.run_services import Help, RunServices, Saved, WithoutWorker
 from antiphon.runtime.executors.usage_gauge import Seconds, UsageGauge, reported
+from antiphon.runtime.values.checkpoint_bytes import read_checkpoint, stored_size
 from antiphon.runtime.values.later_values import fill, is_place
 from antiphon.runtime.values.signature import plain_call, read_call
 from antiphon.runtime.values.value_codec import PLAIN
+from antiphon.telemetry import LazyLogger
 
 R = TypeVar("R")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 RESULT: Final = "result"
@@ -44,6 +51,9 @@ INLINE_BYTES: Final = 64 * 1024
 ROOM_WAIT_S: Final = 300.0
 """How long a job waits for room for its arguments before it is given back; at most half of its
 timeout."""
+
+
+log = LazyLogger(__name__)
 
 
 class Child(Struct, frozen=True, kw_only=True):
@@ -99,6 +109,9 @@ class JobContext(Struct, frozen=True, kw_only=True):
     """How often it has waited for children; 0: it begins."""
     live: LiveOutput = NoLiveOutput()
     usage: Reports = msgspec.field(default_factory=UsageGauge)
+    last_checkpoint: bytes | None = None
+    """What the job's tenures before this one have stored with `checkpoint`; None: it begins."""
+    run: RunServices = WithoutWorker()
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""
 
@@ -139,6 +152,63 @@ class JobContext(Struct, frozen=True, kw_only=True):
         `ValueError` if a class or a time cannot be right.
         """
         self.usage.reported(reported(gpu_sec, accel_sec))
+
+    # --- work so far ------------------------------------------------------------------------------
+
+    def checkpoint(self, data: bytes) -> Saved:
+        """Store what is done so far: the job's next tenure finds it in `last_checkpoint`.
+
+        `await` the result to know that it is stored; in a thread or process call its `wait`. At
+        most one is written in a beat, and then the newest. From any thread.
+        """
+        return self.run.checkpoint(data)
+
+    def save_with(self, saver: Callable[[], bytes]) -> None:
+        """Have this function asked for a checkpoint when the run is cut or given back.
+
+        It is called in the worker's event loop, so it has to be quick, and must not wait for the
+        handler.
+        """
+        self.run.save_with(saver)
+
+    # --- time (docs/scores.md) --------------------------------------------------------------------
+
+    @property
+    def beat(self) -> int:
+        """The present beat of the bar, from 1."""
+        time, now_ms = self.run.time()
+        return time.beat(now_ms)
+
+    @property
+    def phase(self) -> Phase:
+        """`plan`, `work` or `review`: of the job's score, or without one of the bar."""
+        time, now_ms = self.run.time()
+        return time.phase(now_ms)
+
+    @property
+    def beats_left(self) -> int:
+        """Beats until this run is cut; without a score, until the bar ends."""
+        time, now_ms = self.run.time()
+        return time.beats_left(now_ms)
+
+    def next_phase(self) -> Phase:
+        """Move on to the next phase of the score; the phase it is in then.
+
+        From the first call on each phase has its own beats only: a run that uses them up is cut.
+        """
+        return self.run.next_phase()
+
+    async def wait_for(self, awaited: Awaitable[T], budget: Waited = "io", *, name: str = "") -> T:
+        """Wait no longer than the score's budget allows; `WaitExhausted` when it is used up.
+
+        `io` is for each wait, `help` for all waits of a phrase together. Without a score there is
+        no limit. Only in coroutines that run in the event loop.
+        """
+        return await self.run.wait_for(awaited, budget, name)
+
+    def help(self, about: str) -> Help:
+        """Ask whoever works on this kind for help, and work on; `await` it for the answer."""
+        return self.run.help(about)
 
 
 # --- arguments --------------------------------------------------------------------------------
@@ -195,17 +265,42 @@ async def arguments_of(
     wait_s = manifest.timeout / 2 if manifest.timeout else ROOM_WAIT_S
     texts: dict[str, str | bytes] = dict(assignment.texts)
     async with AsyncExitStack() as stack:
+        size = sum(map(_size, stored))
         if stored:
             if artifacts is None:
                 raise _no_artifacts()
-            size = sum(map(_size, stored))
             check_size(size, "the arguments have", artifacts.value_bytes)
+        if assignment.checkpoint is not None:
+            size += assignment.checkpoint.size
+        if size:
             await stack.enter_async_context(room.hold(size, wait_s=wait_s))
+        if artifacts is not None:
             for one in stored:
                 texts[one.hash] = await artifacts.read(one.hash, job=job, max_bytes=_size(one))
         text = manifest.args[0] if call is None else texts[call.hash]
         values = {str(one.name): texts[one.hash] for one in later}
         yield fill(text, values) if values else text
+
+
+async def last_checkpoint_of(assignment: Assignment, artifacts: Artifacts | None) -> bytes | None:
+    """What the tenures before have stored; None if there is nothing that can be used.
+
+    A worker can name anything as a checkpoint. What is not stored, too large or no checkpoint of
+    this job is left out, with a warning: then the job begins anew.
+    """
+    named, job = assignment.checkpoint, (assignment.kind, assignment.job_id)
+    if named is None:
+        return None
+    if artifacts is None:
+        raise _no_artifacts()
+    most = stored_size(*job, artifacts.value_bytes)
+    try:
+        if named.size > most:
+            raise Malformed(f"it has {named.size:,} bytes, the limit here is {most:,}")
+        return read_checkpoint(*job, await artifacts.read(named.hash, job=job, max_bytes=most))
+    except Rejected as problem:
+        log.warning("checkpoint_not_usable", kind=job[0], job=job[1], problem=problem.message)
+        return None
 
 
 def _size(stored: BlobInput) -> int:
@@ -240,6 +335,12 @@ async def result_of(
     return None
 
 
+def degraded_output(why: str, fallback: str = "") -> Output:
+    """Says beside a result that it is not what the handler would have made in its own time."""
+    by = f"the fallback {fallback}" if fallback else "the handler itself"
+    return inline_output(DEGRADED, f"{why}; the result is by {by}", "text/plain")
+
+
 def inline_output(name: str, text: str, media_type: str) -> Output:
     """A small output that travels inside the completion, with both digests."""
     raw = text.encode()
@@ -256,11 +357,11 @@ def inline_output(name: str, text: str, media_type: str) -> Output:
 # --- size -------------------------------------------------------------------------------------
 
 
-def check_size(size: int, what: str, limit: int) -> None:
+def check_size(size: int, what: str, limit: int, form: str = " as JSON") -> None:
     """`Malformed` for a value that is too large to be one."""
     if size > limit:
         raise Malformed(
-            f"{what} {size:,} bytes as JSON; the limit here is {limit:,}",
+            f"{what} {size:,} bytes{form}; the limit here is {limit:,}",
             reason="value_size",
             hint="store the data as a file with mesh.keep(path) and pass on its hash; the limit is"
             " ANTIPHON_VALUE_MB",
@@ -278,6 +379,7 @@ class ValueRoom:
     @asynccontextmanager
     async def hold(self, size: int, *, wait_s: float = ROOM_WAIT_S) -> AsyncIterator[None]:
         """Wait for room and take it while the block runs; `GivenBack` if none comes in time."""
+        size = min(size, self._total)
         try:
             async with asyncio.timeout(min(wait_s, ROOM_WAIT_S)), self._turn:
                 while self._held + size > self._total:

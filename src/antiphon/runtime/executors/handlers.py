@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
@@ -37,6 +37,7 @@ from antiphon.runtime.executors.handler_call import (
     call_text,
     inline_output,
     keep_result,
+    last_checkpoint_of,
 )
 from antiphon.runtime.executors.hooks import Hook
 from antiphon.runtime.executors.proof_writer import python_runner
@@ -80,6 +81,8 @@ class Registered(Struct, frozen=True):
     room: ValueRoom = field(default_factory=lambda: ValueRoom(MAX_VALUE_BYTES))
     """For its worker's stored arguments."""
     wall: WallClock = SystemClock()
+    fallbacks: Mapping[str, Handler] = {}
+    """Functions that give a coarser result, by name."""
 
     @property
     def grace_s(self) -> float:
@@ -93,15 +96,32 @@ class Registered(Struct, frozen=True):
                 f"a job of kind {assignment.kind} names the handler @{assignment.manifest.handler}",
                 reason="manifest",
             )
+        assignment.run.store_in(self.artifacts)
         async with arguments_of(assignment, self.artifacts, self.room) as text:
             return await self._run(assignment, text)
+
+    async def fall_back(self, name: str, assignment: Assignment) -> Ran | None:
+        """The result of the fallback of this name, called with the job's arguments."""
+        function = self.fallbacks.get(name)
+        if function is None:
+            return None
+        instead = replace(
+            self,
+            function=function,
+            signature=CallSignature(function, name=f"{assignment.kind}:{name}"),
+            is_async=inspect.iscoroutinefunction(function),
+            pool=None,
+        )
+        async with arguments_of(assignment, self.artifacts, self.room) as text:
+            return await instead._run(assignment, text)  # noqa: SLF001 - of its own class
 
     async def _run(self, assignment: Assignment, text: str | bytes) -> Ran:
         if self.pool is not None:
             given = text if isinstance(text, str) else text.decode()
             wants = self.signature.wants_context
             children = await children_of(assignment, self.artifacts) if wants else None
-            return await self.pool.call(assignment, given, self._kept, children)
+            last = await last_checkpoint_of(assignment, self.artifacts) if wants else None
+            return await self.pool.call(assignment, given, self._kept, children, last)
         with given_up():
             args, kwargs = self.signature.decode(text)
         stop = _nothing
@@ -116,6 +136,8 @@ class Registered(Struct, frozen=True):
                 continuations=assignment.continuations,
                 live=assignment.live,
                 usage=assignment.gauge,
+                last_checkpoint=await last_checkpoint_of(assignment, self.artifacts),
+                run=assignment.run,
             )
             stop = context.stop.set
             args, kwargs = self.signature.with_context(context, args, kwargs)
@@ -199,6 +221,14 @@ class Handlers:
         if how.rate is not None:
             self._rates[kind] = how.rate
         return signature
+
+    def register_fallback(self, kind: str, name: str, function: Handler) -> None:
+        """Have `function` give a coarser result, where a score names this fallback."""
+        found = self._by_kind[kind]
+        if name in found.fallbacks:
+            raise Misconfigured(f"two fallbacks of {kind} are called {name!r}")
+        CallSignature(function, name=f"{kind}:{name}")
+        self._by_kind[kind] = replace(found, fallbacks={**found.fallbacks, name: function})
 
     def find(self, kind: str, manifest: Manifest) -> Executor | None:
         """The handler of a kind; None for a command, which another worker may run."""

@@ -107,6 +107,9 @@ class _HookedExecutor(Struct, frozen=True):
             run = _around(hook, run)
         return await run(assignment)
 
+    async def fall_back(self, name: str, assignment: Assignment) -> Ran | None:
+        return await self.inner.fall_back(name, assignment)
+
 
 def _around(hook: Hook, call_next: Next) -> Next:
     async def run(assignment: Assignment) -> Ran:

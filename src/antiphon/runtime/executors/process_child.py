@@ -1,8 +1,8 @@
 """The child process of `process_pool`: runs one handler call after the other.
 
 Started as `python -m antiphon.runtime.executors.process_child FD` in its own session. The socket
-FD delivers calls, one JSON line each, and takes progress and one result per call. The process ends
-when the socket is closed, so that it never outlives its worker.
+FD delivers calls, one JSON line each, and takes progress, checkpoints and one result per call. The
+process ends when the socket is closed, so that it never outlives its worker.
 """
 
 from __future__ import annotations
@@ -13,27 +13,37 @@ import importlib
 import importlib.util
 import inspect
 import os
+import queue
 import resource
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from antiphon.core.cost.usage import Reported
 from antiphon.core.families.jobs.ops import Failure
-from antiphon.errors import After, Misconfigured
+from antiphon.core.policy.attempt_end import YieldReason
+from antiphon.core.tempo.phases import Phase
+from antiphon.core.tempo.phrase_run import RunTime
+from antiphon.core.tempo.score import Waited
+from antiphon.errors import After, Misconfigured, Overrun
 from antiphon.runtime.executors.children import Awaited, check_continuable, to_await_inline
 from antiphon.runtime.executors.executor import Stream
 from antiphon.runtime.executors.failure import failed_with, given_up
 from antiphon.runtime.executors.handler_call import Child, JobContext
+from antiphon.runtime.executors.run_services import Help, Saved, WithoutWorker
 from antiphon.runtime.executors.usage_gauge import BLOCK_BYTES
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.values.signature import CallSignature
+
+T = TypeVar("T")
 
 MAIN: Final = "__antiphon_main__"
 """The module name of the worker's script here, so that it does not start a worker again."""
@@ -50,6 +60,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     children: tuple[Child, ...] = ()
     continuations: int = 0
+    last_checkpoint: bytes | None = None
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,17 +75,32 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     arguments: str
     context: Context | None
+    time: RunTime | None = None
+    """Its place in time, and how far that clock is ahead of this machine's."""
+    ahead_ms: int = 0
+
+
+class ToChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the child is told: a call, or that a checkpoint of it was stored or not."""
+
+    call: Call | None = None
+    saved: tuple[int, bool] | None = None
 
 
 class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is sent back: progress, any number of times, and then a result or a failure."""
+    """What is sent back: progress and the like, any number of times, then a result or a failure."""
 
     progress: tuple[float, str] | None = None
+    checkpoint: tuple[int, bytes] | None = None
+    """Its number in the call, and the bytes."""
+    next_phase: bool = False
     result: str | None = None
     failure: Failure | None = None
     lineage: tuple[str, ...] = ()
     is_final: bool = False
     retry_after_ms: int | None = None
+    reason: YieldReason = "error"
+    is_overrun: bool = False
     after: tuple[Awaited, ...] = ()
     reported: Reported | None = None
     """What the handler said that it used; any number of times, as progress."""
@@ -89,6 +115,23 @@ class _Line:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._saying = threading.Lock()
+        self.calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self.saving: dict[int, Future[bool]] = {}
+
+    def hear(self) -> None:
+        """Take what comes, in a thread, until the worker closes the socket."""
+        decode = msgspec.json.Decoder(ToChild).decode
+        with self._line.makefile("rb") as lines:
+            for text in lines:
+                told = decode(text)
+                if told.call is not None:
+                    self.calls.put(told.call)
+                if told.saved is not None:
+                    number, is_saved = told.saved
+                    future = self.saving.pop(number, None)
+                    if future is not None and not future.done():
+                        future.set_result(is_saved)
+        self.calls.put(None)
 
     def say(self, message: ChildMessage) -> None:
         with self._saying:
@@ -102,6 +145,59 @@ class _Line:
 
     def reported(self, said: Reported) -> None:
         self.say(ChildMessage(reported=said))
+
+
+class _Services:
+    """What a call may ask of its worker, over the socket."""
+
+    def __init__(self, call: Call, line: _Line) -> None:
+        self._line = line
+        self._time = call.time
+        self._ahead_ms = call.ahead_ms
+        self._number = 0
+        self._wall = SystemClock()
+
+    def store_in(self, artifacts: object) -> None:
+        """The worker stores them."""
+
+    def checkpoint(self, data: bytes) -> Saved:
+        future = Future[bool]()
+        self._number += 1
+        self._line.saving[self._number] = future
+        self._line.say(ChildMessage(checkpoint=(self._number, bytes(data))))
+        return Saved(future)
+
+    def save_with(self, saver: Callable[[], bytes]) -> None:  # noqa: ARG002 - it could not be called
+        raise _only_in_loop("ctx.save_with")
+
+    def time(self) -> tuple[RunTime, int]:
+        if self._time is None:
+            return WithoutWorker(self._wall).time()
+        return self._time, self._wall.now_ms() + self._ahead_ms
+
+    def next_phase(self) -> Phase:
+        time, now_ms = self.time()
+        if time.phrase is None:
+            return time.phase(now_ms)
+        phrase = time.phrase.moved_on(now_ms)
+        self._time = structs.replace(time, phrase=phrase)
+        if phrase.is_over(now_ms):
+            raise Overrun(f"it used up {phrase.overran}")
+        self._line.say(ChildMessage(next_phase=True))
+        return phrase.phase_at(now_ms)
+
+    async def wait_for(self, awaited: Awaitable[T], what: Waited, name: str) -> T:  # noqa: ARG002
+        raise _only_in_loop("ctx.wait_for")
+
+    def help(self, about: str) -> Help:  # noqa: ARG002 - as above
+        raise _only_in_loop("ctx.help")
+
+
+def _only_in_loop(what: str) -> Misconfigured:
+    return Misconfigured(
+        f"{what} is not for handlers that run in a process",
+        hint='leave out run_in="process": a coroutine in the worker\'s event loop has it',
+    )
 
 
 def find(call: Call) -> Any:
@@ -139,7 +235,9 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             signature = CallSignature(function, name=call.kind)
             args, kwargs = signature.decode(call.arguments)
         if call.context is not None:
-            context = JobContext(**structs.asdict(call.context), live=line, usage=line)
+            services = _Services(call, line)
+            fields = structs.asdict(call.context)
+            context = JobContext(**fields, live=line, usage=line, run=services)
             args, kwargs = signature.with_context(context, args, kwargs)
         try:
             value = function(*args, **kwargs)
@@ -157,7 +255,10 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             lineage=ran.lineage,
             is_final=ran.is_final,
             retry_after_ms=ran.retry_after_ms,
+            reason=ran.reason,
+            is_overrun=isinstance(error, Overrun),
         )
+    line.saving.clear()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     after_s, io_after = _used()
     return structs.replace(
@@ -206,10 +307,9 @@ def main() -> None:
     os.set_inheritable(line.fileno(), False)
     sys.argv[:] = [MAIN]
     told = _Line(line)
-    decode = msgspec.json.Decoder(Call).decode
-    with line.makefile("rb") as calls:
-        for text in calls:
-            told.say(answer(decode(text), told))
+    threading.Thread(target=told.hear, name="antiphon-socket", daemon=True).start()
+    while (call := told.calls.get()) is not None:
+        told.say(answer(call, told))
 
 
 if __name__ == "__main__":

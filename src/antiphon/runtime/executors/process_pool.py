@@ -24,14 +24,16 @@ import msgspec
 from antiphon.core.cost.usage import Resources
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.proof import statement
-from antiphon.errors import AntiphonError, Misconfigured
+from antiphon.errors import AntiphonError, Misconfigured, Overrun
 from antiphon.processes.tree_usage import TreeUsage
 from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.failure import failure_of, lineage_of
-from antiphon.runtime.executors.process_child import Call, ChildMessage, Context
+from antiphon.runtime.executors.process_child import Call, ChildMessage, Context, ToChild
 from antiphon.runtime.executors.process_tree import end_tree
 from antiphon.runtime.executors.proof_writer import python_runner
+from antiphon.runtime.identity.host_clock import SystemClock
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from antiphon.core.proof.output import Output
     from antiphon.runtime.executors.executor import Assignment
     from antiphon.runtime.executors.handler_call import Child
+    from antiphon.runtime.executors.run_services import RunServices
 
 ISOLATION: Final = statement.Isolation(level="process")
 MAX_IDLE: Final = 4
@@ -69,6 +72,7 @@ PASSED_ON: Final = frozenset(
 """What every child gets of the worker's environment, besides `LC_*` and `PYTHON*`."""
 _OURS: Final = "ANTIPHON_"
 
+log = LazyLogger(__name__)
 _decode = msgspec.json.Decoder(ChildMessage).decode
 
 
@@ -99,6 +103,7 @@ class Pool:
         arguments: str,
         keep: Callable[[bytes], Awaitable[Output]],
         children: tuple[Child, ...] | None,
+        last_checkpoint: bytes | None = None,
     ) -> Ran:
         """Run the handler once; a cancellation ends its process, and what that started.
 
@@ -107,11 +112,15 @@ class Pool:
         limit_s = assignment.manifest.timeout
         try:
             async with asyncio.timeout(limit_s or None):
-                context = None if children is None else _context_of(assignment, children)
+                context = None
+                if children is not None:
+                    context = _context_of(assignment, children, last_checkpoint)
                 message = await self._answered(assignment, arguments, context)
         except TimeoutError:
             late = TimeoutError(f"took longer than {limit_s} s")
             message = ChildMessage(failure=failure_of(late), lineage=lineage_of(late))
+        if message.is_overrun and message.failure is not None:
+            raise Overrun(message.failure.message)
         outputs = () if message.result is None else (await keep(message.result.encode()),)
         return _ran(message, outputs)
 
@@ -122,6 +131,7 @@ class Pool:
         is_whole = False
         try:
             module, file, qualname = self._where
+            time, now_ms = assignment.run.time()
             call = Call(
                 path=list(sys.path),
                 module=module,
@@ -130,6 +140,8 @@ class Pool:
                 kind=assignment.kind,
                 arguments=arguments,
                 context=context,
+                time=time if context is not None else None,
+                ahead_ms=now_ms - SystemClock().now_ms(),
             )
             message = await child.answer(call, assignment)
             is_whole = True
@@ -170,6 +182,7 @@ class _Child:
         self._reader = reader
         self._writer = writer
         self.jobs = 0
+        self._saving: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def start(cls, environment: dict[str, str]) -> _Child:
@@ -212,8 +225,16 @@ class _Child:
     async def _answer(self, call: Call, assignment: Assignment) -> ChildMessage:
         self.jobs += 1
         with suppress(ConnectionError):
-            self._writer.write(msgspec.json.encode(call) + b"\n")
+            self._writer.write(msgspec.json.encode(ToChild(call=call)) + b"\n")
             await self._writer.drain()
+        try:
+            return await self._heard(assignment)
+        finally:
+            for task in list(self._saving):
+                task.cancel()
+
+    async def _heard(self, assignment: Assignment) -> ChildMessage:
+        """The result, after whatever the child asked for meanwhile."""
         while True:
             try:
                 line = await self._reader.readline()
@@ -227,8 +248,27 @@ class _Child:
             elif message.reported is not None:
                 with suppress(ValueError):  # too many classes, which its next call says
                     assignment.gauge.reported(message.reported)
+            elif message.checkpoint is not None:
+                task = asyncio.ensure_future(self._save(assignment.run, *message.checkpoint))
+                self._saving.add(task)
+                task.add_done_callback(self._saving.discard)
+            elif message.next_phase:
+                with suppress(Overrun):  # the timer cuts it
+                    assignment.run.next_phase()
             else:
                 return message
+
+    async def _save(self, run: RunServices, number: int, data: bytes) -> None:
+        """Store a checkpoint, and tell the child whether it is stored."""
+        try:
+            is_saved = await run.checkpoint(data)
+        except AntiphonError as problem:
+            log.warning("checkpoint_not_stored", problem=problem.message)
+            is_saved = False
+        with suppress(ConnectionError):
+            told = ToChild(saved=(number, is_saved))
+            self._writer.write(msgspec.json.encode(told) + b"\n")
+            await self._writer.drain()
 
     async def _epitaph(self) -> str:
         try:
@@ -270,7 +310,9 @@ def _where(function: Callable[..., Any]) -> tuple[str, str | None, str]:
     return module, os.path.abspath(file), qualname  # noqa: PTH100 - no file is read here
 
 
-def _context_of(assignment: Assignment, children: tuple[Child, ...]) -> Context:
+def _context_of(
+    assignment: Assignment, children: tuple[Child, ...], last_checkpoint: bytes | None
+) -> Context:
     return Context(
         kind=assignment.kind,
         job_id=assignment.job_id,
@@ -278,6 +320,7 @@ def _context_of(assignment: Assignment, children: tuple[Child, ...]) -> Context:
         attempt=assignment.attempt,
         children=children,
         continuations=assignment.continuations,
+        last_checkpoint=last_checkpoint,
     )
 
 
@@ -292,6 +335,7 @@ def _ran(message: ChildMessage, outputs: tuple[Output, ...]) -> Ran:
         lineage=message.lineage,
         is_final=message.is_final,
         retry_after_ms=message.retry_after_ms,
+        reason=message.reason,
         after=message.after,
         isolation=ISOLATION,
     )

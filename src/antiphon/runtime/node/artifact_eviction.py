@@ -4,8 +4,9 @@ Runs beside every full node and acts only where the node's own key is the coordi
 an eviction for each output whose time is over. It removes the bytes of every evicted output,
 whoever evicted it, unless another job still needs them. The record of the output stays.
 
-A job's stored arguments go with its outputs. Any scheduler can name any digest as arguments, so
-those bytes are removed only if they are the text of a call: somebody else's file stays.
+A job's stored arguments and checkpoints go with its outputs; checkpoints that newer ones replaced
+go while it still runs. Any scheduler can name any digest as arguments, and any worker as a
+checkpoint, so those bytes are removed only if they begin as such: somebody else's file stays.
 
 Bytes are removed a while after their eviction: a node that was just storing the same bytes has
 named them by then. What is left to remove is in the replica, so a crash loses nothing.
@@ -20,6 +21,7 @@ from antiphon.core.families.jobs.ops import EvictBody, JobEvict
 from antiphon.core.families.jobs.state import Job
 from antiphon.errors import AntiphonError, EngineDenied, Rejected
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.values.checkpoint_bytes import CHECKPOINT_BEGINS
 from antiphon.runtime.values.signature import CALL_BEGINS
 from antiphon.telemetry import LazyLogger
 
@@ -32,7 +34,10 @@ ROUND_S: Final = 30.0
 GRACE_S: Final = 60.0
 """Between an eviction and the removal of the bytes."""
 JOBS_PER_ROUND: Final = 64
-BLOBS_PER_ROUND: Final = 256
+BLOBS_PER_ROUND: Final = 1_024
+CHECKPOINTS_PER_ROUND: Final = 512
+BEGINS: Final = {"output": b"", "arguments": CALL_BEGINS, "checkpoint": CHECKPOINT_BEGINS}
+"""How the bytes begin that are named so."""
 
 log = LazyLogger(__name__)
 
@@ -74,14 +79,18 @@ class Evictor:
             return
         due_ms = now_ms - control.rules.artifact_ttl_ms
         for job in node.replica.kept_before(due_ms, limit=JOBS_PER_ROUND):
-            await self._evict(job)
+            await self._evict(job, job.stored)
+        left = CHECKPOINTS_PER_ROUND
+        for job in node.replica.with_replaced(limit=JOBS_PER_ROUND):
+            await self._evict(job, job.replaced[:left])
+            left -= len(job.replaced[:left])
         past_ms = now_ms - round(self.grace_s * 1000)
         for evicted in node.replica.evicted_before(past_ms, limit=BLOBS_PER_ROUND):
             await self._remove(evicted)
 
-    async def _evict(self, job: Job) -> None:
+    async def _evict(self, job: Job, digests: tuple[str, ...]) -> None:
         node = self.node
-        for digest in job.stored:
+        for digest in digests:
             lane = node.replica.job_lane(job.kind, job.id)
             body = EvictBody(kind=job.kind, job=job.id, hash=digest)
             if (await node.write(Intent(JobEvict, body, lane))).verdict is None:
@@ -91,22 +100,24 @@ class Evictor:
         replica, digest = self.node.replica, evicted.digest
         if replica.is_needed(digest):
             pass
-        elif evicted.is_arguments and not await self._is_call(digest):
-            log.warning("artifact_is_no_arguments", digest=digest)
+        elif not await self._begins(digest, BEGINS[evicted.named_as]):
+            log.warning("artifact_is_something_else", digest=digest, named_as=evicted.named_as)
         else:
             await self.blobs.remove(digest)
             log.info("artifact_removed", digest=digest)
         replica.settle_eviction(digest)
 
-    async def _is_call(self, digest: str) -> bool:
-        """Whether these bytes begin as the text of a call does."""
+    async def _begins(self, digest: str, with_: bytes) -> bool:
+        """Whether the bytes of this digest begin so."""
+        if not with_:
+            return True
         begin = b""
         try:
             async with self.blobs.get(digest) as chunks:
                 async for chunk in chunks:
                     begin += chunk
-                    if len(begin) >= len(CALL_BEGINS):
+                    if len(begin) >= len(with_):
                         break
         except Rejected:  # not stored: nothing to remove
             return False
-        return begin.startswith(CALL_BEGINS)
+        return begin.startswith(with_)

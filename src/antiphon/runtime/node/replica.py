@@ -33,7 +33,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt
-from antiphon.ports import Record
+from antiphon.ports import NANOSECONDS_PER_MS, Record
 from antiphon.runtime.node import replica_tree
 from antiphon.runtime.node.replica_plans import ReplicaPlans
 from antiphon.runtime.node.replica_reports import SCHEMA as REPORTS_SCHEMA
@@ -41,7 +41,7 @@ from antiphon.runtime.node.replica_reports import ReplicaReports
 from antiphon.runtime.node.replica_table import LaneTable, Row
 from antiphon.runtime.node.replica_waits import ReplicaWaits
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
 _HEAD_BYTES: Final = 2048
@@ -56,7 +56,7 @@ create table if not exists named (  -- lanes that still need those bytes, or wai
     digest text not null, lane integer not null, primary key (digest, lane)
 ) without rowid;
 create table if not exists evicted (
-    digest text primary key, at_ms integer not null, is_arguments integer not null
+    digest text primary key, at_ms integer not null, named_as text not null
 ) without rowid;
 create table if not exists tallies (
     family text not null, state text not null, lanes integer not null, primary key (family, state)
@@ -101,8 +101,8 @@ class _Held(Struct):
     """The state under which the tallies in the file count it."""
     dirty: bool = False
     named: tuple[str, ...] = ()
-    """The digests that the file lists for it, and the evicted ones among them."""
-    evictions: int = 0
+    """The digests that the file lists for it, and what it no longer needed at that time."""
+    gone: tuple[Evicted, ...] = ()
 
 
 class Replica:
@@ -235,8 +235,7 @@ class Replica:
             else:
                 lane = table.decode(row[1])
                 held = _Held(row[0], lane, table, row[2], table.state_of(lane))
-                held.named, gone = table.blobs(lane)
-                held.evictions = len(gone)
+                held.named, held.gone = table.blobs(lane)
             self._lanes[key] = held
         return held
 
@@ -326,15 +325,18 @@ class Replica:
             self._db.executemany(
                 "insert into named values (?, ?)", [(one, held.row) for one in needs]
             )
-        if len(gone) > held.evictions:
-            at_ms = held.lane.state.hlc[0]
-            rows = [(one.digest, at_ms, one.is_arguments) for one in gone[held.evictions :]]
+        if gone != held.gone:
+            # The newest record about it, which an eviction is; the state's own time may be older.
+            at_ms = self._pending[-1][1] // NANOSECONDS_PER_MS
+            before = frozenset(held.gone)
+            rows = [(one.digest, at_ms, one.named_as) for one in gone if one not in before]
             self._db.executemany(
                 "insert into evicted values (?, ?, ?) on conflict (digest) do update set"
-                " at_ms = excluded.at_ms, is_arguments = min(is_arguments, excluded.is_arguments)",
+                " at_ms = excluded.at_ms, named_as ="
+                " case when excluded.named_as = 'output' then 'output' else named_as end",
                 rows,
             )
-        held.named, held.evictions = needs, len(gone)
+        held.named, held.gone = needs, gone
 
     def settle_eviction(self, digest_: str) -> None:
         """Delete an eviction whose bytes are removed, or needed after all."""
@@ -390,7 +392,7 @@ class Replica:
         for stamp_ns, subject, verdict, size, head in rows:
             if stamp_ns < since_ns:
                 return
-            yield stamp_ns // 1_000_000, subject, Verdict(verdict), size, head
+            yield stamp_ns // NANOSECONDS_PER_MS, subject, Verdict(verdict), size, head
 
     def newest_of(self, key: LaneKey, *, verdict: Verdict | None = None) -> StoredRecord | None:
         """The newest record of a lane, with any verdict or with this one."""
@@ -516,6 +518,14 @@ class Replica:
         )
         return _jobs(rows)
 
+    def with_replaced(self, *, limit: int) -> list[Job]:
+        """Unfinished jobs with checkpoints that newer ones replaced, those with most first."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where replaced is not null order by replaced desc limit ?",
+            (limit,),
+        )
+        return _jobs(rows)
+
     def followers(self, kind: str, job: str, *, limit: int) -> list[Job]:
         """Jobs that wait or waited for this one, oldest first."""
         rows = self._db.execute(
@@ -533,10 +543,10 @@ class Replica:
     def evicted_before(self, at_ms: int, *, limit: int) -> list[Evicted]:
         """What was evicted before this and is not settled yet."""
         rows = self._db.execute(
-            "select digest, is_arguments from evicted where at_ms < ? order by at_ms limit ?",
+            "select digest, named_as from evicted where at_ms < ? order by at_ms limit ?",
             (at_ms, limit),
         )
-        return [Evicted(row[0], bool(row[1])) for row in rows]
+        return [Evicted(*row) for row in rows]
 
     def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
         """Jobs, newest first, filtered by state and kind prefix."""

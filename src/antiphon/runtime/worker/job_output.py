@@ -22,7 +22,7 @@ from antiphon.core.families.jobs.state import HELD
 from antiphon.errors import AntiphonError, EngineDenied
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from antiphon.ports import BusMessage
     from antiphon.runtime.executors.executor import Stream
@@ -76,6 +76,8 @@ class LiveOutputSender:
         self._loop = asyncio.get_running_loop()
         self._sending: asyncio.Task[None] | None = None
         self._is_closed = False
+        self.on_progress: Callable[[float, str], None] | None = None
+        """Told in the event loop, too."""
 
     def output(self, stream: Stream, data: bytes) -> None:
         """Send what the job wrote; called in the event loop."""
@@ -94,6 +96,8 @@ class LiveOutputSender:
 
     def _note_progress(self, done: float, note: str) -> None:
         self._progress = (done, note)
+        if self.on_progress is not None:
+            self.on_progress(done, note)
         self._wake()
 
     def close(self) -> None:

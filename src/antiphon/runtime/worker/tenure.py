@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct, structs
 
 from antiphon.core.families.jobs import subjects as job_subjects
-from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOp
+from antiphon.core.families.jobs.ops import Checkpoint, ClaimBody, JobClaim, JobOp
 from antiphon.core.families.jobs.state import HELD, Job, JobLane
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace, Unavailable
@@ -42,6 +43,16 @@ class TenureLost(AntiphonError):
         """`verdict` is the one that the next op of this tenure would get."""
         super().__init__(message)
         self.verdict = verdict
+
+
+class LeaseBeats(Protocol):
+    """The beats of a job that has a score: its leases end with a phase or a bar."""
+
+    def lease_ms(self, wanted_ms: int) -> int:
+        """A lease about as long as wanted that ends there."""
+
+    def beats_left(self) -> int:
+        """Beats until the run is cut."""
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
@@ -80,12 +91,14 @@ class Tenure:
         self.lost: TenureLost | None = None
         self.is_out_of_time = False
         """Whether the work was stopped by its timeout."""
+        self.beats: LeaseBeats | None = None
+        """What its leases follow, if the job has a score."""
         self._late_s = 0.0
         self._renewed_boot_s = self._claimed_boot_s = claimed.boot_s
         self._lease_ms = job.tenure_lease_ms
         self._loan_s = claimed.loan_s
-        self._spawn = spawn
-        self._lease_timer = lease_timer
+        self.spawn = spawn
+        self.lease_timer = lease_timer
         self._next_s = self._limit_s = self._follow_s = self.due_s = math.inf
         self._following: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
@@ -126,13 +139,13 @@ class Tenure:
         self._limit_s = now_s + limit_s if limit_s else math.inf
         self._follow_s = now_s + FOLLOW_AFTER_S
         self._move_on(now_s)
-        self._lease_timer.keep(self)
+        self.lease_timer.keep(self)
 
     def release(self) -> None:
         """Stop renewing."""
         self._notice_lateness()
         self._work = None
-        self._lease_timer.drop(self)
+        self.lease_timer.drop(self)
         if self._following is not None:
             self._following.cancel()
             self._following = None
@@ -157,7 +170,7 @@ class Tenure:
         self._notice_lateness()
         work = self._work
         if work is None or work.done():
-            self._lease_timer.drop(self)
+            self.lease_timer.drop(self)
             return
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._limit_s:
@@ -166,7 +179,7 @@ class Tenure:
             work.cancel()
         elif now_s >= self._follow_s:
             self._follow_s = math.inf
-            self._following = self._spawn(self._follow())
+            self._following = self.spawn(self._follow())
         elif now_s >= self._next_s:
             self.delivery.in_progress()
             held_for_s = self.session.wall.boot_s() - self._renewed_boot_s
@@ -175,7 +188,7 @@ class Tenure:
                 self._lose(TenureLost(why, Verdict.LEASE_OVER), work)
             # A little early rather than a whole period late: timers fire with jitter.
             elif held_for_s >= self._lease_ms / 1000 * RENEW_AT * 0.9:
-                self._spawn(self._renew())
+                self.spawn(self._renew())
         self._move_on(now_s)
 
     def _lose(self, why: TenureLost, work: asyncio.Future[Any] | None = None) -> None:
@@ -210,25 +223,44 @@ class Tenure:
     async def _renew(self) -> None:
         if self._writing.locked() or self._work is None:
             return
+        # Nothing is known, so nothing is renewed: the next check tries again or gives up. An error
+        # must not end the task, whose group is the whole worker.
+        with suppress(AntiphonError):
+            verdict = await self.renew()
+            if verdict is not Verdict.OK and not (
+                # The tenure has not been ended: until it is, its completion counts.
+                verdict is Verdict.LEASE_OVER and self._goes_on
+            ):
+                self._lose(TenureLost(f"the renewal was rejected: {verdict.in_words}", verdict))
+
+    async def renew(self, checkpoint: Checkpoint | None = None) -> Verdict:
+        """Renew the lease, and name what was stored of the work; raises as `write` does.
+
+        A renewal that is refused because of its checkpoint changes nothing.
+        """
         lease_ms = min(self._lease_ms * LEASE_GROWTH, self.job.lease_ms_max)
+        if checkpoint is not None:
+            lease_ms = self._lease_ms  # an extra renewal does not make leases longer
+        if self.beats is not None:
+            lease_ms = self.beats.lease_ms(lease_ms)
         sent_boot_s = self.session.wall.boot_s()
-        body = ClaimBody(kind=self.job.kind, job=self.job.id, lease_ms=lease_ms, fence=self.fence)
+        body = ClaimBody(
+            kind=self.job.kind,
+            job=self.job.id,
+            lease_ms=lease_ms,
+            fence=self.fence,
+            beats_left=None if self.beats is None else self.beats.beats_left(),
+            checkpoint=checkpoint,
+        )
         try:
             verdict = await self.write(JobClaim, body)
         except TenureLost as lost:
             self._lose(lost)
-            return
-        except AntiphonError:
-            # Nothing is known, so nothing is renewed: the next check tries again or gives up. It
-            # must not end the task, whose group is the whole worker.
-            return
+            raise
         if verdict is Verdict.OK:
             self._renewed_boot_s = sent_boot_s
             self._lease_ms = lease_ms
-        elif verdict is Verdict.LEASE_OVER and self._goes_on:
-            return  # but the tenure has not been ended: until it is, its completion counts
-        else:
-            self._lose(TenureLost(f"the renewal was rejected: {verdict.in_words}", verdict))
+        return verdict
 
     # --- writing ------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -14,7 +14,14 @@ from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import claim_delay_s
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import EngineDenied, PartlySubmitted, Rejected, Unavailable
+from antiphon.errors import (
+    EngineDenied,
+    Overrun,
+    PartlySubmitted,
+    Rejected,
+    Unavailable,
+    WaitExhausted,
+)
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.children import key_of
@@ -22,16 +29,17 @@ from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.failure import failed_with
 from antiphon.runtime.worker.job_output import LiveOutputSender
 from antiphon.runtime.worker.run_cost import STUBBORN_S, RunCost
+from antiphon.runtime.worker.runs import run_end
+from antiphon.runtime.worker.runs.job_run import JobRun
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from antiphon.core.tempo.meter import Meter
     from antiphon.ports import Delivery
     from antiphon.runtime.executors.executor import Executor, Ran
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.worker.runs.run_clock import RunClock
+    from antiphon.runtime.worker.runs.status_claims import StatusClaims
 
 LATER_S: Final = 3600.0
 """How long to try to write the end of a job that kept running through a disconnect."""
@@ -44,20 +52,22 @@ log = LazyLogger(__name__)
 class TenureRunner:
     """Runs the tenures of one worker."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, clock: RunClock, claims: StatusClaims) -> None:
         """No tenure yet."""
         self.session = session
+        self.clock = clock
+        self.claims = claims
         self.done = 0
         """Jobs whose accepted end was read."""
         self.reason: attempt_end.GivingBack = "drain"
         """Why work is given back that its worker cancels."""
-        self.meter: Callable[[], Meter] = lambda: session.control.tempo.meter
-        """The meter in force; a worker that follows a pulse says which."""
 
     async def run(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
         job = tenure.job
         live = LiveOutputSender(self.session, job.kind, job.id, job.fence)
+        run = JobRun(tenure, body, self.clock, self.claims)
+        live.on_progress = run.progressed
         manifest, texts = with_results(body.manifest, job.results)
         assignment = Assignment(
             kind=job.kind,
@@ -71,62 +81,81 @@ class TenureRunner:
             child_results=job.child_results,
             auth=job.auth,
             live=live,
+            checkpoint=job.checkpoint,
+            run=run,
+            gauge=run.gauge,
         )
         work = asyncio.ensure_future(self._ran(executor, assignment))
-        cost = RunCost(self.session, tenure, body, assignment.gauge, self.meter)
         limit_s = body.manifest.timeout
         tenure.keep(
             work,
             limit_s=limit_s + executor.grace_s if limit_s else 0,
             goes_on=executor.goes_on,
         )
+        run.keep(work)
         task = asyncio.current_task()
-        cost.watch(work, task.cancel if task is not None else work.cancel)
+        run.cost.watch(work, task.cancel if task is not None else work.cancel)
         try:
-            ran = await _end_of(work)
-            if cost.over is not None:  # it was cancelled, and ended in its own way
-                ran = cost.failure()
-        except asyncio.CancelledError:
-            work.cancel()
-            if cost.over is not None:
-                ran = cost.failure()
-            elif tenure.is_out_of_time:
-                ran = failed_with(TimeoutError(f"took longer than {limit_s} s"))
-            elif tenure.lost is None:
-                end = attempt_end.giving_back(tenure.held, self.reason)
-                await self._write(tenure, JobYield, _costed(end, cost))
-                return
-            else:
-                # A cancelled job is not a problem of the worker.
-                tell = log.info if tenure.job.outcome == "cancelled" else log.warning
-                verdict = tenure.lost.verdict.value
-                tell("tenure_lost", job=job.id, verdict=verdict, **_standstill(tenure))
-                self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
-                return
+            ran = await self._result(run, work, executor, assignment)
         except GivenBack as why:
             log.info("job_given_back", kind=job.kind, job=job.id, why=str(why))
-            end = attempt_end.giving_back(tenure.held, "other")
-            await self._write(tenure, JobYield, _costed(end, cost))
+            await self._give_back(run, "other")
             return
-        except Exception as error:
-            log.debug("handler_failed", kind=job.kind, job=job.id, exc_info=error)
-            ran = failed_with(error)
         finally:
-            cost.stop()
-            if cost.gave_up and task is not None:
+            run.cost.stop()
+            if run.cost.gave_up and task is not None:
                 task.uncancel()
             tenure.release()
+            run.release()
             live.close()
+        if ran is None:
+            return
         # The result is worth a few tries: as long as the lease lasts, and longer if the handler
         # keeps running without one.
         patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
-        await self._end(
-            tenure,
-            body,
-            ran,
-            cost=cost,
-            until_s=self.session.wall.boot_s() + patience_s,
-        )
+        await self._end(run, body, ran, until_s=self.session.wall.boot_s() + patience_s)
+
+    async def _result(
+        self, run: JobRun, work: asyncio.Future[Ran], executor: Executor, assignment: Assignment
+    ) -> Ran | None:
+        """What became of the run; None if its tenure is over already."""
+        job, tenure = assignment, run.tenure
+        try:
+            return run_end.marked(await _end_of(work, run), run)
+        except asyncio.CancelledError:
+            work.cancel()
+            if run.cost.over is not None:
+                return run.cost.failure()
+            if run.over and tenure.lost is None:
+                return await run_end.after_cut(run, executor, assignment)
+            if tenure.is_out_of_time:
+                limit_s = assignment.manifest.timeout
+                return failed_with(TimeoutError(f"took longer than {limit_s} s"))
+            if tenure.lost is None:
+                run.saver.ask()
+                await self._give_back(run, self.reason)
+                return None
+            # A cancelled job is not a problem of the worker.
+            tell = log.info if tenure.job.outcome == "cancelled" else log.warning
+            verdict = tenure.lost.verdict.value
+            tell("tenure_lost", job=job.job_id, verdict=verdict, **_standstill(tenure))
+            self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
+            return None
+        except GivenBack:
+            raise
+        except Overrun as over:
+            run.over = over.message
+            return await run_end.after_cut(run, executor, assignment)
+        except WaitExhausted as spent:
+            return await run_end.after_wait(run, spent, executor, assignment)
+        except Exception as error:
+            log.debug("handler_failed", kind=job.kind, job=job.job_id, exc_info=error)
+            return failed_with(error)
+
+    async def _give_back(self, run: JobRun, reason: attempt_end.GivingBack) -> None:
+        checkpoint = await run.last_checkpoint()
+        held = run.tenure.held
+        await self._write(run, JobYield, attempt_end.giving_back(held, reason, checkpoint))
 
     async def _ran(self, executor: Executor, assignment: Assignment) -> Ran:
         """Run the job, and submit the jobs that it wants to wait for while its lease is kept."""
@@ -143,13 +172,16 @@ class TenureRunner:
             ) from refused
         return ran
 
-    async def _end(
-        self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, cost: RunCost, until_s: float
-    ) -> None:
+    async def _end(self, run: JobRun, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
         """Write how it ended, with the proof where that is the end of the job."""
+        tenure = run.tenure
+        run.claim("done" if ran.failure is None else "failed", first=False)
+        goes_on = ran.failure is not None or bool(ran.after)
+        checkpoint = await run.last_checkpoint() if goes_on else None
         if ran.after:
-            waiting = attempt_end.waiting(tenure.held, tuple(map(key_of, ran.after)))
-            await self._write(tenure, JobYield, _costed(waiting, cost), until_s=until_s)
+            keys = tuple(map(key_of, ran.after))
+            waiting = attempt_end.waiting(tenure.held, keys, checkpoint)
+            await self._write(run, JobYield, waiting, until_s=until_s)
             return
         end = attempt_end.after(
             tenure.held,
@@ -157,28 +189,29 @@ class TenureRunner:
             outputs=ran.outputs,
             fault=ran.fault,
             exit_code=ran.exit,
+            checkpoint=checkpoint,
             chance=self.session.entropy.random(),
         )
         if isinstance(end, YieldBody):
-            await self._write(tenure, JobYield, _costed(end, cost), until_s=until_s)
+            await self._write(run, JobYield, end, until_s=until_s)
             return
-        usage = cost.usage(ran.outputs)
-        run = proof_writer.Run(
+        usage = run.cost.usage(ran.outputs)
+        proven = proof_writer.Run(
             manifest=body.manifest,
             inputs=with_results(body.manifest, tenure.results)[0].inputs,
             started=hlc.unpack(tenure.fence),
             usage=usage,
-            cost=cost.cost(usage),
+            cost=run.cost.cost(usage),
             runner=ran.runner,
             isolation=ran.isolation,
             environment=ran.environment,
         )
-        complete = proof_writer.prove(self.session, end, run)
-        await self._write(tenure, JobComplete, complete, until_s=until_s)
+        complete = proof_writer.prove(self.session, end, proven)
+        await self._write(run, JobComplete, complete, until_s=until_s)
 
     async def _write(
         self,
-        tenure: Tenure,
+        run: JobRun,
         op_type: type[JobOp],
         end: attempt_end.Ending,
         *,
@@ -189,8 +222,9 @@ class TenureRunner:
         While the engine does not answer it tries again, until `until_s` on the clock that runs in
         suspend.
         """
+        tenure = run.tenure
         try:
-            verdict = await self._written(tenure, op_type, end, until_s)
+            verdict = await self._written(tenure, op_type, _costed(end, run.cost), until_s)
         except TenureLost as lost:
             _tell_refusal(tenure, op_type, lost.verdict)
             self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
@@ -258,22 +292,35 @@ def _costed(end: attempt_end.Ending, cost: RunCost) -> attempt_end.Ending:
     return end if said is None else structs.replace(end, cost=said)
 
 
-async def _end_of(work: asyncio.Future[Ran]) -> Ran:
+async def _end_of(work: asyncio.Future[Ran], run: JobRun) -> Ran:
     """The result of the work. If this wait is cancelled, the work is too, within a limit.
 
     A handler that ignores its cancellation must not keep its job from other workers, nor keep
-    the worker from ending.
+    the worker from ending. What a run returns that was cut does not count.
     """
+    ends: set[asyncio.Future[Any]] = {work}
+    if run.abandoned is not None:
+        ends.add(run.abandoned)
     try:
-        await asyncio.wait({work})
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         work.cancel()
         await asyncio.wait({work}, timeout=STUBBORN_S)
         if not work.done():
-            log.warning("handler_ignores_cancellation")
-            work.add_done_callback(_forget)
+            _ignored(work)
             raise
+    if not work.done():
+        _ignored(work)
+        raise asyncio.CancelledError
+    if run.over or run.cost.over is not None:
+        _forget(work)
+        raise asyncio.CancelledError
     return work.result()
+
+
+def _ignored(work: asyncio.Future[Ran]) -> None:
+    log.warning("handler_ignores_cancellation")
+    work.add_done_callback(_forget)
 
 
 def _forget(work: asyncio.Future[Ran]) -> None:

@@ -46,6 +46,8 @@ from antiphon.runtime.presence.worker_presence import Traits
 from antiphon.runtime.worker.lease_timer import LeaseTimer
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
+from antiphon.runtime.worker.runs.run_clock import LocalClock, RunClock
+from antiphon.runtime.worker.runs.status_claims import StatusClaims
 from antiphon.runtime.worker.tenure import Claimed, Tenure
 from antiphon.runtime.worker.tenure_runner import TenureRunner
 from antiphon.telemetry import LazyLogger
@@ -90,8 +92,14 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 class Worker:
     """Runs announced jobs until it is told to stop."""
 
-    def __init__(self, session: Session, executors: Executors, settings: WorkerSettings) -> None:
-        """Nothing happens before `run`."""
+    def __init__(
+        self,
+        session: Session,
+        executors: Executors,
+        settings: WorkerSettings,
+        clock: RunClock | None = None,
+    ) -> None:
+        """Nothing happens before `run`. Without a clock, beats are counted by this machine's."""
         self.session = session
         self.executors = executors
         self.settings = settings
@@ -110,7 +118,9 @@ class Worker:
         self.paused: set[GivingBack] = set()
         """Why it takes no jobs now; empty: it does."""
         self._lease_timer = LeaseTimer()
-        self._runner = TenureRunner(session)
+        self.clock = clock or LocalClock(session)
+        self.claims = StatusClaims(session, self._spawn)
+        self._runner = TenureRunner(session, self.clock, self.claims)
 
     @property
     def done(self) -> int:

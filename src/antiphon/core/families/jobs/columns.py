@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
+from antiphon.core.families.jobs import stored_content
 from antiphon.core.families.jobs.derivation import Tick
 from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
 from antiphon.core.family import Column, Evicted, Index
@@ -53,6 +54,11 @@ def _kept_ms(job: Job) -> int | None:
     return job.ended_ms if job.stored else None
 
 
+def _replaced(job: Job) -> int | None:
+    """How many checkpoints newer ones replaced, before the job ends."""
+    return None if job.is_terminal else len(job.replaced) or None
+
+
 def _plan(job: Job) -> str | None:
     """The plan that it was derived from."""
     return job.plan or None
@@ -86,6 +92,7 @@ COLUMNS: Final = (
     Column("recall_ms", "integer", _recall_ms),
     Column("failed_seq", "integer", _failed_seq),
     Column("kept_ms", "integer", _kept_ms),
+    Column("replaced", "integer", _replaced),
     Column("plan", "text", _plan),
     Column("derived_ms", "integer", _derived_ms),
     Column("tick_ms", "integer", _tick_ms),
@@ -104,6 +111,7 @@ INDEXES: Final = (
     Index(("failed_seq",), of="failed_seq"),
     Index(("kept_ms",), of="kept_ms"),
     Index(("derived_ms",), of="derived_ms"),
+    Index(("replaced",), of="replaced"),
     Index(("plan", "tick_ms"), of="plan"),
     Index(("plan", "first_seq"), of="plan"),
     Index(("ended_seq",), of="ended_seq"),
@@ -115,10 +123,17 @@ def blobs(job: Job) -> tuple[tuple[str, ...], tuple[Evicted, ...]]:
 
     Among the first are the jobs that it waits or waited for: a replica finds it by them.
     """
-    gone = (Evicted(one, is_arguments=one == job.arguments) for one in job.evicted)
-    saved = (*job.replaced, *((job.checkpoint.hash,) if job.checkpoint is not None else ()))
+    gone = [Evicted(one, "checkpoint") for one in job.forgotten]
+    gone += [Evicted(one, _named_as(job, one)) for one in job.evicted]
     links = (link(key) for key in (*job.after, *job.children))
+    saved = () if job.is_terminal else stored_content.saved(job)
     return tuple(dict.fromkeys((*job.reads, *job.stored, *saved, *links))), tuple(gone)
+
+
+def _named_as(job: Job, digest: str) -> Literal["output", "arguments", "checkpoint"]:
+    if digest == job.arguments:
+        return "arguments"
+    return "checkpoint" if digest in job.replaced else "output"
 
 
 def link(key: tuple[str, str]) -> str:

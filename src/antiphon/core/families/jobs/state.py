@@ -119,7 +119,9 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     checkpoint: Checkpoint | None = None
     """What its tenures have stored of the work so far; the next one continues from it."""
     replaced: tuple[str, ...] = ()
-    """Digests of earlier checkpoints that are still kept."""
+    """Digests of earlier checkpoints that are still kept; after the end, of all checkpoints."""
+    forgotten: tuple[str, ...] = ()
+    """Digests of checkpoints that were evicted before the end, the newest."""
     claimer: str = ""
     fence: str = ""
     """The current tenure's fence; after the end, the last tenure's."""

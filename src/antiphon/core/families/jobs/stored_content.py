@@ -34,6 +34,11 @@ def stored(outputs: tuple[Output, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(output.hash for output in outputs if output.text is None))
 
 
+def saved(job: Job) -> tuple[str, ...]:
+    """The digests of all checkpoints that are still kept."""
+    return (*job.replaced, *((job.checkpoint.hash,) if job.checkpoint is not None else ()))
+
+
 def with_checkpoint(job: Job, checkpoint: ops.Checkpoint | None) -> Job | Verdict:
     """The job with a newer checkpoint; those before are kept until somebody evicts them."""
     if checkpoint is None or checkpoint == job.checkpoint:
@@ -42,21 +47,21 @@ def with_checkpoint(job: Job, checkpoint: ops.Checkpoint | None) -> Job | Verdic
     replaced = tuple(one for one in (*job.replaced, *before) if one != checkpoint.hash)
     if len(replaced) > ops.MAX_REPLACED:
         return Verdict.CHECKPOINT
-    return replace(job, checkpoint=checkpoint, replaced=replaced)
+    forgotten = tuple(one for one in job.forgotten if one != checkpoint.hash)
+    return replace(job, checkpoint=checkpoint, replaced=replaced, forgotten=forgotten)
 
 
 def to_evict(job: Job) -> tuple[str, ...]:
     """What is kept for an ended job alone, or might be: the coordinator stores longer results."""
     read = (one.hash for one in (*job.results, *job.child_results) if one.hash is not None)
-    saved = (*job.replaced, *((job.checkpoint.hash,) if job.checkpoint is not None else ()))
-    own = (*job.stored, *((job.arguments,) if job.arguments else ()), *read, *saved)
+    own = (*job.stored, *((job.arguments,) if job.arguments else ()), *read, *saved(job))
     return tuple(dict.fromkeys(own))
 
 
 def evict(job: Job, op: ops.JobEvict, _: At) -> Job | Verdict:
     """An ended job's content is kept no longer."""
     which = op.body.hash
-    if which in job.evicted:
+    if which in job.evicted or (which in job.forgotten and which not in job.stored):
         return Verdict.ALREADY
     if which not in job.stored:
         return Verdict.NO_OUTPUT
@@ -73,10 +78,10 @@ def evict_replaced(job: Job, op: ops.JobEvict, _: At) -> Job | Verdict:
     """Before a job ends, only checkpoints that newer ones replaced can be evicted."""
     which = op.body.hash
     if which not in job.replaced:
-        return Verdict.ALREADY if which in job.evicted else Verdict.NOT_ENDED
+        return Verdict.ALREADY if which in job.forgotten else Verdict.NOT_ENDED
     # Not a change of the job itself: what its holder is about to write must not become stale.
     return replace(
         job,
         replaced=tuple(one for one in job.replaced if one != which),
-        evicted=(*job.evicted, which)[-ops.MAX_REPLACED :],
+        forgotten=(*job.forgotten, which)[-ops.MAX_REPLACED :],
     )

@@ -516,7 +516,8 @@ def _cancel(job: Job, op: ops.JobCancel, at: At) -> Job | Verdict:
 
 def _fenced_idle(job: Job, _: Op, __: At) -> Job | Verdict:
     # An op with a fence on a job that nobody holds: its author's tenure has ended.
-    return Verdict.FENCE if job.expired_fence or job.yields or job.attempts else Verdict.NOT_CLAIMED
+    held_before = job.expired_fence or job.yields or job.attempts or job.postponed
+    return Verdict.FENCE if held_before else Verdict.NOT_CLAIMED
 
 
 def _fenced_late(
@@ -539,7 +540,7 @@ def _ended(job: Job, op: ops.JobOp, at: At, state: State, outcome: str) -> Job:
         results=(),
         child_results=(),
         checkpoint=None,
-        replaced=(),
+        replaced=tuple(one for one in stored_content.saved(job) if one not in job.stored),
         stored=stored_content.to_evict(job),
     )
 

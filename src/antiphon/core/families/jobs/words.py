@@ -10,6 +10,8 @@ from antiphon.core.families.jobs.derivation import Cause, Tick
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
 
+DEGRADED: Final = "degraded"
+"""The output that says why a result is not what the handler would have made in its own time."""
 SHORT: Final = 8
 """Digits of a job id that people see."""
 
@@ -22,7 +24,7 @@ def sentence(op: Op) -> str:
         case ops.JobOffer(body=body):
             return f"offered it{_results(len(body.results))}"
         case ops.JobClaim(body=body) if body.fence is not None:
-            return f"renewed the lease for {_seconds(body.lease_ms)}"
+            return f"renewed the lease for {_seconds(body.lease_ms)}{_kept(body)}"
         case ops.JobClaim(body=body):
             began = " and started it" if body.begin else ""
             return f"claimed it for {_seconds(body.lease_ms)}{began}"
@@ -30,7 +32,7 @@ def sentence(op: Op) -> str:
             return "started it"
         case ops.JobComplete(body=body):
             why = f": {body.error.name}: {body.error.message}" if body.error else ""
-            return f"completed it, {body.status}{why}"
+            return f"completed it, {body.status}{why}{_degraded(body)}"
         case ops.JobYield(body=body):
             return f"gave it back{_reason(body)}"
         case _:
@@ -93,12 +95,30 @@ def _results(count: int) -> str:
     return " with a result" if count == 1 else f" with {count} results"
 
 
+def _kept(body: ops.ClaimBody | ops.YieldBody) -> str:
+    """What a renewal or a yield says beside."""
+    words = ""
+    if isinstance(body, ops.ClaimBody) and body.beats_left is not None:
+        words = f", with {body.beats_left} beats left"
+    if body.checkpoint is not None:
+        words += f", and stored a checkpoint of {body.checkpoint.size:,} bytes"
+    return words
+
+
+def _degraded(body: ops.CompleteBody) -> str:
+    """Why the result is not what the handler would have made in its own time."""
+    why = next((one.text for one in body.outputs if one.name == DEGRADED), None)
+    return f", degraded: {why}" if why else ""
+
+
 def _reason(body: ops.YieldBody) -> str:
     count = len(body.after)
     if count:
-        return f" until {_jobs(count)} {'has' if count == 1 else 'have'} ended"
+        return f" until {_jobs(count)} {'has' if count == 1 else 'have'} ended{_kept(body)}"
     why = f" ({body.error.name}: {body.error.message})" if body.error else ""
-    return f", reason {body.reason}{why}"
+    if body.reason == "later":
+        return f" for another try {_seconds(body.retry_after_ms)} later{why}{_kept(body)}"
+    return f", reason {body.reason}{why}{_kept(body)}"
 
 
 def _seconds(milliseconds: int) -> str:

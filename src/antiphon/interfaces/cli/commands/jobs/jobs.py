@@ -182,6 +182,8 @@ def job_object(job: Job) -> dict[str, Any]:
         "ended_ms": job.ended_ms or None,
         "attempts": job.tries,
         "attempts_max": job.attempts_max,
+        "postponed": job.postponed,
+        "checkpoint": job.checkpoint.hash if job.checkpoint is not None else None,
         "scheduler": job.scheduler,
         "claimer": job.claimer or None,
         "deadline_ms": job.deadline_ms or None,

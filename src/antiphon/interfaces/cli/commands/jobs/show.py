@@ -34,11 +34,13 @@ from antiphon.interfaces.cli.screen.terminal import (
     span,
     state_piece,
 )
+from antiphon.sdk.results.beat_stamps import DEGRADED, beat_stamps
 
 if TYPE_CHECKING:
     from antiphon.sdk.dead_letters import RetryLinks
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
+    from antiphon.sdk.results.beat_stamps import BeatStamps
 
 ROLL_CALL_S = 0.25
 """Only to find names for node ids: a node that answers later is shown by its id."""
@@ -80,6 +82,7 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
             graph = await around(mesh, found)
         names = {card.node: card.alias for card in asking.result()}
         names[mesh.did] = f"{mesh.alias}, here"
+        stamps = beat_stamps(mesh)
         end: dict[str, Any] = {}
         if job.is_terminal:
             try:
@@ -87,10 +90,13 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
             except JobFailed as failed:
                 end = {"error": failed.message}
             ended = await handle.end()
+            degraded = next((one.text for one in ended.outputs if one.name == DEGRADED), None)
+            if degraded is not None:
+                end["degraded"] = degraded
             if ended.exit is not None:
                 end |= {"exit": ended.exit, "outputs": [one.name for one in ended.outputs]}
     if as_json:
-        lines = [_line_object(line) for line in story]
+        lines = [_line_object(line, stamps) for line in story]
         chain = {"retry_of": links.retry_of, "retried_as": links.retried_as}
         near = {"after": as_objects(graph.before), "then": as_objects(graph.after)}
         print_json({**job_object(job), **chain, **near, **end, "story": lines})
@@ -107,7 +113,7 @@ async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
 
     found = await story_of(mesh, key)
     if as_json:
-        lines = [_line_object(line) for line in found.story]
+        lines = [_line_object(line, beat_stamps(mesh)) for line in found.story]
         print_json({**key._asdict(), "facts": found.facts, "story": lines})
         return Exit.OK
     out.pieces((f"{key.family}  {key.kind} {key.name}", "strong"))
@@ -132,10 +138,14 @@ async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
         raise
 
 
-def _line_object(line: Line) -> dict[str, Any]:
+def _line_object(line: Line, stamps: BeatStamps) -> dict[str, Any]:
+    stamp = stamps.at(line.commit_ms)
     return {
         "seq": line.seq,
         "at_ms": line.commit_ms,
+        "beat": stamp.beat,
+        "phase": stamp.phase,
+        "hlc": line.hlc,
         "op": line.op,
         "author": line.author,
         "verdict": line.verdict.value,
@@ -160,6 +170,8 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
         result = end["result"]
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         out.hanging([("result  ", "quiet")], [(text, "")])
+        if "degraded" in end:
+            out.hanging([("degraded", "quiet")], [(end["degraded"], "failed")])
     elif "error" in end:
         out.say("")
         # The message names the job, which is printed above already.
@@ -197,7 +209,7 @@ def _standing(job: Job, story: list[Line]) -> list[str]:
         words[0] += f"; ended {span((job.ended_ms - job.scheduled_ms) / 1000)} later"
     used = f"{job.tries} of {counted(job.attempts_max, 'attempt')} used"
     match job.state.value:
-        case "pending" if job.attempts:
+        case "pending" if job.attempts or job.postponed:
             words.append(f"{used}; workers may claim it again from {clock(job.retry_after_ms)}")
         case "pending":
             was_held = any(line.op == "job.claim" and line.verdict.is_accepted for line in story)

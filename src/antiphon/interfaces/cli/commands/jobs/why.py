@@ -131,7 +131,8 @@ def _wait_words(wait: Wait, names: dict[str, str]) -> str:
         "node": "its time has come; it waits for a full node to offer it (antiphon node)",
         "offer": f"{_offer_words(wait)}; {node}, the coordinator, offers it then",
         "replicas": f"it waits until enough of its replicas agree; {node} counts them",
-        "retry": f"it failed and may be claimed again from {clock(wait.until_ms)}",
+        "retry": "its last attempt has no result; it may be claimed again from"
+        f" {clock(wait.until_ms)}",
         "worker": "no worker that is online runs this kind: start one with antiphon worker",
         "labels": f"no worker that is online has {', '.join(wait.labels)}:"
         " antiphon worker … --label",

@@ -1,0 +1,130 @@
+"""What a running job may ask of its worker: checkpoints, its place in time, help.
+
+A handler reaches these through its `JobContext`. In a worker they are
+`antiphon.runtime.worker.runs.job_run`; in a handler's own process they go over its socket; and a
+task that is called directly, without a mesh, gets `WithoutWorker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from antiphon.core.tempo.phases import Phase
+from antiphon.core.tempo.phrase_run import RunTime
+from antiphon.core.tempo.policy import DEFAULT_POLICY
+from antiphon.core.tempo.score import Waited
+from antiphon.errors import Misconfigured
+from antiphon.ports import WallClock
+from antiphon.runtime.identity.host_clock import SystemClock
+
+if TYPE_CHECKING:
+    from antiphon.runtime.artifacts.store import Artifacts
+
+T = TypeVar("T")
+
+
+class Saved:
+    """A checkpoint that is being stored: `await` it, or call `wait` in a thread or process.
+
+    True: it is stored, or one that was given later is. False: it is not, and the job goes on.
+    """
+
+    def __init__(self, future: Future[bool]) -> None:
+        """Made by `JobContext.checkpoint`."""
+        self._future = future
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return asyncio.wrap_future(self._future).__await__()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until it is stored; not in a coroutine, which would stop all others."""
+        return self._future.result(timeout_s)
+
+
+class Help(Protocol):
+    """A request for help. The handler works on, and waits for the answer when it needs it."""
+
+    @property
+    def thread_id(self) -> str:
+        """The thread on the bus."""
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether somebody has promised to help."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer is here."""
+
+    def __await__(self) -> Generator[Any, None, str]:
+        """The answer. Waits within the help budget; `WaitExhausted` when that is used up."""
+
+
+class RunServices(Protocol):
+    """What a running job may ask for."""
+
+    def store_in(self, artifacts: Artifacts | None) -> None:
+        """Where checkpoints are stored: the executor knows it."""
+
+    def checkpoint(self, data: bytes) -> Saved:
+        """Store what the job has done so far; from any thread."""
+
+    def save_with(self, saver: Callable[[], bytes]) -> None:
+        """Ask this function for a checkpoint when the run is cut or given back."""
+
+    def time(self) -> tuple[RunTime, int]:
+        """The job's place in time, and the time that this is counted in, in milliseconds."""
+
+    def next_phase(self) -> Phase:
+        """Move on to the next phase of the score; the phase it is in then."""
+
+    async def wait_for(self, awaited: Awaitable[T], what: Waited, name: str) -> T:
+        """Wait, within the score's budget."""
+
+    def help(self, about: str) -> Help:
+        """Ask whoever works on this kind."""
+
+
+class WithoutWorker:
+    """For a task that is called directly: time by this machine's clock, and nothing is stored."""
+
+    def __init__(self, wall: WallClock | None = None) -> None:
+        """Beats of the default tempo."""
+        self._wall = wall or SystemClock()
+
+    def store_in(self, artifacts: Artifacts | None) -> None:
+        """Nowhere."""
+
+    def checkpoint(self, data: bytes) -> Saved:
+        """Not stored: nobody would continue from it."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError("a checkpoint is bytes")
+        future = Future[bool]()
+        future.set_result(False)
+        return Saved(future)
+
+    def save_with(self, saver: Callable[[], bytes]) -> None:
+        """Never asked for."""
+
+    def time(self) -> tuple[RunTime, int]:
+        """The bar, by this machine's clock."""
+        return RunTime(meter=DEFAULT_POLICY.meter, phases=DEFAULT_POLICY.beats), self._wall.now_ms()
+
+    def next_phase(self) -> Phase:
+        """There is no score to move on in."""
+        time, now_ms = self.time()
+        return time.phase(now_ms)
+
+    async def wait_for(self, awaited: Awaitable[T], what: Waited, name: str) -> T:  # noqa: ARG002 - no budget
+        """Wait for as long as it takes."""
+        return await awaited
+
+    def help(self, about: str) -> Help:
+        """Nobody is there."""
+        raise Misconfigured(
+            f"nobody can be asked about {about[:80]!r}: the task was called directly",
+            hint="submit it to a mesh",
+        )

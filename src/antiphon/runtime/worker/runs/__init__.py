@@ -1,0 +1,1 @@
+"""One run of a job in time: its phrase, its limits, its checkpoints, its claims (spec §11)."""

@@ -1,0 +1,337 @@
+"""One run of a job in time: its phrase, its limits, its waits, its checkpoints, its claims.
+
+It is what a handler's context asks (`RunServices`), and what the worker's one timer looks at: on
+every beat, and where its phase ends. A run that uses up its beats is cut there: what the score says
+for that case is done, and its tenure ends (`run_end`). Its budget is watched by `run_cost`.
+
+A job without a score has no such end. It is looked at only while a leader's beats are heard, for
+its claims.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from antiphon.core.tempo.budget import Budget
+from antiphon.core.tempo.messages import StatusClaim, TaskState
+from antiphon.core.tempo.phrase_run import (
+    PhraseRun,
+    RunTime,
+    WaitUse,
+    capped_phases,
+    capped_waits,
+)
+from antiphon.core.tempo.time_text import hlc_text
+from antiphon.errors import Overrun, WaitExhausted
+from antiphon.runtime.executors.usage_gauge import UsageGauge
+from antiphon.runtime.tempo.help_threads import HelpThread
+from antiphon.runtime.worker.run_cost import STUBBORN_S, RunCost
+from antiphon.runtime.worker.runs.checkpoint_saver import CheckpointSaver
+from antiphon.telemetry import LazyLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from antiphon.core.families.jobs.ops import Checkpoint, ScheduleBody
+    from antiphon.core.tempo.phases import Phase
+    from antiphon.core.tempo.score import Score, Waited
+    from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.executors.run_services import Help, Saved
+    from antiphon.runtime.worker.runs.run_clock import RunClock
+    from antiphon.runtime.worker.runs.status_claims import StatusClaims
+    from antiphon.runtime.worker.tenure import Tenure
+
+MAX_NOTE: Final = 512
+STATES: Final[dict[str, TaskState]] = {
+    "plan": "planning",
+    "work": "executing",
+    "review": "review",
+}
+
+T = TypeVar("T")
+log = LazyLogger(__name__)
+
+
+class JobRun:
+    """The run of one tenure."""
+
+    def __init__(
+        self, tenure: Tenure, body: ScheduleBody, clock: RunClock, claims: StatusClaims
+    ) -> None:
+        """Its phrase begins with the next whole beat."""
+        self.clock = clock
+        self.tenure = tenure
+        self.score: Score | None = body.score
+        self.saver = CheckpointSaver(tenure, clock, tenure.spawn)
+        self.gauge = UsageGauge()
+        self.cost = RunCost(tenure.session, tenure, body, self.gauge, clock.meter)
+        self.over = ""
+        """Why it was cut, in words; empty: it was not."""
+        self.exhausted: WaitExhausted | None = None
+        """The first wait that used up its budget."""
+        self.abandoned: asyncio.Future[None] | None = None
+        """Done when a run that was cut has not ended by itself."""
+        self.phrase: PhraseRun | None = None
+        self.due_s = math.inf
+        self._claims = claims
+        self._loop = asyncio.get_running_loop()
+        self._work: asyncio.Future[Any] | None = None
+        self._waits: WaitUse | None = None
+        self._waiting: dict[str, int] = {}
+        """What the handler waits for, and how many times at once."""
+        self._threads: list[HelpThread] = []
+        self._progress = (0.0, "")
+        self._note = ""
+        self._has_claimed = False
+        self._beat_epoch_ms = clock.meter().beat_at(clock.now_ms()).epoch_ms
+        if body.score is not None:
+            self._begin(body.score, body.budget or Budget())
+
+    def _begin(self, score: Score, budget: Budget) -> None:
+        now_ms, meter, job = self.clock.now_ms(), self.clock.meter(), self.tenure.job
+        phases = capped_phases(score, job.attempts, budget.phase_caps)
+        self.phrase = PhraseRun.begin(meter, phases, now_ms)
+        waits = capped_waits(score.wait_budget, budget.wait_caps)
+        self._waits = WaitUse(budget=waits, beat_ms=meter.beat_ms)
+        self.tenure.beats = self
+
+    # --- the timer --------------------------------------------------------------------------------
+
+    def keep(self, work: asyncio.Future[Any]) -> None:
+        """Look at it from now on, if there is anything to look at."""
+        self._work = work
+        if self.phrase is not None:
+            self.abandoned = self._loop.create_future()
+        if self.phrase is not None or self.clock.mode() == "leader":
+            self._set_due()
+            self.tenure.lease_timer.keep(self)
+
+    def release(self) -> None:
+        """Stop looking."""
+        self._work = None
+        self.tenure.lease_timer.drop(self)
+        self.saver.close()
+        for thread in self._threads:
+            thread.close()
+
+    def look(self) -> None:
+        """Cut it or send a claim, whichever is due."""
+        work = self._work
+        if work is None or work.done():
+            self.tenure.lease_timer.drop(self)
+            return
+        self._notice_lateness()
+        now_ms = self.clock.now_ms()
+        if self.over:
+            self._abandon()
+            return
+        if self.phrase is not None and self.phrase.is_over(now_ms):
+            self._cut(f"it used up {self.phrase.overran}")
+            return
+        epoch_ms = self.clock.meter().beat_at(now_ms).epoch_ms
+        if epoch_ms != self._beat_epoch_ms:
+            self._beat_epoch_ms = epoch_ms
+            self.claim()
+        self._set_due()
+
+    def _cut(self, why: str) -> None:
+        """End the run: what the handler has is asked for first."""
+        if self._work is None:
+            return
+        self.over = why
+        self.saver.ask()
+        self._work.cancel()
+        self.due_s = self._loop.time() + STUBBORN_S
+        self.tenure.lease_timer.keep(self)
+
+    def _abandon(self) -> None:
+        self.due_s = math.inf
+        if self.abandoned is not None and not self.abandoned.done():
+            self.abandoned.set_result(None)
+
+    def _set_due(self) -> None:
+        now_ms, meter = self.clock.now_ms(), self.clock.meter()
+        next_ms: float = meter.next_beat(now_ms).epoch_ms
+        if self.phrase is not None:
+            next_ms = min(next_ms, self.phrase.ends_ms)
+        self.due_s = self._loop.time() + max(next_ms - now_ms, 0) / 1000
+
+    def _looked_at_again(self) -> None:
+        """What is due has changed; in the event loop."""
+        if self._work is not None and not self.over:
+            self._set_due()
+            self.tenure.lease_timer.keep(self)
+
+    def _notice_lateness(self) -> None:
+        late_s = self._loop.time() - self.due_s
+        if late_s >= self.clock.meter().beat_ms / 1000:
+            job = self.tenure.job
+            self._note = f"the worker's event loop was blocked for {late_s:.1f} s"
+            log.warning(
+                "event_loop_blocked",
+                kind=job.kind,
+                job=job.id,
+                seconds=round(late_s, 1),
+                why="a handler that does not await cannot be cut at the end of its beats",
+                hint="make it a plain 'def', which runs in a thread, or give it run_in=\"process\"",
+            )
+
+    # --- its leases -------------------------------------------------------------------------------
+
+    def lease_ms(self, wanted_ms: int) -> int:
+        """A lease that ends with a phase or a bar."""
+        job, rules = self.tenure.job, self.tenure.session.control.rules
+        if self.phrase is None:
+            return wanted_ms
+        return self.phrase.lease_ms(
+            self.clock.now_ms(),
+            wanted_ms=wanted_ms,
+            least_ms=rules.lease_min_ms,
+            most_ms=job.lease_ms_max,
+        )
+
+    # --- what a handler asks ----------------------------------------------------------------------
+
+    def store_in(self, artifacts: Artifacts | None) -> None:
+        """Where checkpoints are stored."""
+        self.saver.artifacts = artifacts
+
+    def checkpoint(self, data: bytes) -> Saved:
+        """Store what the job has done so far; from any thread."""
+        return self.saver.give(data)
+
+    def save_with(self, saver: Callable[[], bytes]) -> None:
+        """Ask this function for a checkpoint when the run is cut or given back."""
+        self.saver.saver = saver
+
+    def time(self) -> tuple[RunTime, int]:
+        """The job's place in time, and the time that beats are counted in."""
+        clock = self.clock
+        time = RunTime(meter=clock.meter(), phases=clock.phases(), phrase=self.phrase)
+        return time, clock.now_ms()
+
+    def beats_left(self) -> int:
+        """Until the run is cut; without a score, until the bar ends."""
+        time, now_ms = self.time()
+        return time.beats_left(now_ms)
+
+    def next_phase(self) -> Phase:
+        """Move on; `Overrun` if the phase before has used up its beats. From any thread."""
+        now_ms = self.clock.now_ms()
+        if self.phrase is None:
+            return self.time()[0].phase(now_ms)
+        self.phrase = self.phrase.moved_on(now_ms)
+        if self.phrase.is_over(now_ms):
+            raise Overrun(f"it used up {self.phrase.overran}")
+        self._loop.call_soon_threadsafe(self._looked_at_again)
+        self._loop.call_soon_threadsafe(self.claim)
+        return self.phrase.phase_at(now_ms)
+
+    async def wait_for(self, awaited: Awaitable[T], what: Waited, name: str) -> T:
+        """Wait, within the budget for such waits."""
+        thread: object = awaited
+        if isinstance(thread, HelpThread):
+            what, name = "help", name or f"help {thread.thread_id[:8]}"
+            awaited = cast("Awaitable[T]", thread.answered())
+        waits, name = self._waits, name or what
+        if waits is None:
+            return await awaited
+        began_ms = self.clock.now_ms()
+        limit = asyncio.timeout(waits.left_ms(what) / 1000)
+        self._waits_for(name, 1)
+        try:
+            async with limit:
+                return await awaited
+        except TimeoutError:
+            if not limit.expired():
+                raise  # somebody else's
+            beats = waits.budget.help if what == "help" else waits.budget.io
+            words = f"it used up its {beats} beats of waiting for {what}"
+            raise self._spent(WaitExhausted(words, what=what, on=name)) from None
+        except WaitExhausted as missing:
+            raise self._spent(missing) from None
+        finally:
+            self._waits_for(name, -1)
+            self._waits = waits.waited(what, self.clock.now_ms() - began_ms)
+
+    def _spent(self, spent: WaitExhausted) -> WaitExhausted:
+        """Note it, and tell listeners what the score says."""
+        if self.exhausted is None:
+            self.exhausted = spent
+            if self.score is not None:
+                self.emit(self.score.escalation.on_wait_exhausted, spent.message)
+        return spent
+
+    def _waits_for(self, name: str, change: int) -> None:
+        self._waiting[name] = self._waiting.get(name, 0) + change
+        if not self._waiting[name]:
+            del self._waiting[name]
+        self.claim(first=False)
+
+    def help(self, about: str) -> Help:
+        """Ask whoever works on this kind; in the event loop."""
+        job, waits = self.tenure.job, self._waits
+        meter, now_ms = self.clock.meter(), self.clock.now_ms()
+        beats = meter.bar_len if waits is None else waits.left_ms("help") // meter.beat_ms
+        thread = HelpThread(
+            self.tenure.session,
+            (job.kind, job.id),
+            about,
+            beats=beats,
+            beat_ms=meter.beat_ms,
+            promise_within_ms=meter.downbeat_after(now_ms) - now_ms,
+            wait=lambda one: self.wait_for(one, "help", ""),
+            missing=self._spent,
+        )
+        self._threads.append(thread)
+        self.tenure.spawn(thread.run())
+        return thread
+
+    # --- what it says -----------------------------------------------------------------------------
+
+    def progressed(self, done: float, note: str) -> None:
+        """What the next claims say; from any thread."""
+        self._progress = (done, note)
+
+    def emit(self, escalations: Sequence[str], why: str) -> None:
+        """Tell listeners by each name that is to be emitted."""
+        job = self.tenure.job
+        for one in escalations:
+            action, _, name = one.partition(":")
+            if action == "emit":
+                log.warning("job_emits", name=name, kind=job.kind, job=job.id, why=why)
+                self._note = f"{name}: {why}"
+                self.claim()
+
+    def claim(self, state: TaskState | None = None, *, first: bool = True) -> None:
+        """Send what is so now; with `first` False only if this job has sent one before."""
+        if not (first or self._has_claimed) or not self._speaks:
+            return
+        self._has_claimed = True
+        job, author = self.tenure.job, self.tenure.session.author
+        done, said = self._progress
+        time, now_ms = self.time()
+        if state is None:
+            state = "waiting" if self._waiting else STATES[time.phase(now_ms)]
+        claim = StatusClaim(
+            agent_id=author.did,
+            task_id=f"{job.kind}/{job.id}",
+            beat_index=time.beat(now_ms),
+            state=state,
+            hlc=hlc_text(author.now()),
+            wait_for=tuple(self._waiting)[:16],
+            beats_left=time.beats_left(now_ms),
+            progress=done,
+            notes=(self._note or said)[:MAX_NOTE],
+        )
+        self._claims.say(job.kind, claim)
+
+    @property
+    def _speaks(self) -> bool:
+        return self.score is not None or self.clock.mode() == "leader"
+
+    async def last_checkpoint(self) -> Checkpoint | None:
+        """What the handler gave last, stored for the end of the tenure."""
+        return await self.saver.last()
