@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.state import Job, State
     from antiphon.core.manifest import Manifest
     from antiphon.core.record.verdict import Verdict
+    from antiphon.core.tempo.score import Score
     from antiphon.errors import (
         After,
         AntiphonError,
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
         Misconfigured,
         NobodyAnswers,
         OutcomeUnknown,
+        Overrun,
         PartlySubmitted,
         Rejected,
         RetryLater,
         Unavailable,
+        WaitExhausted,
     )
     from antiphon.runtime.executors.executor import Assignment, Ran
     from antiphon.runtime.executors.handlers import Child, JobContext
@@ -80,6 +83,7 @@ _WHERE = {
     "Misconfigured": "antiphon.errors",
     "NobodyAnswers": "antiphon.errors",
     "OutcomeUnknown": "antiphon.errors",
+    "Overrun": "antiphon.errors",
     "PartlySubmitted": "antiphon.errors",
     "PlanStatus": "antiphon.sdk.plans.plan_methods",
     "Ran": "antiphon.runtime.executors.executor",
@@ -87,11 +91,13 @@ _WHERE = {
     "Rejected": "antiphon.errors",
     "Retry": "antiphon.sdk.call_options",
     "RetryLater": "antiphon.errors",
+    "Score": "antiphon.core.tempo.score",
     "State": "antiphon.core.families.jobs.state",
     "Task": "antiphon.sdk.task",
     "TaskOptions": "antiphon.sdk.call_options",
     "Timed": "antiphon.runtime.executors.hooks",
     "Unavailable": "antiphon.errors",
+    "WaitExhausted": "antiphon.errors",
     "as_completed": "antiphon.sdk.many",
     "cron": "antiphon.sdk.plans.triggers",
     "gather": "antiphon.sdk.many",
@@ -128,18 +134,21 @@ __all__ = [
     "Misconfigured",
     "NobodyAnswers",
     "OutcomeUnknown",
+    "Overrun",
     "PartlySubmitted",
     "PlanStatus",
     "Ran",
     "Rejected",
     "Retry",
     "RetryLater",
+    "Score",
     "State",
     "Task",
     "TaskOptions",
     "Timed",
     "Unavailable",
     "Verdict",
+    "WaitExhausted",
     "as_completed",
     "cron",
     "gather",

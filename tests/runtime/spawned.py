@@ -107,3 +107,11 @@ def resumed(ctx: JobContext) -> list[object]:
         is_saved = ctx.checkpoint(b"1,2").wait(60)
         raise ValueError(f"saved: {is_saved}")
     return [done, ctx.phase in {"plan", "work", "review"} and 1 <= ctx.beat <= 8]
+
+
+def overruns_review(ctx: JobContext) -> str:
+    """Moves on to its last phase at once, and stays there."""
+    ctx.next_phase()
+    ctx.next_phase()
+    ctx.stop.wait(60)
+    return "too late"

@@ -21,6 +21,7 @@ from antiphon.core.policy.rate_limit import parse_rate
 from antiphon.core.policy.selection import MAX_REQUIRED, check_labels
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.tempo.budget import Budget, read_budget
+from antiphon.core.tempo.score import Score, read_score
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
@@ -112,6 +113,8 @@ class CallOptions(TypedDict, total=False):
     """How many independent workers have to reach the same result; if left out, most of them."""
     budget: Budget | Mapping[str, Any]
     """What it may use up, and the account that pays for it (docs/cost.md)."""
+    score: Score | Mapping[str, Any]
+    """Its beats: how long its phases may take, and how long it may wait (docs/scores.md)."""
 
 
 class TaskOptions(CallOptions, total=False):
@@ -144,6 +147,7 @@ class Scheduling(Struct, frozen=True, kw_only=True):
     replicas: int | None = None
     quorum: int | None = None
     budget: Budget | None = None
+    score: Score | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Scheduling:
@@ -176,6 +180,7 @@ class Scheduling(Struct, frozen=True, kw_only=True):
             replicas=replicas,
             quorum=quorum,
             budget=_budget(options.get("budget")),
+            score=_score(options.get("score")),
         )
 
     def handler_call(self, kind: str, where: Mapping[str, Any], nonce: str) -> Manifest:
@@ -211,6 +216,7 @@ class Scheduling(Struct, frozen=True, kw_only=True):
             replicas=self.replicas,
             quorum=self.quorum,
             budget=self.budget,
+            score=self.score,
         )
 
 
@@ -325,6 +331,17 @@ def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
     except Malformed as wrong:
         raise Misconfigured(
             wrong.message, hint=wrong.hint or "budget={'max_bu': 8, 'charge_to': 'team-a'}"
+        ) from wrong
+
+
+def _score(given: Score | Mapping[str, Any] | None) -> Score | None:
+    if given is None or isinstance(given, Score):
+        return given
+    try:
+        return read_score(given)
+    except Malformed as wrong:
+        raise Misconfigured(
+            wrong.message, hint="score={'phases': {'plan': 1, 'work': 4, 'review': 1}}"
         ) from wrong
 
 

@@ -42,6 +42,7 @@ from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
 from antiphon.sdk.plans.plan_methods import PlanMethods, Planned
 from antiphon.sdk.task import AsyncTask, Task, kind_of
+from antiphon.sdk.tempo.help_methods import HelpMethods
 from antiphon.sdk.tempo.report_methods import ReportMethods
 from antiphon.sdk.tempo.tempo_methods import BeatCalls, TempoMethods
 
@@ -90,7 +91,7 @@ R = TypeVar("R")
 EngineName = Literal["nats", "memory"]
 
 
-class Mesh(PlanMethods, TempoMethods, ReportMethods):
+class Mesh(PlanMethods, TempoMethods, ReportMethods, HelpMethods):
     """A mesh, seen from one process."""
 
     def __init__(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def kind_of(function: Callable[..., Any]) -> str:
@@ -59,6 +60,9 @@ class Submitter(Protocol):
 
     def caller(self) -> Caller:
         """What submits many."""
+
+    def register_fallback(self, kind: str, name: str, function: Callable[..., Any]) -> None:
+        """Have a function give a coarser result of a task."""
 
 
 class Task(Generic[P, R]):
@@ -103,6 +107,19 @@ class Task(Generic[P, R]):
         """
         text = self.signature.encode(args, kwargs)
         return await self.mesh.submit_call(self.kind, text, self.scheduling, self.signature)
+
+    def fallback(self, name: str) -> Callable[[F], F]:
+        """Register a function that gives a coarser result, where a score names this fallback.
+
+        It is called with the job's arguments, and with its context if it takes `ctx`. Its result
+        is the job's, and an output says that it is degraded: docs/scores.md.
+        """
+
+        def register(function: F) -> F:
+            self.mesh.register_fallback(self.kind, name, function)
+            return function
+
+        return register
 
     def job(self, job_id: str) -> JobHandle[R]:
         """A handle on one of its jobs, by its id."""

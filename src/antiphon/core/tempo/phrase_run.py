@@ -94,13 +94,12 @@ class PhraseRun(Struct, frozen=True, kw_only=True):
     def lease_ms(self, now_ms: int, *, wanted_ms: int, least_ms: int, most_ms: int) -> int:
         """A lease that ends with a phase or a bar: the first that is as long as wanted.
 
-        If none is short enough, the first after the least; else as wanted, wherever it ends.
+        If that is longer than allowed, with the last beat that is not; else wherever it ends.
         """
-        for at_least_ms in (wanted_ms, least_ms):
-            lease_ms = self.boundary(now_ms + at_least_ms) - now_ms
-            if least_ms <= lease_ms <= most_ms:
-                return lease_ms
-        return wanted_ms
+        to_boundary_ms = self.boundary(now_ms + wanted_ms) - now_ms
+        to_beat_ms = self.meter.beat_at(now_ms + most_ms).epoch_ms - now_ms
+        found = (one for one in (to_boundary_ms, to_beat_ms) if least_ms <= one <= most_ms)
+        return next(found, wanted_ms)
 
 
 class RunTime(Struct, frozen=True, kw_only=True):

@@ -46,6 +46,7 @@ from antiphon.runtime.presence.worker_presence import Traits
 from antiphon.runtime.worker.lease_timer import LeaseTimer
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
+from antiphon.runtime.worker.runs.job_run import first_lease_ms
 from antiphon.runtime.worker.runs.run_clock import LocalClock, RunClock
 from antiphon.runtime.worker.runs.status_claims import StatusClaims
 from antiphon.runtime.worker.tenure import Claimed, Tenure
@@ -310,7 +311,7 @@ class Worker:
             return
         if body is not None and self._leaves_to_others(delivery, body, job_id):
             return
-        held = await self._claim(delivery, lane)
+        held = await self._claim(delivery, lane, body)
         if held is None:
             return
         view, boot_s = held
@@ -351,7 +352,9 @@ class Worker:
             return None
         return cast("JobLane", outcome.lane)
 
-    async def _claim(self, delivery: Delivery, lane: JobLane) -> tuple[JobView, float] | None:
+    async def _claim(
+        self, delivery: Delivery, lane: JobLane, submitted: ScheduleBody | None
+    ) -> tuple[JobView, float] | None:
         """Try to claim the job: the lane as read back, and when the claim was drafted.
 
         None means that the claim failed, and that the delivery is settled.
@@ -368,7 +371,8 @@ class Worker:
                 # A tenure that is not running here: its process died, or lost its end. A claim
                 # would renew it, and two runs would share one fence. It counts as an expiry.
                 return Intent(JobYield, attempt_end.lost(job), lane)
-            body = ClaimBody(kind=job.kind, job=job.id, lease_ms=job.lease_ms, begin=True)
+            lease_ms = first_lease_ms(self.clock, job, submitted, self.session.control.rules)
+            body = ClaimBody(kind=job.kind, job=job.id, lease_ms=lease_ms, begin=True)
             return Intent(JobClaim, body, lane)
 
         intent = wanted(lane)
@@ -383,7 +387,7 @@ class Worker:
             return None
         job, verdict = written.lane.job, written.verdict
         if verdict is Verdict.OK and written.intent.op is JobYield:
-            return await self._claim(delivery, written.lane)
+            return await self._claim(delivery, written.lane, submitted)
         is_held = verdict is Verdict.OK and job and job.claimer == self.session.author.did
         if is_held and written.view is not None:
             return written.view, claimed_boot_s

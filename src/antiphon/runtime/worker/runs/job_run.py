@@ -34,7 +34,9 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from antiphon.core.authority.rules import Rules
     from antiphon.core.families.jobs.ops import Checkpoint, ScheduleBody
+    from antiphon.core.families.jobs.state import Job
     from antiphon.core.tempo.phases import Phase
     from antiphon.core.tempo.score import Score, Waited
     from antiphon.runtime.artifacts.store import Artifacts
@@ -335,3 +337,15 @@ class JobRun:
     async def last_checkpoint(self) -> Checkpoint | None:
         """What the handler gave last, stored for the end of the tenure."""
         return await self.saver.last()
+
+
+def first_lease_ms(clock: RunClock, job: Job, body: ScheduleBody | None, rules: Rules) -> int:
+    """The lease of a claim: with a score it ends with a phase or a bar."""
+    if body is None or body.score is None:
+        return job.lease_ms
+    caps = (body.budget or Budget()).phase_caps
+    now_ms = clock.now_ms()
+    phrase = PhraseRun.begin(clock.meter(), capped_phases(body.score, job.attempts, caps), now_ms)
+    return phrase.lease_ms(
+        now_ms, wanted_ms=job.lease_ms, least_ms=rules.lease_min_ms, most_ms=job.lease_ms_max
+    )

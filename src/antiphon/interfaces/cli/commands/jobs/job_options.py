@@ -231,6 +231,17 @@ BudgetOption = Annotated[
 ]
 
 
+ScoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--score",
+        metavar="FILE",
+        help="A YAML file with its beats: how long each phase may take, how long it may wait.",
+        show_default=False,
+    ),
+]
+
+
 def parse_budget(texts: list[str]) -> dict[str, Any]:
     """A budget from its parts; a dot leads to a key inside."""
     found: dict[str, Any] = {}

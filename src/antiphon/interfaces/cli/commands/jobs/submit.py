@@ -37,6 +37,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     RequiresOption,
     RetryBaseOption,
     RetryCapOption,
+    ScoreOption,
     TimeoutOption,
     WaitOption,
     WaitTimeoutOption,
@@ -138,6 +139,7 @@ def submit(
     quorum: QuorumOption = None,
     label: LimitLabelOption = None,
     budget: BudgetOption = None,
+    score: ScoreOption = None,
     wait: WaitOption = True,
     wait_timeout: WaitTimeoutOption = None,
     inputs: InputsOption = None,
@@ -165,6 +167,7 @@ def submit(
     if delay is not None and at is not None:
         raise WrongUsage("--delay and --at cannot be combined", hint="leave out one of them")
     from antiphon.sdk.call_options import CallOptions
+    from antiphon.sdk.tempo.score_file import read_score_file
 
     options = CallOptions(
         once=once,
@@ -183,6 +186,8 @@ def submit(
         options["concurrency"] = label
     if budget:
         options["budget"] = parse_budget(budget)
+    if score is not None:
+        options["score"] = read_score_file(score)
     if delay is not None:
         options["delay"] = delay
     if at is not None:

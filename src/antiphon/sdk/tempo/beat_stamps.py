@@ -10,7 +10,7 @@ from antiphon.core.families.jobs.words import DEGRADED as DEGRADED  # noqa: PLC0
 
 if TYPE_CHECKING:
     from antiphon.core.tempo.policy import TempoPolicy
-    from antiphon.sdk.mesh import Mesh
+    from antiphon.runtime.log.session import Session
 
 
 class BeatStamp(Struct, frozen=True):
@@ -34,6 +34,6 @@ class BeatStamps:
         return BeatStamp(beat.index, self._phases.at(beat.index))
 
 
-def beat_stamps(mesh: Mesh) -> BeatStamps:
+def beat_stamps(session: Session) -> BeatStamps:
     """Beats by the mesh's policy, as this process read it last."""
-    return BeatStamps(mesh.session.control.tempo)
+    return BeatStamps(session.control.tempo)
