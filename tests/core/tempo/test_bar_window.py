@@ -352,3 +352,18 @@ def test_an_answer_is_remembered_as_long_as_its_promise_is_not_due():
         made.begin(METER, T0 + number * BAR)
     report = made.report(T0 + 20 * BAR)
     assert (report.promises_due, report.promises_broken) == (1, 0)
+
+
+@pytest.mark.req("B4", "B9")
+@BRISK
+@given(st.integers(0, 2**32), st.integers(1, 40))
+def test_asking_for_reports_in_between_changes_nothing(seed, count):
+    """What was summed up once is summed up again after anything that could change it."""
+    random = Random(seed)
+    asked, not_asked = windows(6), windows(6)
+    for fact in drawn_facts(random, count):
+        note(asked, fact)
+        note(not_asked, fact)
+        asked.report(random.choice(asked.starts))
+    assert differing(asked, not_asked) == ()
+    assert [asked.tally(at) for at in asked.starts] == [not_asked.tally(at) for at in asked.starts]

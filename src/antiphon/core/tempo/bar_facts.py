@@ -6,6 +6,7 @@ for those of the log, more than once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -27,6 +28,7 @@ MAX_CELLS: Final = 128
 
 _PHASE_OF: Final = {"planning": 0, "executing": 1, "waiting": 1, "review": 2}
 """The phase in which a task in this state is."""
+_JOB: Final = re.compile(r"[^/]+/[0-9a-f]{64}")
 
 K = TypeVar("K", str, tuple[str, str])
 V = TypeVar("V")
@@ -110,6 +112,8 @@ Fact = ClaimFact | PromiseFact | AnswerFact | QueueFact | JobEnd
 class Row(Struct):
     """One task of one agent in one bar."""
 
+    key: tuple[str, str]
+    """Its name in a report: a job is one task, whoever works on it; other names are an agent's."""
     last: tuple[Hlc, TaskState]
     cells: dict[int, tuple[Hlc, TaskState]]
     """The last state in each beat."""
@@ -167,7 +171,9 @@ def take_claim(bar: Bar, author: str, fact: ClaimFact) -> Noted:
     if row is None:
         if not admit(rows, key, MAX_ROWS):
             return Noted.TOO_MANY
-        row = rows[key] = Row(seen, {}, None, [None] * 3, [None] * 3)
+        is_job = _JOB.fullmatch(claim.task_id) is not None
+        named = ("", claim.task_id) if is_job else key
+        row = rows[key] = Row(named, seen, {}, None, [None] * 3, [None] * 3)
     row.last = max(row.last, seen)
     beat = (at.wall_ms - bar.start_ms) // bar.meter.beat_ms
     if beat < MAX_CELLS:

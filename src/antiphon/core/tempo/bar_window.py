@@ -11,7 +11,7 @@ is too much the smallest keys are kept, which is the same choice in any order.
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -54,7 +54,6 @@ MAX_PROMISES: Final = 256
 """Threads of one node."""
 MAX_AHEAD: Final = 4096
 """Facts that are newer than the newest bar, kept until it begins."""
-_JOB: Final = re.compile(r"[^/]+/[0-9a-f]{64}")
 
 
 class BarWindows:
@@ -76,6 +75,7 @@ class BarWindows:
         self._answers: dict[str, dict[str, int]] = {}
         """By node and thread: when it was answered."""
         self._ahead: list[tuple[str, Fact]] = []
+        self._sums: dict[int, tuple[Tally, Counter[str]]] = {}
         self.changed: set[int] = set()
         """Starts of ended bars that have changed since this was emptied."""
 
@@ -87,9 +87,11 @@ class BarWindows:
         The newest may be begun again: the tempo that begins with it may be known a little later.
         """
         if self._bars and start_ms <= self._bars[-1].start_ms:
-            if start_ms == self._bars[-1].start_ms:
+            if start_ms == self._bars[-1].start_ms and self._bars[-1].meter != meter:
                 self._bars[-1].follow(meter)
+                self._sums.clear()
             return
+        self._sums.clear()
         if self._bars:
             last = self._bars[-1]
             last.is_closed = True
@@ -178,6 +180,10 @@ class BarWindows:
         if isinstance(bar, Noted):
             return self._note_old(author, fact)
         noted = self._take(bar, author, fact)
+        if bar is self._bars[-1] and not isinstance(fact, PromiseFact | AnswerFact):
+            self._sums.pop(bar.start_ms, None)
+        else:
+            self._sums.clear()
         if noted is not Noted.COUNTED or not bar.is_closed:
             return noted
         if isinstance(fact, ClaimFact):
@@ -201,6 +207,7 @@ class BarWindows:
 
     def _note_old(self, author: str, fact: Fact) -> Noted:
         """A fact of a bar that changes no more: a queue and a long promise last until today."""
+        self._sums.clear()
         if isinstance(fact, QueueFact):
             self._floor[fact.role] = self._floor.get(fact.role, 0) + fact.change
         elif not isinstance(fact, AnswerFact):
@@ -255,47 +262,59 @@ class BarWindows:
 
     def tally(self, start_ms: int) -> Tally:
         """What the figures of a bar are made of."""
-        at = self._index(start_ms)
+        return self._sum(self._index(start_ms))[0]
+
+    def _sum(self, at: int) -> tuple[Tally, Counter[str]]:
+        """The tally of a bar and its tasks by state; summed up once until something changes."""
+        start_ms = self._bars[at].start_ms
+        if start_ms not in self._sums:
+            self._sums[start_ms] = self._sum_up(at)
+        return self._sums[start_ms]
+
+    def _sum_up(self, at: int) -> tuple[Tally, Counter[str]]:
         bar, earlier = self._bars[at], self._bars[max(0, at - self._before) : at]
         states = _states(bar)
+        counts = Counter[str](states.values())
+        counts.update({"failed": bar.unnamed[0], "done": bar.unnamed[1]})
         good = _succeeded(bar, states)
-        cells = [
-            (state == "waiting", _key(agent, task) in good)
-            for agent, task, row in bar.each_row()
-            for _, state in row.cells.values()
-        ]
+        used = waited = useful = 0
+        for _, _, row in bar.each_row():
+            beats = len(row.cells)
+            waits = sum(state == "waiting" for _, state in row.cells.values())
+            used += beats
+            waited += waits
+            useful += beats - waits if row.key in good else 0
         due = [
             (thread, due_ms)
             for threads in self._promises.values()
             for thread, (due_ms, _) in threads.items()
             if bar.start_ms <= due_ms < bar.end_ms
         ]
-        return Tally(
+        tally = Tally(
             beats=bar.beats,
-            tasks=len(states) + sum(bar.unnamed),
+            tasks=counts.total(),
             succeeded=len(good) + bar.unnamed[1],
-            beats_used=len(cells),
-            beats_waited=sum(waits for waits, _ in cells),
-            beats_useful=sum(is_good and not waits for waits, is_good in cells),
+            beats_used=used,
+            beats_waited=waited,
+            beats_useful=useful,
             promises_due=len(due),
             promises_broken=sum(not self._is_answered(*one) for one in due),
             cost=None if bar.millionths is None else bar.millionths / 1_000_000,
             firsts=tuple(sorted(_firsts(bar, earlier))),
             overruns_in=_overruns(bar, earlier),
         )
+        return tally, counts
 
     def report(self, start_ms: int, *, suggested: Suggestion | None = None) -> BarReport:
         """The report of a bar."""
         at = self._index(start_ms)
-        bar, tally = self._bars[at], self.tally(start_ms)
-        states: list[str] = list(_states(bar).values())
-        states += ["failed"] * bar.unnamed[0] + ["done"] * bar.unnamed[1]
+        bar, (tally, counts) = self._bars[at], self._sum(at)
         return BarReport(
             cluster_id=self.mesh,
             window_start=time_text(bar.start_ms),
             window_end=time_text(bar.end_ms),
             tempo_bpm=bar.meter.bpm,
-            counts={state: states.count(state) for state in sorted(set(states))},
+            counts={state: tasks for state, tasks in sorted(counts.items()) if tasks},
             overruns=sum(tally.overruns_in),
             promises_due=tally.promises_due,
             promises_broken=tally.promises_broken,
@@ -350,17 +369,11 @@ def differing(one: BarWindows, other: BarWindows) -> tuple[int, ...]:
     return tuple(at for at in shared if settled(one.report(at)) != settled(other.report(at)))
 
 
-def _key(agent: str, task: str) -> tuple[str, str]:
-    """A job is one task, whoever works on it; other names are an agent's own."""
-    return ("", task) if _JOB.fullmatch(task) else (agent, task)
-
-
 def _states(bar: Bar) -> dict[tuple[str, str], TaskState]:
     """The last state of each task; where the log has a job's end, that one."""
     last: dict[tuple[str, str], tuple[Hlc, TaskState]] = {}
-    for agent, task, row in bar.each_row():
-        key = _key(agent, task)
-        last[key] = max(last.get(key, row.last), row.last)
+    for _, _, row in bar.each_row():
+        last[row.key] = max(last.get(row.key, row.last), row.last)
     states: dict[tuple[str, str], TaskState] = {key: state for key, (_, state) in last.items()}
     for task, end in bar.ends.items():
         states["", task] = "done" if end.is_success else "failed"

@@ -12,7 +12,6 @@ in `antiphon.core.tempo.controller`; `suggestion` is what the pulse asks on down
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -87,8 +86,8 @@ class Reverb:
         self._session = node.session
         self._reports = node.replica.reports
         self._signer = (keyring.did, keyring.sign)
-        self._first_ms = 0
-        """The first bar that this process saw from its beginning."""
+        self._first_ms: int | None = None
+        """The first bar that this process saw from its beginning; None before it began."""
         self._done_ms = 0
         self._seen = 0
         self._running: dict[str, int] = {}
@@ -114,7 +113,6 @@ class Reverb:
         try:
             async with self.clock.listen() as beats, asyncio.TaskGroup() as tasks:
                 self._begin(self.clock.meter(), self._downbeat())
-                self._first_ms = self.clock.meter().downbeat_after(self.clock.now_ms())
                 tasks.create_task(self._hear(STATUS.at(kind=">"), self._note_claim))
                 tasks.create_task(self._hear(_below(PROMISE.pattern), self._note_talk))
                 tasks.create_task(self._follow(beats))
@@ -240,6 +238,8 @@ class Reverb:
             missed = min((start_ms - end_ms) // meter.bar_ms, self.windows.kept)
             for bars in range(missed, 0, -1):
                 self.windows.begin(meter, start_ms - bars * meter.bar_ms)
+            if self._first_ms is None and start_ms > known[-1]:
+                self._first_ms = start_ms
         self.windows.begin(meter, start_ms)
         in_force = (meter.bpm, self.clock.phases())
         if self._in_force != in_force:
@@ -253,7 +253,7 @@ class Reverb:
             running = dict(self._running)
             heard = self.windows.heard(start_ms)
             self._silent[start_ms] = rhythm.silent_jobs(running, heard, start_ms)
-            if start_ms >= self._first_ms:
+            if self._is_whole(start_ms):
                 self._judge(start_ms)
                 await self._put(start_ms)
         for kept in (self._silent, self._suggested):
@@ -265,8 +265,11 @@ class Reverb:
         changed = sorted(self.windows.changed)
         self.windows.changed.clear()
         for start_ms in changed:
-            if self._first_ms <= start_ms <= self._done_ms:
+            if self._is_whole(start_ms) and start_ms <= self._done_ms:
                 await self._put(start_ms)
+
+    def _is_whole(self, start_ms: int) -> bool:
+        return self._first_ms is not None and start_ms >= self._first_ms
 
     async def _put(self, start_ms: int) -> None:
         began_s = self._session.wall.boot_s()
@@ -306,15 +309,14 @@ class Reverb:
 
     def _judge(self, start_ms: int) -> None:
         """Raise and clear alarms after a bar, and ask what should change."""
-        recent: deque[rhythm.AlarmBar] = deque(maxlen=rhythm.BARS)
-        for at_ms in self.windows.starts:
-            if self._first_ms <= at_ms <= start_ms:
-                tally = self.windows.tally(at_ms)
-                late = sum(tally.overruns_in)
-                silent = self._silent.get(at_ms, ())
-                recent.append(rhythm.AlarmBar(tally=tally, overruns=late, silent=silent))
+        seen = [at for at in self.windows.starts if at <= start_ms and self._is_whole(at)]
+        recent = []
+        for at_ms in seen[-rhythm.BARS :]:
+            tally = self.windows.tally(at_ms)
+            late, silent = sum(tally.overruns_in), self._silent.get(at_ms, ())
+            recent.append(rhythm.AlarmBar(tally=tally, overruns=late, silent=silent))
         before = {alarm.name for alarm in self.raised}
-        self.raised = rhythm.alarms(before, tuple(recent))
+        self.raised = rhythm.alarms(before, recent)
         self.metrics.alarms = frozenset(alarm.name for alarm in self.raised)
         for alarm in self.raised:
             if alarm.name not in before:
