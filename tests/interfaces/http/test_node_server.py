@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 import structlog
+from prometheus_client import parser as prometheus_parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from starlette.responses import PlainTextResponse
 
 from antiphon.core.authority import grant_terms
@@ -113,6 +115,26 @@ async def test_metrics_have_what_the_node_and_its_tempo_count():
     ):
         assert line in lines
     assert not any('name="bpd"' in line for line in lines), "it has no value in this bar"
+
+
+async def test_both_text_formats_can_be_read_back():
+    async with served() as node:
+        node.tempo.degraded = 'a "quoted" reason\nof two lines'
+        plain = (await node.ask("/metrics", OPERATOR)).body.decode()
+        async with connected(node.port) as line:
+            accept = b"Accept: application/openmetrics-text; version=1.0.0\r\n\r\n"
+            line.send(request("/metrics", OPERATOR).removesuffix(b"\r\n") + accept)
+            answer = await line.answer()
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    read = [
+        {one.name for one in families}
+        for families in (
+            prometheus_parser.text_string_to_metric_families(plain),
+            openmetrics_parser.text_string_to_metric_families(answer.body.decode()),
+        )
+    ]
+    assert read[0] == read[1]
+    assert {"antiphon_ready", "antiphon_degraded", "antiphon_jobs"} <= read[0]
 
 
 # --- tokens ---------------------------------------------------------------------------------------
@@ -371,6 +393,23 @@ async def test_a_request_that_takes_too_long_ends(monkeypatch):
     monkeypatch.setattr(application.NodeRoutes, "health", never)
     async with served() as node:
         assert (await node.ask("/healthz")).status == 408
+
+
+async def test_an_answer_does_not_wait_for_its_other_half(monkeypatch):
+    """Head and body are two writes; with Nagle's algorithm the second waits for an answer."""
+    seen = []
+
+    class Watched(bounded_server.BoundedProtocol):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            taken = transport.get_extra_info("socket")
+            seen.append(taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(bounded_server, "BoundedProtocol", Watched)
+    async with served() as node:
+        await node.ask("/healthz")
+    assert all(seen)
+    assert len(seen) == 1
 
 
 # --- the end --------------------------------------------------------------------------------------
