@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from antiphon.core.tempo.alarms import Alarm
-from antiphon.core.tempo.kpis import Tally, kpis
+from antiphon.core.tempo.bars.alarms import Alarm
+from antiphon.core.tempo.bars.kpis import Tally, kpis
 from antiphon.core.tempo.messages import BarReport, Suggestion
 from antiphon.core.tempo.phases import Phases
 from antiphon.core.tempo.time_text import time_text

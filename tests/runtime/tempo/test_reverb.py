@@ -1,11 +1,14 @@
 """The reverb: a report for each bar, kept and published, also of what came late."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
+import msgspec
 import pytest
 
 from antiphon.core.bus.subjects import BAR_REPORT, PROMISE, STATUS
+from antiphon.core.clock import hlc
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobYield, YieldBody
 from antiphon.core.families.mesh.ops import MeshTempo, TempoBody
 from antiphon.core.tempo.messages import HelpAnswer, HelpPromise, StatusClaim
 from antiphon.core.tempo.policy import read_policy
@@ -17,6 +20,7 @@ from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.runtime.tempo.pulse import Pulse
 from antiphon.runtime.tempo.reverb import Reverb
 from antiphon.runtime.tempo.tempo_messages import BAR_REPORTS, STATUS_CLAIMS, TALKS
+from tests.runtime.by_hand import called
 from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
 
 BRISK = read_policy(
@@ -76,8 +80,24 @@ class Stage:
         self.reports = node.replica.reports
         self.connection = connection
 
+    async def set_policy(self, policy):
+        owner = await self.mesh.connection(self.mesh.owner)
+        await write_one(owner.session, Intent(MeshTempo, TempoBody(policy=policy)), BEHIND)
+
     async def agent(self):
         return Agent(await self.mesh.connection())
+
+    @asynccontextmanager
+    async def leading(self):
+        """A pulse on this node that leads while the block runs."""
+        pulse = Pulse(self.clock, self.connection.keyring, suggest=self.reverb.suggestion)
+        leading = asyncio.ensure_future(pulse.run())
+        try:
+            await eventually(lambda: pulse.is_leader, within_s=60)
+            yield pulse
+        finally:
+            leading.cancel()
+            await asyncio.gather(leading, return_exceptions=True)
 
     def bar_ms(self):
         return self.clock.meter().downbeat_before(self.clock.now_ms())
@@ -103,11 +123,11 @@ class Stage:
 @asynccontextmanager
 async def a_stage(engine, policy=BRISK, **how):
     async with a_mesh(engine, CALM) as mesh:
-        owner = await mesh.connection(mesh.owner)
-        await write_one(owner.session, Intent(MeshTempo, TempoBody(policy=policy)), BEHIND)
         connection = await mesh.connection()
         node = await mesh.node(caretaking=False, connection=connection, **how)
         stage = Stage(mesh, node, connection)
+        await stage.set_policy(policy)
+        await eventually(lambda: connection.session.control.tempo == policy)
         running = stage.running = asyncio.ensure_future(stage.reverb.run())
         await eventually(lambda: stage.reverb.windows.starts)
         await asyncio.sleep(0.1)
@@ -221,6 +241,23 @@ async def test_jobs_are_counted_as_the_log_has_them(engine):
         assert kept.report.kpis["ttfu"] > 4
 
 
+@pytest.mark.req("B4", "B16")
+@virtual
+async def test_a_run_that_was_cut_is_an_overrun(engine):
+    async with a_stage(engine) as stage:
+        worker = (await stage.agent()).session
+        start_ms = await stage.next_bar()
+        job = await called(worker, KIND)
+        body = ClaimBody(kind=KIND, job=job.id, lease_ms=worker.control.rules.lease_ms, begin=True)
+        claim = worker.draft(JobClaim, body, prev=0)
+        seq = await worker.commit(claim)
+        fence = hlc.pack(claim.op.hlc)
+        back = YieldBody(kind=KIND, job=job.id, fence=fence, reason="overrun", retry_after_ms=1)
+        await worker.commit(worker.draft(JobYield, back, prev=seq))
+        report = (await stage.report_of(start_ms)).report
+        assert (report.overruns, report.queue_depth) == (1, {"test": 1})
+
+
 @pytest.mark.req("B4")
 @virtual
 async def test_reports_outlast_a_restart_and_the_bar_that_was_missed_is_not_made_up(
@@ -252,7 +289,7 @@ async def test_reports_outlast_a_restart_and_the_bar_that_was_missed_is_not_made
 @pytest.mark.req("B19", "B16")
 @virtual
 async def test_a_running_job_that_is_silent_for_a_bar_raises_an_alarm_and_freezes_the_tempo(engine):
-    async with a_stage(engine, ADAPTIVE) as stage:
+    async with a_stage(engine, ADAPTIVE) as stage, AsyncExitStack() as stack:
         agent = await stage.agent()
         ends = asyncio.Event()
 
@@ -263,6 +300,11 @@ async def test_a_running_job_that_is_silent_for_a_bar_raises_an_alarm_and_freeze
         submitted = await call(agent.session, 1)
         await stage.mesh.worker(work)
         await eventually(lambda: stage.node.replica.counts().get("running"))
+        await stage.next_bar()
+        start_ms = await stage.next_bar()
+        kept = await stage.report_of(start_ms)
+        assert kept.alarms == (), "without a leader, workers need not say anything"
+        await stack.enter_async_context(stage.leading())
         await stage.next_bar()
         start_ms = await stage.next_bar()
         kept = await stage.report_of(start_ms)
@@ -277,24 +319,44 @@ async def test_a_running_job_that_is_silent_for_a_bar_raises_an_alarm_and_freeze
 @pytest.mark.req("B16")
 @virtual
 async def test_the_leader_follows_what_its_reverb_suggests(engine):
-    async with a_stage(engine, ADAPTIVE) as stage:
+    async with a_stage(engine, ADAPTIVE) as stage, AsyncExitStack() as stack:
         agent = await stage.agent()
-        pulse = Pulse(stage.clock, stage.connection.keyring, suggest=stage.reverb.suggestion)
-        leading = asyncio.ensure_future(pulse.run())
-        await eventually(lambda: pulse.is_leader, within_s=60)
+        await stack.enter_async_context(stage.leading())
         began_s = asyncio.get_running_loop().time()
         while stage.clock.meter().bpm == 60:
             await agent.claim(cpu=1.0)
             await asyncio.sleep(1)
         assert stage.clock.meter().bpm == 59
         assert asyncio.get_running_loop().time() - began_s < 180
-        changed_ms = stage.bar_ms()
-        kept = await stage.report_of(changed_ms)
+        kept = await stage.report_of(stage.bar_ms())
         assert (kept.report.tempo_bpm, kept.report.tempo_changes) == (59, 1)
         said = [one.report.suggested for one in stage.reports.newest(limit=5)]
         assert any(one.tempo_bpm == 59 and "in use" in one.why for one in said)
-        leading.cancel()
-        await asyncio.gather(leading, return_exceptions=True)
+
+
+@pytest.mark.req("B16")
+@virtual
+async def test_frozen_by_the_operator_nothing_changes_and_nothing_is_forgotten(engine):
+    async with a_stage(engine, ADAPTIVE) as stage, AsyncExitStack() as stack:
+        agent = await stage.agent()
+        await stack.enter_async_context(stage.leading())
+        for _ in range(30):  # under strain, but not long enough to change anything
+            await agent.claim(cpu=0.9)
+            await asyncio.sleep(1)
+        said = stage.reports.newest(limit=1)[0].report.suggested
+        assert "at most one a minute" in said.why
+        held = stage.reverb.memory
+        assert held.integral_bpm < 0
+        adaptation = msgspec.structs.replace(ADAPTIVE.adaptation, frozen=True)
+        frozen = msgspec.structs.replace(ADAPTIVE, adaptation=adaptation)
+        await stage.set_policy(frozen)
+        await eventually(lambda: stage.connection.session.control.tempo == frozen, within_s=60)
+        for _ in range(100):
+            await agent.claim(cpu=1.0)
+            await asyncio.sleep(1)
+        assert stage.clock.meter().bpm == 60
+        assert "operator" in stage.reports.newest(limit=1)[0].report.suggested.why
+        assert stage.reverb.memory == held
 
 
 @pytest.mark.req("B16")
@@ -315,7 +377,7 @@ async def test_without_a_leader_nothing_is_suggested(engine):
 def test_old_reports_are_dropped():
     import sqlite3
 
-    from antiphon.core.tempo.kpis import Tally
+    from antiphon.core.tempo.bars.kpis import Tally
     from antiphon.core.tempo.messages import BarReport
     from antiphon.runtime.node.replica_reports import SCHEMA, KeptReport
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.tempo.alarms import Alarm
-from antiphon.core.tempo.kpis import Tally
+from antiphon.core.tempo.bars.alarms import Alarm
+from antiphon.core.tempo.bars.kpis import Tally
 from antiphon.core.tempo.messages import BarReport
 
 if TYPE_CHECKING:

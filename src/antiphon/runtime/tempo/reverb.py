@@ -5,8 +5,8 @@ log through its node. Shortly after each downbeat it reports the bar before: the
 beside the replica, and the pulse's leader publishes it. What arrives later is added on the next
 review beats, when batch work is let in, and the report is stored and published again.
 
-What a report says is decided in `antiphon.core.tempo.bar_window`, what should change of the tempo
-in `antiphon.core.tempo.controller`; `suggestion` is what the pulse asks on downbeats.
+What a report says is decided in `antiphon.core.tempo.bars`, what should change of the tempo in
+`antiphon.core.tempo.controller`; `suggestion` is what the pulse asks on downbeats.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from msgspec.structs import replace
 from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.bus.signed_message import Refused
 from antiphon.core.bus.subjects import BAR_REPORT, PROMISE, STATUS
+from antiphon.core.families.jobs.ops import JobComplete, JobYield
 from antiphon.core.families.jobs.state import HELD, Job, State
 from antiphon.core.policy.backoff import backoff_ms
-from antiphon.core.tempo import alarms as rhythm
 from antiphon.core.tempo import controller
-from antiphon.core.tempo.bar_facts import JobEnd, Noted
-from antiphon.core.tempo.bar_window import BarWindows
+from antiphon.core.tempo.bars import alarms as rhythm
+from antiphon.core.tempo.bars.bar_facts import JobEnd, Noted
+from antiphon.core.tempo.bars.bar_window import BarWindows
 from antiphon.core.tempo.ingest_window import is_ingest_open
 from antiphon.core.tempo.messages import HelpAnswer, HelpPromise
 from antiphon.core.tempo.phases import PHASES
@@ -37,7 +38,7 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from antiphon.core.tempo.kpis import Tally
+    from antiphon.core.tempo.bars.kpis import Tally
     from antiphon.core.tempo.messages import BarReport, Suggestion
     from antiphon.core.tempo.meter import Meter
     from antiphon.core.tempo.policy import TempoPolicy
@@ -51,15 +52,12 @@ GRACE: Final = 4
 """A bar is reported this part of a beat after its end: by then its last claims have arrived."""
 MAX_RUNNING: Final = 65_536
 """Running jobs that are watched for silence."""
+OVERRUN: Final = "Overrun"
+"""The name of the error with which a run is cut."""
 RECONNECT_MS: Final = 100
 RECONNECT_MOST_MS: Final = 5_000
 
 log = LazyLogger(__name__)
-
-
-def no_cost(_applied: Applied) -> float | None:
-    """Nobody measures what jobs cost."""
-    return None
 
 
 class Reverb:
@@ -71,14 +69,11 @@ class Reverb:
         clock: BeatClock,
         keyring: Keyring,
         metrics: TempoMetrics | None = None,
-        *,
-        cost_of: Callable[[Applied], float | None] = no_cost,
     ) -> None:
-        """`cost_of` gives what an ended job cost, from the record that ended it."""
+        """Counts nothing before `run`."""
         self.node = node
         self.clock = clock
         self.metrics = metrics or TempoMetrics()
-        self.cost_of = cost_of
         self.windows = BarWindows(node.session.mesh)
         self.raised: tuple[rhythm.Alarm, ...] = ()
         self.reported = asyncio.Event()
@@ -95,7 +90,8 @@ class Reverb:
         self._suggested: dict[int, Suggestion] = {}
         self._due: Suggestion | None = None
         self._policy: TempoPolicy | None = None
-        self._memory = controller.Memory()
+        self.memory = controller.Memory()
+        """What the adaptation remembers."""
         self._in_force: tuple[int, object] | None = None
         self._changed_ms = 0
 
@@ -147,14 +143,17 @@ class Reverb:
             self._running.pop(_task(after), None)
         elif was not in HELD and len(self._running) < MAX_RUNNING:
             self._running[_task(after)] = at_ms
+        if _is_cut(applied.opened.op):
+            self.windows.overran(_task(after), at_ms)
         if after.is_terminal and not (isinstance(before, Job) and before.is_terminal):
+            spent = after.total_spent
             self.windows.ended(
                 JobEnd(
                     task_id=_task(after),
                     at_ms=at_ms,
                     scheduled_ms=after.scheduled_ms,
                     is_success=after.state is State.SUCCEEDED,
-                    cost=self.cost_of(applied),
+                    cost_nano=spent.amount_nano if spent.currency else None,
                 )
             )
 
@@ -250,8 +249,9 @@ class Reverb:
         ended = [at for at in self.windows.starts[:-1] if at > self._done_ms]
         for start_ms in ended:
             self._done_ms = start_ms
-            running = dict(self._running)
             heard = self.windows.heard(start_ms)
+            # Without a leader, workers say nothing about jobs that have no score.
+            running = self._running if self.clock.mode() == "leader" else {}
             self._silent[start_ms] = rhythm.silent_jobs(running, heard, start_ms)
             if self._is_whole(start_ms):
                 self._judge(start_ms)
@@ -334,7 +334,7 @@ class Reverb:
         # To freeze and unfreeze replaces the policy; what is remembered is held.
         thawed = replace(policy, adaptation=replace(policy.adaptation, frozen=False))
         if thawed != self._policy:
-            self._policy, self._memory = thawed, controller.begin(policy, meter.bpm)
+            self._policy, self.memory = thawed, controller.begin(policy, meter.bpm)
         load = controller.Load(
             bpm=report.tempo_bpm,
             queue_depth=report.queue_depth,
@@ -352,8 +352,8 @@ class Reverb:
             at_ms=meter.downbeat_after(self.clock.now_ms()),
             changed_ms=self._changed_ms,
         )
-        self._memory, said = controller.suggest(
-            policy, self._memory, load, moment, self._frozen_by(policy)
+        self.memory, said = controller.suggest(
+            policy, self.memory, load, moment, self._frozen_by(policy)
         )
         return said
 
@@ -368,6 +368,16 @@ class Reverb:
 def _role(kind: str) -> str:
     """The first part of a kind."""
     return kind.partition(".")[0]
+
+
+def _is_cut(op: object) -> bool:
+    """Whether an op says that a run was ended because a phase had used up its beats."""
+    match op:
+        case JobYield(body=body):
+            return body.reason == "overrun"
+        case JobComplete(body=body):
+            return body.error is not None and body.error.name == OVERRUN
+    return False
 
 
 def _task(job: Job) -> str:

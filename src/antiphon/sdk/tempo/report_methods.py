@@ -10,7 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.tempo.addresses import Address, parse_address
-from antiphon.core.tempo.kpis import KPIS, Tally, combined, kpis
+from antiphon.core.tempo.bars.kpis import KPIS, Tally, combined, kpis
 from antiphon.errors import Rejected
 from antiphon.runtime.node.replica_reports import KEPT, KeptReport
 

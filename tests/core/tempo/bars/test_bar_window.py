@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.tempo import bar_facts, bar_window
-from antiphon.core.tempo.bar_facts import JobEnd, Noted
-from antiphon.core.tempo.bar_window import BarWindows, differing, settled
+from antiphon.core.tempo.bars import bar_facts, bar_window
+from antiphon.core.tempo.bars.bar_facts import JobEnd, Noted, Overran
+from antiphon.core.tempo.bars.bar_window import BarWindows, differing, settled
 from antiphon.core.tempo.messages import HelpPromise, StatusClaim
 from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.time_text import hlc_text, parse_time
@@ -52,6 +52,8 @@ def note(made, fact):
             return made.queued(role, change, at_ms)
         case JobEnd():
             return made.ended(fact)
+        case Overran():
+            return made.overran(fact.task_id, fact.at_ms)
     raise AssertionError(fact)
 
 
@@ -272,6 +274,7 @@ def drawn_facts(random, count):
                 facts.append((node, f"thread{random.randrange(4):02}", at_ms))
             case 4:
                 facts.append((random.choice(["build", "test"]), random.choice([1, 2]), at_ms))
+    facts += [Overran(job, T0 + random.randrange(4 * BAR)) for job in JOBS if random.random() < 0.5]
     for job in JOBS:
         if random.random() < 0.5:
             at_ms = T0 + random.randrange(4 * BAR)
@@ -282,7 +285,7 @@ def drawn_facts(random, count):
                     at_ms=at_ms,
                     scheduled_ms=T0 - random.randrange(BAR),
                     is_success=is_success,
-                    cost=random.random() / 3,
+                    cost_nano=random.choice([None, random.randrange(10**9)]),
                 )
             )
     return facts
@@ -327,7 +330,7 @@ def test_reports_are_equal_before_and_after_a_partition_heals(seed, count):
 
 
 def time_of(fact):
-    if isinstance(fact, JobEnd):
+    if isinstance(fact, JobEnd | Overran):
         return fact.at_ms
     return parse_time(fact[1].hlc.partition("+")[0]) if len(fact) == 2 else fact[2]
 
@@ -367,3 +370,16 @@ def test_asking_for_reports_in_between_changes_nothing(seed, count):
         asked.report(random.choice(asked.starts))
     assert differing(asked, not_asked) == ()
     assert [asked.tally(at) for at in asked.starts] == [not_asked.tally(at) for at in asked.starts]
+
+
+@pytest.mark.req("B4", "B16")
+def test_a_run_that_the_log_shows_to_be_cut_is_one_overrun_also_where_a_claim_said_so():
+    made = windows()
+    made.overran(JOBS[0], T0 + 5)
+    assert made.tally(T0).overruns_in == (0, 1, 0), "nobody said in which phase it was"
+    made.claim(claim(T0 + 1, "planning", beats_left=1), NODES[0])
+    assert made.tally(T0).overruns_in == (1, 0, 0)
+    made.claim(claim(T0 + 4, "planning", beats_left=0), NODES[0])
+    assert made.tally(T0).overruns_in == (1, 0, 0)
+    made.overran(JOBS[1], T0 + 6)
+    assert made.report(T0).overruns == 2

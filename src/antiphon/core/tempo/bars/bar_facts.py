@@ -61,7 +61,8 @@ class JobEnd(Struct, frozen=True, kw_only=True):
     at_ms: int
     scheduled_ms: int
     is_success: bool
-    cost: float | None = None
+    cost_nano: int | None = None
+    """In billionths of the currency's unit; None: nobody measured it."""
 
 
 class Use(Struct, frozen=True):
@@ -98,6 +99,13 @@ class AnswerFact(Struct, frozen=True):
     at_ms: int
 
 
+class Overran(Struct, frozen=True):
+    """A job whose run was cut because a phase had used up its beats, as the log has it."""
+
+    task_id: str
+    at_ms: int
+
+
 class QueueFact(Struct, frozen=True):
     """A change of how many jobs of a role wait for a worker."""
 
@@ -106,7 +114,7 @@ class QueueFact(Struct, frozen=True):
     at_ms: int
 
 
-Fact = ClaimFact | PromiseFact | AnswerFact | QueueFact | JobEnd
+Fact = ClaimFact | PromiseFact | AnswerFact | QueueFact | JobEnd | Overran
 
 
 class Row(Struct):
@@ -134,10 +142,11 @@ class Bar:
         self.late = 0
         self.rows: dict[str, dict[tuple[str, str], Row]] = {}
         self.ends: dict[str, JobEnd] = {}
+        self.overran: set[str] = set()
         self.unnamed = [0, 0]
         """Ended jobs beyond the bound: failed, succeeded."""
-        self.millionths: int | None = None
-        """The cost of what ended; whole numbers, so that the sum is the same in any order."""
+        self.cost_nano: int | None = None
+        """The cost of what ended; a whole number, so that the sum is the same in any order."""
         self.queue: dict[str, int] = {}
         """Change of the queues, by role."""
         self.use: dict[str, tuple[Hlc, Use]] = {}
@@ -202,8 +211,8 @@ def take_end(bar: Bar, end: JobEnd) -> Noted:
     """Add a job that ended, once."""
     if end.task_id in bar.ends:
         return Noted.TOO_MANY
-    if end.cost is not None:
-        bar.millionths = (bar.millionths or 0) + round(end.cost * 1_000_000)
+    if end.cost_nano is not None:
+        bar.cost_nano = (bar.cost_nano or 0) + end.cost_nano
     if len(bar.ends) < MAX_ENDS:
         bar.ends[end.task_id] = end
     else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from antiphon.core.tempo.kpis import Tally
+    from antiphon.core.tempo.bars.kpis import Tally
 
 AlarmName = Literal["promise_miss_rate", "overrun_rate", "no_status_claims"]
 RAISED_ABOVE: Final = 0.10

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from antiphon.core.tempo.bar_facts import (
+from antiphon.core.clock.hlc import ZERO
+from antiphon.core.tempo.bars.bar_facts import (
+    MAX_ENDS,
     MAX_NODES,
     MAX_ROWS,
     AnswerFact,
@@ -26,14 +28,16 @@ from antiphon.core.tempo.bar_facts import (
     Fact,
     JobEnd,
     Noted,
+    Overran,
     PromiseFact,
     QueueFact,
+    Row,
     admit,
     share_of,
     take_claim,
     take_end,
 )
-from antiphon.core.tempo.kpis import Tally, kpis
+from antiphon.core.tempo.bars.kpis import Tally, kpis
 from antiphon.core.tempo.messages import BarReport, StatusClaim
 from antiphon.core.tempo.phases import PHASES
 from antiphon.core.tempo.time_text import parse_hlc, time_text
@@ -165,6 +169,10 @@ class BarWindows:
         """More or fewer jobs wait for a worker. Each change once: the log has each record once."""
         return self._note("", QueueFact(role, change, at_ms))
 
+    def overran(self, task_id: str, at_ms: int) -> Noted:
+        """A job's run was cut."""
+        return self._note("", Overran(task_id, at_ms))
+
     def ended(self, end: JobEnd) -> Noted:
         """A job ended."""
         return self._note("", end)
@@ -204,6 +212,11 @@ class BarWindows:
                 return Noted.COUNTED
             case JobEnd():
                 return take_end(bar, fact)
+            case Overran():
+                if len(bar.overran) >= MAX_ENDS:
+                    return Noted.TOO_MANY
+                bar.overran.add(fact.task_id)
+                return Noted.COUNTED
 
     def _note_old(self, author: str, fact: Fact) -> Noted:
         """A fact of a bar that changes no more: a queue and a long promise last until today."""
@@ -299,7 +312,7 @@ class BarWindows:
             beats_useful=useful,
             promises_due=len(due),
             promises_broken=sum(not self._is_answered(*one) for one in due),
-            cost=None if bar.millionths is None else bar.millionths / 1_000_000,
+            cost=None if bar.cost_nano is None else bar.cost_nano / 1_000_000_000,
             firsts=tuple(sorted(_firsts(bar, earlier))),
             overruns_in=_overruns(bar, earlier),
         )
@@ -403,7 +416,10 @@ def _firsts(bar: Bar, earlier: Iterable[Bar]) -> Iterator[float]:
 
 
 def _overruns(bar: Bar, earlier: Iterable[Bar]) -> tuple[int, int, int]:
-    """Tasks that had beats for a phase, used them up, and were still in it; by phase."""
+    """Tasks that had beats for a phase, used them up, and were still in it; by phase.
+
+    A job that the log shows to have been cut counts in the phase that was claimed last.
+    """
     before = {
         (agent, task, place)
         for one in earlier
@@ -412,12 +428,28 @@ def _overruns(bar: Bar, earlier: Iterable[Bar]) -> tuple[int, int, int]:
         if began is not None
     }
     counts = [0] * len(PHASES)
+    cut = dict.fromkeys(bar.overran, PHASES.index("work"))
     for agent, task, row in bar.each_row():
+        is_late = False
         for place, (began, none) in enumerate(zip(row.had_beats, row.had_none, strict=True)):
             is_here = began is not None and none is not None and began < none
             is_from_before = none is not None and (agent, task, place) in before
+            is_late |= is_here or is_from_before
             counts[place] += is_here or is_from_before
+        if is_late:
+            cut.pop(task, None)
+        elif task in cut:
+            cut[task] = _last_phase(row)
+    for place in cut.values():
+        counts[place] += 1
     return (counts[0], counts[1], counts[2])
+
+
+def _last_phase(row: Row) -> int:
+    """The phase of the newest claim that was in one."""
+    claimed = zip(row.had_beats, row.had_none, strict=True)
+    newest = [max(filter(None, pair), default=ZERO) for pair in claimed]
+    return newest.index(max(newest)) if max(newest) > ZERO else PHASES.index("work")
 
 
 def _utilisation(bar: Bar) -> dict[str, float]:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.tempo.alarms import BARS, AlarmBar, alarms, silent_jobs
-from antiphon.core.tempo.kpis import KPIS, Tally, combined, kpis
+from antiphon.core.tempo.bars.alarms import BARS, AlarmBar, alarms, silent_jobs
+from antiphon.core.tempo.bars.kpis import KPIS, Tally, combined, kpis
 from tests.core.strategies import BRISK
 
 
