@@ -84,11 +84,14 @@ async def test_without_a_policy_a_beat_has_four_seconds():
 @pytest.mark.virtual_time
 async def test_a_job_ends_at_the_downbeat_that_is_its_hard_end():
     async with a_mesh("memory") as mesh:
+        await with_policy(mesh, policy(bpm=60))
         caller = (await mesh.connection()).session
         await mesh.worker(never_ends)
-        ended, _ = await ended_with(caller, Budget(hard_end="bar+1"))
-    assert "it was still running at bar+1, its end (hard_end)" in ended.error.message
-    assert ended.job.ended_ms % 32_000 < 1_000, "a downbeat, and what it takes to write"
+        await asyncio.sleep(3.0)  # the middle of a bar of eight seconds
+        ended, said = await ended_with(caller, Budget(hard_end="bar+2"))
+    assert "it was still running at bar+2, its end (hard_end)" in ended.error.message
+    assert ended.job.ended_ms % 8_000 < 1_000, "a downbeat, and what it takes to write"
+    assert 12_000 <= said.usage.wall_ms <= 14_000
 
 
 @pytest.mark.virtual_time

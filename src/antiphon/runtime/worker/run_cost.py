@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import structs
 
@@ -39,6 +39,16 @@ STUBBORN_S: Final = 5.0
 log = LazyLogger(__name__)
 
 
+class BeatSource(Protocol):
+    """What says which beat it is; a `BeatClock`, where the worker follows a pulse."""
+
+    def now_ms(self) -> int:
+        """The time by which beats are counted."""
+
+    def meter(self) -> Meter:
+        """The meter in force."""
+
+
 class RunCost:
     """What one run uses up."""
 
@@ -48,15 +58,15 @@ class RunCost:
         tenure: Tenure,
         body: ScheduleBody,
         gauge: UsageGauge,
-        meter: Callable[[], Meter],
+        beats: BeatSource,
     ) -> None:
-        """`meter` is the one in force: that of the pulse, or of the policy."""
+        """`gauge` knows what was used, `beats` which beat it is."""
         self._session = session
         self._tenure = tenure
         self._body = body
         self._gauge = gauge
-        self._meter = meter
-        self._beats = BeatCount()
+        self._beats = beats
+        self._counted = BeatCount()
         self._earlier = tenure.job.total_spent
         self._watch: BudgetWatch | None = None
         self._work: asyncio.Future[Any] | None = None
@@ -78,8 +88,8 @@ class RunCost:
             kind=self._tenure.job.kind,
             earlier=self._earlier,
             rates=self._session.control.tempo.rates,
-            start_ms=self._session.wall.now_ms() - self._tenure.held_ms,
-            meter=self._meter(),
+            start_ms=self._beats.now_ms() - self._tenure.held_ms,
+            meter=self._beats.meter(),
         )
         self._gauge.on_report = partial(self._reported, asyncio.get_running_loop())
         self._look()
@@ -110,7 +120,7 @@ class RunCost:
         watch, work = self._watch, self._work
         if watch is None or work is None or work.done() or self.over is not None:
             return
-        now_ms, meter = self._session.wall.now_ms(), self._meter()
+        now_ms, meter = self._beats.now_ms(), self._beats.meter()
         beats = self._beats_milli(meter)
         loop = asyncio.get_running_loop()
         over = watch.look(now_ms, meter, beats_milli=beats, used=self._gauge.now())
@@ -127,8 +137,8 @@ class RunCost:
         self._give_up()
 
     def _beats_milli(self, meter: Meter) -> int:
-        self._beats.count(self._tenure.held_ms, meter.beat_ms)
-        return self._beats.milli
+        self._counted.count(self._tenure.held_ms, meter.beat_ms)
+        return self._counted.milli
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -157,6 +167,6 @@ class RunCost:
             policy_hash(policy),
             policy.rates,
             self._tenure.job.kind,
-            beats_milli=self._beats_milli(self._meter()),
+            beats_milli=self._beats_milli(self._beats.meter()),
             used=usage,
         )

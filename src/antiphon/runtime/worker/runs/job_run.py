@@ -68,7 +68,7 @@ class JobRun:
         self.score: Score | None = body.score
         self.saver = CheckpointSaver(tenure, clock, tenure.spawn)
         self.gauge = UsageGauge()
-        self.cost = RunCost(tenure.session, tenure, body, self.gauge, clock.meter)
+        self.cost = RunCost(tenure.session, tenure, body, self.gauge, clock)
         self.over = ""
         """Why it was cut, in words; empty: it was not."""
         self.exhausted: WaitExhausted | None = None
