@@ -4,7 +4,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from antiphon.core.cost.job_cost import Cost, Spent, cost_of, estimate, price, rounded
@@ -144,6 +144,9 @@ def test_using_more_never_costs_less(one, other, beats_milli):
     assert price(ALL, "x", beats_milli=beats_milli + 1, used=more).nano >= cost
 
 
+@example(5, 10)
+@example(15, 10)
+@example(25, 10)
 @given(st.integers(0, 10**30), st.integers(1, 10**12))
 def test_halves_are_rounded_to_even(value, unit):
     assert rounded(value, unit) == round(Fraction(value, unit))
