@@ -15,6 +15,7 @@ COMMANDS = {
     "lifecycle": "bench.lifecycle.command",
     "many": "bench.many.command",
     "replay": "bench.replay",
+    "tempo": "bench.tempo",
 }
 
 

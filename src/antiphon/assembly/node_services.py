@@ -79,9 +79,10 @@ async def working(
         watch = BatteryWatch(worker, battery or HostBattery(), low=settings.battery_low)
         services.append(watch.run())
     async with AsyncExitStack() as stack:
-        if beats is not None:
+        ran = beside(*services, ready=worker.ready, drain=worker.drain)
+        await stack.enter_async_context(ran)
+        if beats is not None:  # now that the control state is known
             await stack.enter_async_context(beats.listen())
-        await stack.enter_async_context(beside(*services, ready=worker.ready, drain=worker.drain))
         yield worker
 
 
