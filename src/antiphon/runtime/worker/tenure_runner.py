@@ -28,9 +28,9 @@ from antiphon.runtime.executors.children import key_of
 from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.failure import failed_with
 from antiphon.runtime.worker.job_output import LiveOutputSender
-from antiphon.runtime.worker.run_cost import STUBBORN_S, RunCost
 from antiphon.runtime.worker.runs import run_end
 from antiphon.runtime.worker.runs.job_run import JobRun
+from antiphon.runtime.worker.runs.run_cost import STUBBORN_S, RunCost
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
 from antiphon.telemetry import LazyLogger
 

@@ -27,8 +27,8 @@ from antiphon.core.tempo.time_text import hlc_text
 from antiphon.errors import Overrun, WaitExhausted
 from antiphon.runtime.executors.usage_gauge import UsageGauge
 from antiphon.runtime.tempo.help_threads import HelpThread
-from antiphon.runtime.worker.run_cost import STUBBORN_S, RunCost
 from antiphon.runtime.worker.runs.checkpoint_saver import CheckpointSaver
+from antiphon.runtime.worker.runs.run_cost import STUBBORN_S, RunCost
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:

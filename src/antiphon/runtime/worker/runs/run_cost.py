@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -31,22 +31,13 @@ if TYPE_CHECKING:
     from antiphon.core.tempo.meter import Meter
     from antiphon.runtime.executors.usage_gauge import UsageGauge
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.worker.runs.run_clock import RunClock
     from antiphon.runtime.worker.tenure import Tenure
 
 STUBBORN_S: Final = 5.0
 """How long work that was cancelled may take to end before its job ends without it."""
 
 log = LazyLogger(__name__)
-
-
-class BeatSource(Protocol):
-    """What says which beat it is; a `BeatClock`, where the worker follows a pulse."""
-
-    def now_ms(self) -> int:
-        """The time by which beats are counted."""
-
-    def meter(self) -> Meter:
-        """The meter in force."""
 
 
 class RunCost:
@@ -58,7 +49,7 @@ class RunCost:
         tenure: Tenure,
         body: ScheduleBody,
         gauge: UsageGauge,
-        beats: BeatSource,
+        beats: RunClock,
     ) -> None:
         """`gauge` knows what was used, `beats` which beat it is."""
         self._session = session
