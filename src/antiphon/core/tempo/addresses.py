@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core.tempo.meter import Meter
-from antiphon.core.tempo.phases import PHASES, Phase
+from antiphon.core.tempo.phases import PHASES, Phase, Phases
 from antiphon.errors import Malformed
 
 _BEATS: Final = re.compile(r"(\^\^|~~)(\d{1,7})", re.ASCII)
@@ -31,6 +31,33 @@ class Address(Struct, frozen=True):
     def at_ms(self, meter: Meter, now_ms: int) -> int:
         """The beginning of the beat that is meant."""
         return meter.beat_at(now_ms).epoch_ms + self.beats * meter.beat_ms
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it says when."""
+        return self.beats != 0 or self.phase is not None
+
+    def begins_ms(self, meter: Meter, phases: Phases, now_ms: int) -> int:
+        """When something that is addressed begins: not before that beat, and in that phase."""
+        if self.beats < 0:
+            raise _fault("what is yet to begin cannot lie in the past")
+        at_ms = self.at_ms(meter, now_ms) if self.beats else now_ms
+        beat = meter.beat_at(at_ms)
+        if self.phase in {None, phases.at(beat.index)}:
+            return at_ms
+        for _ in range(meter.bar_len):
+            beat = meter.next_beat(beat.epoch_ms)
+            if phases.at(beat.index) == self.phase:
+                break
+        return beat.epoch_ms
+
+    def includes(self, at_ms: int, meter: Meter, phases: Phases, now_ms: int) -> bool:
+        """Whether something that happened belongs to it: up to that beat, and in that phase."""
+        if self.beats > 0:
+            raise _fault("what has happened cannot lie in the future")
+        if self.beats < 0 and at_ms >= self.at_ms(meter, now_ms) + meter.beat_ms:
+            return False
+        return self.phase in {None, phases.at(meter.beat_at(at_ms).index)}
 
 
 def parse_address(text: str) -> Address:

@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "retry": "antiphon.interfaces.cli.commands.jobs.retry",
     "plan": "antiphon.interfaces.cli.commands.plans.plan",
     "report": "antiphon.interfaces.cli.commands.tempo.report",
+    "tempo": "antiphon.interfaces.cli.commands.tempo.tempo",
     "worker": "antiphon.interfaces.cli.commands.nodes.worker",
     "node": "antiphon.interfaces.cli.commands.nodes.node",
     "nodes": "antiphon.interfaces.cli.commands.nodes.nodes",
@@ -77,8 +78,8 @@ def make_app(*names: str) -> typer.Typer:
     app.callback()(antiphon)
     for name in names or COMMANDS:
         module = import_module(COMMANDS[name])
-        if name == "plan":  # its own commands: add, list, drop
-            app.add_typer(module.plan, name=name)
+        if name in {"plan", "tempo"}:  # they have commands of their own
+            app.add_typer(getattr(module, name), name=name)
             continue
         # After the first word of the command to run, every option is that command's.
         settings = {"allow_interspersed_args": False} if name == "run" else None

@@ -22,13 +22,14 @@ from msgspec.structs import replace
 
 from antiphon.core.bus.subjects import STATUS
 from antiphon.core.families.mesh.ops import MeshTempo, TempoBody
+from antiphon.core.record.ids import short_node
 from antiphon.core.record.subjects import is_kind
 from antiphon.core.tempo.messages import StatusClaim, TaskState
 from antiphon.core.tempo.meter import Beat
 from antiphon.core.tempo.policy import TempoPolicy, policy_hash, read_policy
 from antiphon.core.tempo.pulse_view import degraded_words
 from antiphon.core.tempo.time_text import hlc_text
-from antiphon.errors import Malformed
+from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.runtime.tempo.tempo_messages import STATUS_CLAIMS
@@ -171,11 +172,15 @@ class TempoMethods:
 
     async def set_tempo(self, policy: TempoPolicy | Mapping[str, Any]) -> TempoPolicy:
         """Replace the tempo policy, from the next downbeat on; only the owner can."""
-        from antiphon.sdk.authority.holdings import require_owner, who
-
         policy = policy if isinstance(policy, TempoPolicy) else read_policy(policy)
-        require_owner(await who(self), "set the tempo")  # type: ignore[arg-type]
-        if policy != self.session.control.tempo:
+        control = await self.session.sync_control()
+        if self.session.author.did != control.owner:
+            raise Rejected(
+                f"only the owner of this mesh, {short_node(control.owner)}, may set the tempo",
+                reason="not_owner",
+                hint="run it on the machine that has the owner's key",
+            )
+        if policy != control.tempo:
             await write_one(self.session, Intent(MeshTempo, TempoBody(policy=policy)), BEHIND)
         return policy
 

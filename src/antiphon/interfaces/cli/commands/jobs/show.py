@@ -13,6 +13,7 @@ from antiphon.errors import JobFailed
 from antiphon.interfaces.cli.commands.graphs.graph_tree import as_objects, draw
 from antiphon.interfaces.cli.commands.jobs.jobs import job_object, wait_words
 from antiphon.interfaces.cli.commands.jobs.wait import narrated, say_it_keeps_running
+from antiphon.interfaces.cli.commands.tempo.address_options import happened_at, read_address
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any, find_job
@@ -37,6 +38,7 @@ from antiphon.interfaces.cli.screen.terminal import (
 from antiphon.sdk.tempo.beat_stamps import DEGRADED, beat_stamps
 
 if TYPE_CHECKING:
+    from antiphon.interfaces.cli.commands.tempo.address_options import Address
     from antiphon.sdk.dead_letters import RetryLinks
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
@@ -59,15 +61,16 @@ def show(
     """Show the history of a job.
 
     Who did what, when, and whether it was accepted; then the jobs that it begins after, and those
-    that begin after it.
+    that begin after it. 'JOB;beats=~~4' shows what had happened four beats ago, 'JOB;phase=review'
+    what happened in that phase of a bar.
     """
-    return command_loop.run(_show(job, home, follow=follow, as_json=as_json))
+    return command_loop.run(_show(read_address(job), home, follow=follow, as_json=as_json))
 
 
-async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) -> int:
+async def _show(address: Address, home: Path | None, *, follow: bool, as_json: bool) -> int:
     from antiphon.sdk.graphs.neighbours import around
 
-    mesh = open_mesh(home)
+    mesh, prefix = open_mesh(home), address.what
     async with mesh:
         if follow:
             await _stay(mesh, prefix, as_json=as_json)
@@ -78,6 +81,8 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
                 return await _show_other(mesh, found, as_json=as_json)
             handle = mesh.job(found.kind, found.id)
             job, story = await handle.state(), await handle.story()
+            if address.is_timed:
+                story = await happened_at(mesh, address, story)
             links = await handle.links()
             graph = await around(mesh, found)
         names = {card.node: card.alias for card in asking.result()}

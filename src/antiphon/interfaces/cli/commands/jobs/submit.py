@@ -56,6 +56,7 @@ from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
     run_authored,
 )
 from antiphon.interfaces.cli.commands.jobs.wait import Wish, answer
+from antiphon.interfaces.cli.commands.tempo.address_options import moment_of, read_address
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.exits import WrongUsage
@@ -158,10 +159,20 @@ def submit(
       antiphon submit example.echo '{"a": [1, 2]}'
       antiphon submit example.sleep --kw seconds=5 --no-wait
       antiphon submit example.add 2 3 --delay 15m --no-wait
+      antiphon submit 'example.add;beats=^^4' 2 3     (in four beats)
       antiphon submit example.add 2 3 --replicas 3 --quorum 2
       antiphon submit job.yaml --kind build
       antiphon submit job.yaml --kind build --again
     """  # noqa: D301 - \b keeps the lines apart
+    address = read_address(what)
+    if address.is_timed:
+        if delay is not None or at is not None:
+            raise WrongUsage(
+                "an address with a time, --delay and --at cannot be combined",
+                hint="leave out all but one",
+            )
+        at = moment_of(address, home)
+    what = address.what
     asked = Asked(what, args or [], kw or [], kind, again, alias, inputs or [], outputs or [])
     _refuse_mixture(asked, timeout=timeout, once=once)
     if delay is not None and at is not None:

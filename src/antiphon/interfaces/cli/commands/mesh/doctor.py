@@ -348,4 +348,35 @@ def coordinator_finding(told: CoordinatorStatus) -> Finding:
     return Finding(level, "coordinator", words, hint)
 
 
-CHECKS: Final = (_engine, _rules, _clock, _replica, _writes, _seals, _roll_call, _coordinator)
+async def _tempo(mesh: Mesh) -> list[Finding]:
+    """Whether a pulse is heard, and whether everybody follows the same policy."""
+    now = await mesh.tempo()
+    beats = f"{now.bpm} bpm, {now.bar_len} beats a bar"
+    if now.differing:
+        others = ", ".join(short_node(one) for one in now.differing)
+        words = f"{others} sends beats by another tempo policy than the one on the log"
+        return [Finding("warning", "tempo", words, "restart that node: it is behind the log")]
+    match now.mode:
+        case "leader":
+            frozen = ", frozen" if now.frozen else ""
+            who = f"the beats come from {short_node(now.leader)}"
+            return [Finding("ok", "tempo", f"{beats}{frozen}; {who}")]
+        case "median":
+            words = f"{beats}; no leader is heard, the median of several nodes is followed"
+        case _:
+            words = f"{beats}; no beats are heard, each node counts by its own clock"
+    hint = "run 'antiphon up' or 'antiphon node' on the owner's machine: one of them sends beats"
+    return [Finding("warning", "tempo", words, hint)]
+
+
+CHECKS: Final = (
+    _engine,
+    _rules,
+    _clock,
+    _replica,
+    _writes,
+    _seals,
+    _roll_call,
+    _coordinator,
+    _tempo,
+)

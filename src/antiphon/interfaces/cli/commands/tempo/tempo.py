@@ -1,0 +1,292 @@
+"""`antiphon tempo`: the beats of the mesh, live; `tempo set|freeze|unfreeze` change the tempo."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from antiphon.interfaces.cli.commands.authority.delegate import acting
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short_node,
+)
+from antiphon.interfaces.cli.screen.terminal import Piece, err, joined, out
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.tempo.policy_file import TempoPolicy
+    from antiphon.sdk.tempo.tempo_methods import Tempo
+    from antiphon.sdk.tempo.tempo_watch import TempoWatch, Topic
+
+FRAMES_PER_S: Final = 8
+CLAIMS_SHOWN: Final = 20
+MODES: Final = {
+    "leader": "",
+    "median": "no leader: the median of several nodes is followed, and the tempo stays as it is",
+    "local": "no beats are heard: this machine counts by its own clock",
+}
+COLUMNS: Final = ("WHO", "TASK", "STATE", "DONE", "BEATS LEFT", "NOTES")
+
+tempo = typer.Typer(help="Show the beats of the mesh, or change its tempo.")
+
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="ADDRESS",
+        help="Only this: backbeat://cluster/ID, status://PROJECT, promise://KIND; repeatable.",
+    ),
+]
+
+
+@tempo.callback(invoke_without_command=True)
+def live(
+    context: typer.Context,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Show the tempo now, and end.")] = False,
+    topic: TopicOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the beats of the mesh, or change its tempo.
+
+    \b
+      antiphon tempo                    live: beats, phases, who works on what; Ctrl-C ends it
+      antiphon tempo --once --json      the tempo now, for scripts
+      antiphon tempo --json             one object for each beat and each status
+      antiphon tempo set policy.yaml    replace the tempo policy
+      antiphon tempo freeze             hold the tempo where it is; unfreeze lets it change again
+    """  # noqa: D301 - \b keeps the lines apart
+    if context.invoked_subcommand is not None:
+        return
+    if once:
+        raise typer.Exit(command_loop.run(_once(home, as_json=as_json)))
+
+    async def serve(stop: command_loop.Stop) -> int:
+        return await _live(home, topic or [], stop, as_json=as_json)
+
+    raise typer.Exit(command_loop.run_service(serve))
+
+
+@tempo.command("set")
+def set_policy(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A tempo policy in YAML.", show_default=False)
+    ],
+    *,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Replace the tempo policy, from the next downbeat on. Only the owner can.
+
+    \b
+      initial_bpm: 15
+      bar_len_beats: 8
+      phases: [plan, work, review]
+      limits: {max_bpm: 24, min_bpm: 6}
+      adaptation: {enable: true, hysteresis_pct: 10, change_per_minute: 1_beat}
+    """  # noqa: D301 - \b keeps the lines apart
+    from antiphon.sdk.tempo.policy_file import policy_in
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise WrongUsage(
+            f"{file} cannot be read: {problem}", hint="give the path of a YAML file"
+        ) from problem
+    policy, warning = policy_in(text)
+    if warning:
+        err.say("!", f" {warning}", style="running")
+    return command_loop.run(_change(home, policy, as_json=as_json))
+
+
+@tempo.command()
+def freeze(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+    """Hold the tempo where it is, whatever the load is. Only the owner can."""
+    return command_loop.run(_freeze(home, is_frozen=True, as_json=as_json))
+
+
+@tempo.command()
+def unfreeze(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+    """Let the tempo follow the load again, if the policy says so. Only the owner can."""
+    return command_loop.run(_freeze(home, is_frozen=False, as_json=as_json))
+
+
+# --- changes ----------------------------------------------------------------------------------
+
+
+async def _change(home: Path | None, policy: TempoPolicy, *, as_json: bool) -> int:
+    async with acting(home) as mesh:
+        before = mesh.session.control.tempo
+        after = await mesh.set_tempo(policy)
+        return _tell_change(before, after, as_json=as_json)
+
+
+async def _freeze(home: Path | None, *, is_frozen: bool, as_json: bool) -> int:
+    async with acting(home) as mesh:
+        before = mesh.session.control.tempo
+        after = await (mesh.freeze_tempo() if is_frozen else mesh.unfreeze_tempo())
+        if not as_json and not after.adaptation.enable:
+            err.pieces(("the policy has no adaptation: the tempo stays the same anyway", "quiet"))
+        return _tell_change(before, after, as_json=as_json)
+
+
+def _tell_change(before: TempoPolicy, after: TempoPolicy, *, as_json: bool) -> int:
+    from antiphon.sdk.tempo.policy_file import policy_hash, policy_object
+
+    if as_json:
+        changed = before != after
+        print_json({"changed": changed, "policy_hash": policy_hash(after), **policy_object(after)})
+        return Exit.OK
+    if before == after:
+        out.say("the tempo policy is already so")
+        return Exit.OK
+    limits = after.limits
+    span = f"between {limits.min_bpm} and {limits.max_bpm}"
+    follows = f", adapted to the load {span}" if after.adaptation.enable else ""
+    frozen = ", frozen" if after.adaptation.frozen else ""
+    out.say(
+        "✓",
+        f" {after.initial_bpm} bpm{follows}{frozen}; {after.bar_len_beats} beats a bar:"
+        f" {after.beats.plan} plan, {after.beats.work} work, {after.beats.review} review",
+        style="succeeded",
+    )
+    return Exit.OK
+
+
+# --- the tempo now ----------------------------------------------------------------------------
+
+
+async def _once(home: Path | None, *, as_json: bool) -> int:
+    async with open_mesh(home) as mesh:
+        now = await mesh.tempo()
+    if as_json:
+        print_json(tempo_object(now))
+    else:
+        for line in _head(now):
+            out.pieces(*line)
+    return Exit.OK
+
+
+def tempo_object(now: Tempo) -> dict[str, Any]:
+    """The tempo as JSON."""
+    import msgspec
+
+    fields: dict[str, Any] = msgspec.to_builtins(now)
+    return fields
+
+
+def _head(now: Tempo) -> list[list[Piece]]:
+    """The tempo in two lines."""
+    index = now.beat.index
+    marks = "".join("●" if at < index else "○" for at in range(now.bar_len))
+    first: list[Piece] = [
+        (f"{now.bpm} bpm", "strong"),
+        (f"   {marks}   ", "running"),
+        (f"beat {index} of {now.bar_len}, {now.phase}", ""),
+    ]
+    if now.mode == "leader":
+        frozen = ", frozen" if now.frozen else ""
+        second: list[Piece] = [
+            (f"beats come from {short_node(now.leader)}, term {now.term}{frozen}", "quiet")
+        ]
+    else:
+        second = [("! ", "running"), (MODES[now.mode], "")]
+    return [first, second]
+
+
+# --- live -------------------------------------------------------------------------------------
+
+
+async def _live(
+    home: Path | None, addresses: list[str], stop: command_loop.Stop, *, as_json: bool
+) -> int:
+    from antiphon.sdk.tempo.tempo_watch import ALL_TOPICS, read_topic, watching
+
+    async with open_mesh(home) as mesh:
+        topics: tuple[Topic, ...] = tuple(read_topic(one, mesh.id) for one in addresses)
+        async with (
+            watching(mesh.clock, topics or ALL_TOPICS) as watch,
+            asyncio.TaskGroup() as tasks,
+        ):
+            if as_json:
+                showing = tasks.create_task(_print_all(watch))
+            elif out.can_rewrite and not topics:
+                showing = tasks.create_task(_draw(mesh, watch))
+            else:
+                showing = tasks.create_task(_print_lines(mesh, watch))
+            await stop.wait()
+            showing.cancel()
+    return Exit.OK
+
+
+async def _print_all(watch: TempoWatch) -> None:
+    while True:
+        heard = await watch.heard()
+        print_json({"topic": heard.what, "author": heard.author, **heard.fields})
+
+
+async def _print_lines(mesh: Mesh, watch: TempoWatch) -> None:
+    """A line for each message, where nothing can be drawn."""
+    err.pieces((f"listening to mesh {mesh.id}; Ctrl-C stops it", "quiet"))
+    while True:
+        heard = await watch.heard()
+        fields = heard.fields
+        if heard.what == "beat":
+            words = f"beat {fields['beat_index']} of {fields['bar_len_beats']}, {fields['phase']}"
+            words += f", {fields['tempo_bpm']} bpm"
+        elif heard.what == "status":
+            words = f"{fields['task_id']} {fields['state']} {fields.get('progress', 0):.0%}"
+        else:
+            words = f"{fields['type']} in thread {fields['thread_id']}"
+        out.pieces((f"{short_node(heard.author)}  ", "quiet"), (words, ""))
+
+
+async def _draw(mesh: Mesh, watch: TempoWatch) -> None:
+    """A picture that follows the beats."""
+    from rich.live import Live
+
+    with Live(console=out.console, auto_refresh=False, transient=False) as picture:
+        while True:
+            picture.update(_picture(mesh, watch), refresh=True)
+            await asyncio.sleep(1 / FRAMES_PER_S)
+
+
+def _picture(mesh: Mesh, watch: TempoWatch) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    from antiphon.sdk.tempo.tempo_methods import tempo_now
+
+    lines: list[RenderableType] = [joined(line) for line in _head(tempo_now(mesh.clock))]
+    claims = sorted(watch.claims.values(), key=lambda one: one.hlc, reverse=True)
+    if not claims:
+        lines.append(joined([("nobody says what it is doing", "quiet")]))
+        return Group(*lines)
+    table = Table(box=None, pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(joined([(name, "quiet")]))
+    for one in claims[:CLAIMS_SHOWN]:
+        texts = (
+            short_node(one.agent_id),
+            one.task_id,
+            one.state,
+            f"{one.progress:.0%}",
+            str(one.beats_left),
+            one.notes,
+        )
+        table.add_row(*(joined([(text, "")]) for text in texts))
+    lines.append(table)
+    if len(claims) > CLAIMS_SHOWN:
+        lines.append(joined([(f"and {len(claims) - CLAIMS_SHOWN} more", "quiet")]))
+    return Group(*lines)

@@ -1,0 +1,34 @@
+"""Tempo policies as files: YAML as it stands, with an older form mapped (spec §11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from antiphon.core.tempo.messages import upgraded
+from antiphon.core.tempo.policy import TempoPolicy, policy_hash, read_policy
+from antiphon.errors import Malformed
+from antiphon.sdk.manifests.strict_yaml import read_yaml
+
+__all__ = ["TempoPolicy", "policy_hash", "policy_in", "policy_object"]
+
+
+def policy_in(text: str) -> tuple[TempoPolicy, str]:
+    """The policy in a file, and a warning if it used names that are deprecated."""
+    fields = read_yaml(text).value
+    if not isinstance(fields, dict):
+        raise Malformed(
+            "a tempo policy is a mapping of names to values",
+            reason="tempo",
+            hint="begin with initial_bpm: 15",
+        )
+    plain, warning = upgraded(fields)
+    plain.pop("beat_index", None)  # a policy has no place in a bar
+    return read_policy(plain), warning
+
+
+def policy_object(policy: TempoPolicy) -> dict[str, Any]:
+    """A policy as JSON."""
+    fields: dict[str, Any] = msgspec.to_builtins(policy)
+    return fields
