@@ -220,7 +220,7 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 20
+PENDING_CEILING: Final = 16
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
@@ -240,9 +240,5 @@ PENDING: Final[frozenset[str]] = frozenset(
         "S16",
         "P11",
         "P12",
-        "B12",
-        "B13",
-        "B14",
-        "B15",
     }
 )

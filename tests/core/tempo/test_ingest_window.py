@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.tempo.ingest_window import beat_stamp, ingest_opens_ms, is_ingest_open
+from antiphon.core.tempo.ingest_window import ingest_opens_ms, is_ingest_open
 from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.phases import Phases
 from tests.core.strategies import BRISK
@@ -29,11 +29,3 @@ def test_the_next_window_is_the_first_time_that_is_open(now_ms, bpm, anchor_ms):
     assert is_ingest_open(meter, PHASES, opens_ms)
     assert opens_ms == now_ms or not is_ingest_open(meter, PHASES, opens_ms - 1)
     assert is_ingest_open(meter, PHASES, now_ms) == (opens_ms == now_ms)
-
-
-@pytest.mark.req("B27")
-def test_an_artifacts_beat_follows_from_its_time_and_the_tempo():
-    stamp = beat_stamp(Meter(), PHASES, (32_000 + 25_500, 3))
-    assert (stamp.beat_index, stamp.phase) == (7, "review")
-    assert stamp.beat_epoch == "1970-01-01T00:00:56.000Z"
-    assert stamp.hlc == "1970-01-01T00:00:57.500Z+3"

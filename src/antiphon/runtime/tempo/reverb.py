@@ -29,7 +29,7 @@ from antiphon.core.tempo.bars.bar_window import BarWindows
 from antiphon.core.tempo.ingest_window import is_ingest_open
 from antiphon.core.tempo.messages import HelpAnswer, HelpPromise
 from antiphon.core.tempo.phases import PHASES
-from antiphon.errors import AntiphonError, Unavailable
+from antiphon.errors import AntiphonError, Overrun, Unavailable
 from antiphon.runtime.node.replica_reports import KeptReport
 from antiphon.runtime.tempo.tempo_messages import BAR_REPORTS, STATUS_CLAIMS, TALKS
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
@@ -52,8 +52,6 @@ GRACE: Final = 4
 """A bar is reported this part of a beat after its end: by then its last claims have arrived."""
 MAX_RUNNING: Final = 65_536
 """Running jobs that are watched for silence."""
-OVERRUN: Final = "Overrun"
-"""The name of the error with which a run is cut."""
 RECONNECT_MS: Final = 100
 RECONNECT_MOST_MS: Final = 5_000
 
@@ -376,7 +374,7 @@ def _is_cut(op: object) -> bool:
         case JobYield(body=body):
             return body.reason == "overrun"
         case JobComplete(body=body):
-            return body.error is not None and body.error.name == OVERRUN
+            return body.error is not None and body.error.name == Overrun.__name__
     return False
 
 
