@@ -247,12 +247,8 @@ async def test_a_run_that_was_cut_is_an_overrun(engine):
     async with a_stage(engine) as stage:
         worker = (await stage.agent()).session
         start_ms = await stage.next_bar()
-        job = await called(worker, KIND)
-        body = ClaimBody(kind=KIND, job=job.id, lease_ms=worker.control.rules.lease_ms, begin=True)
-        claim = worker.draft(JobClaim, body, prev=0)
-        seq = await worker.commit(claim)
-        fence = hlc.pack(claim.op.hlc)
-        back = YieldBody(kind=KIND, job=job.id, fence=fence, reason="overrun", retry_after_ms=1)
+        job, fence, seq = await claimed(worker)
+        back = YieldBody(kind=KIND, job=job, fence=fence, reason="overrun", retry_after_ms=1)
         await worker.commit(worker.draft(JobYield, back, prev=seq))
         report = (await stage.report_of(start_ms)).report
         assert (report.overruns, report.queue_depth) == (1, {"test": 1})
@@ -286,10 +282,51 @@ async def test_reports_outlast_a_restart_and_the_bar_that_was_missed_is_not_made
         assert found[-1].report == kept.report
 
 
+async def claimed(worker):
+    """A job that somebody holds, and says nothing about; its id, and its claim's sequence."""
+    job = await called(worker, KIND)
+    body = ClaimBody(kind=KIND, job=job.id, lease_ms=worker.control.rules.lease_ms, begin=True)
+    claim = worker.draft(JobClaim, body, prev=0)
+    return job.id, hlc.pack(claim.op.hlc), await worker.commit(claim)
+
+
 @pytest.mark.req("B19", "B16")
 @virtual
 async def test_a_running_job_that_is_silent_for_a_bar_raises_an_alarm_and_freezes_the_tempo(engine):
-    async with a_stage(engine, ADAPTIVE) as stage, AsyncExitStack() as stack:
+    async with a_stage(engine, ADAPTIVE) as stage:
+        worker = (await stage.agent()).session
+        async with stage.leading():
+            await stage.next_bar()
+            job, fence, seq = await claimed(worker)
+            start_ms = await stage.next_bar()
+            kept = await stage.report_of(start_ms)
+            assert [alarm.name for alarm in kept.alarms] == ["no_status_claims"]
+            assert job in kept.alarms[0].why
+            assert stage.reverb.metrics.alarms == {"no_status_claims"}
+            assert "alarm" in kept.report.suggested.why
+            back = YieldBody(kind=KIND, job=job, fence=fence, reason="drain")
+            await worker.commit(worker.draft(JobYield, back, prev=seq))
+            await eventually(lambda: not stage.reverb.metrics.alarms, within_s=60)
+
+
+@pytest.mark.req("B19")
+@virtual
+async def test_without_a_leader_nobody_has_to_say_anything(engine):
+    async with a_stage(engine) as stage:
+        await claimed((await stage.agent()).session)
+        await stage.next_bar()
+        start_ms = await stage.next_bar()
+        assert (await stage.report_of(start_ms)).alarms == ()
+        async with stage.leading():
+            await stage.next_bar()
+            start_ms = await stage.next_bar()
+            assert (await stage.report_of(start_ms)).alarms == ()
+
+
+@pytest.mark.req("B2", "B4", "B19")
+@virtual
+async def test_what_a_worker_says_on_every_beat_is_what_a_report_counts(engine):
+    async with a_stage(engine) as stage:
         agent = await stage.agent()
         ends = asyncio.Event()
 
@@ -297,23 +334,21 @@ async def test_a_running_job_that_is_silent_for_a_bar_raises_an_alarm_and_freeze
             await ends.wait()
             return 1
 
-        submitted = await call(agent.session, 1)
-        await stage.mesh.worker(work)
-        await eventually(lambda: stage.node.replica.counts().get("running"))
-        await stage.next_bar()
-        start_ms = await stage.next_bar()
-        kept = await stage.report_of(start_ms)
-        assert kept.alarms == (), "without a leader, workers need not say anything"
-        await stack.enter_async_context(stage.leading())
-        await stage.next_bar()
-        start_ms = await stage.next_bar()
-        kept = await stage.report_of(start_ms)
-        assert [alarm.name for alarm in kept.alarms] == ["no_status_claims"]
-        assert submitted.id in kept.alarms[0].why
-        assert stage.reverb.metrics.alarms == {"no_status_claims"}
-        assert "alarm" in kept.report.suggested.why
-        ends.set()
-        await eventually(lambda: not stage.reverb.metrics.alarms, within_s=60)
+        async with stage.leading():
+            await stage.mesh.worker(work)
+            await stage.next_bar()
+            await call(agent.session, 1)
+            start_ms = await stage.next_bar()
+            kept = await stage.report_of(start_ms)
+            assert kept.tally.tasks == 1
+            assert kept.tally.beats_used == 4
+            assert kept.alarms == ()
+            ends.set()
+            start_ms = await stage.next_bar()
+            found = await eventually(
+                lambda: [one for one in stage.reports.newest(limit=9) if one.tally.succeeded]
+            )
+            assert found[0].report.counts == {"done": 1}
 
 
 @pytest.mark.req("B16")

@@ -84,6 +84,8 @@ class Reverb:
         self._done_ms = 0
         self._seen = 0
         self._running: dict[str, int] = {}
+        self._led_ms: int | None = None
+        """Since when there has been a leader; None without one."""
         self._silent: dict[int, tuple[str, ...]] = {}
         self._suggested: dict[int, Suggestion] = {}
         self._due: Suggestion | None = None
@@ -215,6 +217,11 @@ class Reverb:
     async def _follow(self, beats: Beats) -> None:
         async for beat in beats:
             meter, known_ms = self.clock.meter(), self.windows.starts[-1]
+            if self.clock.mode() != "leader":
+                self._led_ms = None
+            elif self._led_ms is None:
+                # By then every worker has heard it.
+                self._led_ms = meter.next_beat(beat.epoch_ms).epoch_ms
             self._begin(meter, self._downbeat())
             if self.windows.starts[-1] > known_ms:
                 await asyncio.sleep(meter.beat_ms / 1000 / GRACE)
@@ -248,15 +255,23 @@ class Reverb:
         for start_ms in ended:
             self._done_ms = start_ms
             heard = self.windows.heard(start_ms)
-            # Without a leader, workers say nothing about jobs that have no score.
-            running = self._running if self.clock.mode() == "leader" else {}
-            self._silent[start_ms] = rhythm.silent_jobs(running, heard, start_ms)
+            self._silent[start_ms] = rhythm.silent_jobs(self._speaking(), heard, start_ms)
             if self._is_whole(start_ms):
                 self._judge(start_ms)
                 await self._put(start_ms)
         for kept in (self._silent, self._suggested):
             for start_ms in [at for at in kept if at < self.windows.starts[0]]:
                 del kept[start_ms]
+
+    def _speaking(self) -> dict[str, int]:
+        """Running jobs of which something should be heard.
+
+        Without a score, workers say nothing about a job that began while nobody led.
+        """
+        led_ms = self._led_ms
+        if led_ms is None:
+            return {}
+        return {task: since for task, since in self._running.items() if since > led_ms}
 
     async def _fold(self) -> None:
         """Report again what late claims have changed."""
