@@ -40,6 +40,8 @@ STRAYS = re.compile(
 USED_BY_NAME = {
     "antiphon.core.policy.tentative_order",  # for the outbox of offline work
     "antiphon.testing.simulate",
+    "antiphon.testing.simulate_tempo",
+    "antiphon.testing.simulation.tempo.tempo_mutants",
     "antiphon.testing.mutants",
     "antiphon.testing.engine_suite",
     "antiphon.testing.local_server",

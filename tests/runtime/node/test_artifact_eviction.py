@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from antiphon.core import manifest
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.family import Evicted
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected
 from antiphon.runtime.artifacts.store import Artifacts
@@ -170,7 +171,7 @@ async def test_a_crash_between_the_record_and_the_removal_forgets_nothing(tmp_pa
         await submission.evict(kept.session, KIND, job.id, output.hash)
         await kept.sync()
         again = Replica(tmp_path / "replica.db", mesh=mesh.mesh, read_only=True)
-        assert again.evicted_before(2**50, limit=9) == [(output.hash, False)]
+        assert again.evicted_before(2**50, limit=9) == [Evicted(output.hash)]
         assert not again.is_needed(output.hash)
         again.close()
         # A replica that is made anew from the log knows it as well.

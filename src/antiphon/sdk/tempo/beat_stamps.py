@@ -10,7 +10,6 @@ from antiphon.core.families.jobs.words import DEGRADED as DEGRADED  # noqa: PLC0
 
 if TYPE_CHECKING:
     from antiphon.core.tempo.policy import TempoPolicy
-    from antiphon.runtime.log.session import Session
 
 
 class BeatStamp(Struct, frozen=True):
@@ -32,8 +31,3 @@ class BeatStamps:
         """The beat at a time."""
         beat = self._meter.beat_at(at_ms)
         return BeatStamp(beat.index, self._phases.at(beat.index))
-
-
-def beat_stamps(session: Session) -> BeatStamps:
-    """Beats by the mesh's policy, as this process read it last."""
-    return BeatStamps(session.control.tempo)

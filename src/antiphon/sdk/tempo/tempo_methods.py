@@ -147,6 +147,11 @@ class TempoMethods:
             self._clock = BeatClock(self.session)
         return self._clock
 
+    @property
+    def tempo_policy(self) -> TempoPolicy:
+        """The tempo policy, as this process read it last."""
+        return self.session.control.tempo
+
     def on_beat(self, function: OnBeat) -> OnBeat:
         """Call a function at every beat while the mesh is open; also a decorator.
 

@@ -35,14 +35,13 @@ from antiphon.interfaces.cli.screen.terminal import (
     span,
     state_piece,
 )
-from antiphon.sdk.tempo.beat_stamps import DEGRADED, beat_stamps
+from antiphon.sdk.tempo.beat_stamps import DEGRADED, BeatStamps
 
 if TYPE_CHECKING:
     from antiphon.interfaces.cli.commands.tempo.address_options import Address
     from antiphon.sdk.dead_letters import RetryLinks
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
-    from antiphon.sdk.tempo.beat_stamps import BeatStamps
 
 ROLL_CALL_S = 0.25
 """Only to find names for node ids: a node that answers later is shown by its id."""
@@ -87,7 +86,7 @@ async def _show(address: Address, home: Path | None, *, follow: bool, as_json: b
             graph = await around(mesh, found)
         names = {card.node: card.alias for card in asking.result()}
         names[mesh.did] = f"{mesh.alias}, here"
-        stamps = beat_stamps(mesh.session)
+        stamps = BeatStamps(mesh.tempo_policy)
         end: dict[str, Any] = {}
         if job.is_terminal:
             try:
@@ -118,7 +117,7 @@ async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
 
     found = await story_of(mesh, key)
     if as_json:
-        lines = [_line_object(line, beat_stamps(mesh.session)) for line in found.story]
+        lines = [_line_object(line, BeatStamps(mesh.tempo_policy)) for line in found.story]
         print_json({**key._asdict(), "facts": found.facts, "story": lines})
         return Exit.OK
     out.pieces((f"{key.family}  {key.kind} {key.name}", "strong"))

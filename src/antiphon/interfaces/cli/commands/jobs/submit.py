@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
@@ -187,22 +187,19 @@ def submit(
         retry=retry_of(attempts, retry_base, retry_cap, give_up_on),
         requires=tuple(requires or ()),
     )
-    if replicas is not None:
-        options["replicas"] = replicas
-    if quorum is not None:
-        options["quorum"] = quorum
-    if lease is not None:
-        options["lease"] = lease
-    if label is not None:
-        options["concurrency"] = label
-    if budget:
-        options["budget"] = parse_budget(budget)
-    if score is not None:
-        options["score"] = read_score_file(score)
-    if delay is not None:
-        options["delay"] = delay
-    if at is not None:
-        options["at"] = at
+    given = {
+        "replicas": replicas,
+        "quorum": quorum,
+        "lease": lease,
+        "concurrency": label,
+        "budget": parse_budget(budget) if budget else None,
+        "score": read_score_file(score) if score is not None else None,
+        "delay": delay,
+        "at": at,
+    }
+    options.update(
+        cast("CallOptions", {name: value for name, value in given.items() if value is not None})
+    )
     wish = Wish(wait and not detach, wait_timeout, as_json, "leave out --once to run it again", {})
     if asked.is_manifest:
         return _submit_manifest(asked, options, wish, home)

@@ -127,14 +127,14 @@ def unfreeze(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
 
 async def _change(home: Path | None, policy: TempoPolicy, *, as_json: bool) -> int:
     async with acting(home) as mesh:
-        before = mesh.session.control.tempo
+        before = mesh.tempo_policy
         after = await mesh.set_tempo(policy)
         return _tell_change(before, after, as_json=as_json)
 
 
 async def _freeze(home: Path | None, *, is_frozen: bool, as_json: bool) -> int:
     async with acting(home) as mesh:
-        before = mesh.session.control.tempo
+        before = mesh.tempo_policy
         after = await (mesh.freeze_tempo() if is_frozen else mesh.unfreeze_tempo())
         if not as_json and not after.adaptation.enable:
             err.pieces(("the policy has no adaptation: the tempo stays the same anyway", "quiet"))
