@@ -8,10 +8,8 @@ from antiphon.core.cost.job_cost import Spent
 from antiphon.core.cost.rates import Rate, Rates
 from antiphon.core.cost.usage import Reported, Resources
 from antiphon.core.policy.budget_watch import SHORTEST_MS, BeatCount, BudgetWatch
-from antiphon.core.tempo.budget import Budget, capped_phases, capped_waits, read_budget
+from antiphon.core.tempo.budget import Budget, read_budget
 from antiphon.core.tempo.meter import Meter
-from antiphon.core.tempo.phases import Phases
-from antiphon.core.tempo.score import WaitBudget
 from antiphon.errors import Malformed
 
 pytestmark = pytest.mark.req("B21")
@@ -171,15 +169,7 @@ def test_a_clock_that_stands_still_counts_nothing():
     assert count.milli == 500
 
 
-# --- what a score may still use -------------------------------------------------------------------
-
-
-def test_a_budget_caps_the_phases_and_the_waits_of_a_score():
-    budget = read_budget({"phase_caps": {"work": 3, "review": 9}, "wait_caps": {"help": 0}})
-    assert capped_phases(budget, Phases()) == Phases(plan=2, work=3, review=2)
-    assert capped_waits(budget, WaitBudget()) == WaitBudget(help=0, io=1)
-    assert capped_phases(None, Phases()) == Phases()
-    assert capped_waits(None, WaitBudget()) == WaitBudget()
+# --- as people write it ---------------------------------------------------------------------------
 
 
 def test_a_budget_is_read_with_the_keys_that_people_know():

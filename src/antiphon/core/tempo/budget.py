@@ -13,8 +13,7 @@ from antiphon.core.cost.rates import pico, price_text
 from antiphon.core.cost.usage import MAX_CLASSES, DeviceClass
 from antiphon.core.record import codec
 from antiphon.core.record.op import Body
-from antiphon.core.tempo.phases import Phases
-from antiphon.core.tempo.score import WaitBeats, WaitBudget
+from antiphon.core.tempo.score import WaitBeats
 from antiphon.errors import Malformed
 
 Units = Annotated[int, Meta(ge=1, le=10_000_000)]
@@ -110,29 +109,3 @@ def _ceiling(name: str, given: Any) -> Any:
 def _thousandths(given: object, where: str) -> int:
     """A number in units as thousandths; what is below one thousandth counts as one."""
     return max(-(-pico(price_text(given, where)) // _PICO_IN_MILLI), 1)
-
-
-# --- what a score may still use -----------------------------------------------------------------
-
-
-def capped_phases(budget: Budget | None, phases: Phases) -> Phases:
-    """The phases of a score, each at most as long as the budget allows."""
-    if budget is None:
-        return phases
-    caps = budget.phase_caps
-    return Phases(
-        plan=min(phases.plan, caps.plan or phases.plan),
-        work=min(phases.work, caps.work or phases.work),
-        review=min(phases.review, caps.review or phases.review),
-    )
-
-
-def capped_waits(budget: Budget | None, waits: WaitBudget) -> WaitBudget:
-    """The waits of a score, each at most as long as the budget allows."""
-    if budget is None:
-        return waits
-    caps = budget.wait_caps
-    return WaitBudget(
-        help=waits.help if caps.help is None else min(waits.help, caps.help),
-        io=waits.io if caps.io is None else min(waits.io, caps.io),
-    )
