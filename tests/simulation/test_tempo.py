@@ -13,6 +13,8 @@ CAUGHT_BY = {
     "changes_within_a_bar": {"on_downbeats"},
     "forgets_the_tempo": {"on_downbeats"},
     "any_term_is_followed": {"followed_once"},
+    "the_last_to_arrive_counts": {"equal_reports"},
+    "late_claims_are_left_out": {"equal_reports"},
 }
 SEEDS = range(4)
 
@@ -33,6 +35,8 @@ def test_half_an_hour_of_many_agents_breaks_no_law(capsys):
     assert report["takeover_beats_max"] <= 2
     assert report["tempo_changes"] > 5
     assert report["drift_pct"] <= 1
+    assert report["bars"] > 30
+    assert report["bars_changed"] > 10, "claims that came late changed reports, and alike"
 
 
 @pytest.mark.req("B7", "B9")
@@ -41,7 +45,7 @@ def test_the_worlds_in_which_mutants_are_hunted_are_fine_without_one(seed):
     assert run(small(seed)).violations == []
 
 
-@pytest.mark.req("B7", "B10")
+@pytest.mark.req("B7", "B9", "B10")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
 def test_each_deliberate_bug_is_caught(mutant):
     for seed in SEEDS:

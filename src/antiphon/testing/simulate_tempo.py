@@ -50,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "kills": sum(one.kills for one in outcomes),
         "takeover_beats_max": max(one.takeover_beats_max for one in outcomes),
         "tempo_changes": sum(one.tempo_changes for one in outcomes),
+        "bars": sum(one.bars for one in outcomes),
+        "bars_changed": sum(one.bars_changed for one in outcomes),
         "drift_pct": max(one.drift_pct for one in outcomes),
         "faults": dict(faults.most_common()),
         "seconds": round(time.monotonic() - began, 1),

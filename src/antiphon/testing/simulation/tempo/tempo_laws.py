@@ -6,6 +6,7 @@
                    to an older term while it hears a newer one
     on_downbeats   the tempo, the phases and the policy change on downbeats, by one bpm a minute
     takeover       two beats after a leader died, another one is heard
+    equal_reports  two readers report a bar alike once both have heard all (`report_readers.py`)
     goes_on        every listener counts beats all the time, at the tempo: 1 % off at most
 
 Everything is derived from frames as they were sent and followed, by the world's own clock.

@@ -1,4 +1,4 @@
-"""Deliberate bugs of the pulse: each must be noticed by the laws of the simulated beats."""
+"""Deliberate bugs of pulse and reports: each must be noticed by the laws of the simulated beats."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Protocol
 
 from antiphon.core.tempo import pulse_state
+from antiphon.core.tempo.bars import bar_facts, bar_window
 from antiphon.core.tempo.pulse_view import PulseView
 from antiphon.runtime.tempo import pulse
 from antiphon.runtime.tempo.pulse_lease import PulseLease
@@ -76,9 +77,40 @@ def any_term_is_followed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def the_last_to_arrive_counts() -> Iterator[None]:
+    """A report takes what it heard last for what was said last."""
+    really_take = bar_facts.take_claim
+
+    def take(bar: Any, author: str, fact: Any) -> Any:
+        noted = really_take(bar, author, fact)
+        if noted is bar_facts.Noted.COUNTED:
+            row = bar.rows[author][fact.claim.agent_id, fact.claim.task_id]
+            row.last = (fact.at, fact.claim.state)
+        return noted
+
+    with patched(bar_window, "take_claim", take):
+        yield
+
+
+@contextmanager
+def late_claims_are_left_out() -> Iterator[None]:
+    """A report that was made once stays as it is."""
+    really_find = bar_window.BarWindows._bar_at  # noqa: SLF001
+
+    def bar_at(self: Any, at_ms: int) -> Any:
+        found = really_find(self, at_ms)
+        return bar_facts.Noted.TOO_OLD if getattr(found, "is_closed", False) else found
+
+    with patched(bar_window.BarWindows, "_bar_at", bar_at):
+        yield
+
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
     leads_after_its_lease,
     changes_within_a_bar,
     forgets_the_tempo,
     any_term_is_followed,
+    the_last_to_arrive_counts,
+    late_claims_are_left_out,
 )

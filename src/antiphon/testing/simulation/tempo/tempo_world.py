@@ -23,6 +23,7 @@ from antiphon.core.bus.signed_message import Message, Refused
 from antiphon.core.bus.subjects import BEAT
 from antiphon.core.families.mesh.ops import MeshTempo, TempoBody
 from antiphon.core.tempo.messages import BeatFrame, Suggestion
+from antiphon.core.tempo.meter import Beat
 from antiphon.core.tempo.policy import TempoPolicy
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.memory.faults import FINE, Fate
@@ -39,6 +40,7 @@ from antiphon.testing.mutations.patch import patched
 from antiphon.testing.simulation.checks.laws import Violation
 from antiphon.testing.simulation.speedups import no_collector, quiet_and_quick
 from antiphon.testing.simulation.tempo import tempo_laws
+from antiphon.testing.simulation.tempo.report_readers import ReportReaders
 from antiphon.testing.simulation.tempo.tempo_laws import Counted, Sent
 from antiphon.testing.virtual_time import Host, VirtualLoop
 
@@ -50,6 +52,8 @@ LOST: Final = 0.01
 """Frames that a listener misses."""
 NEW_TARGET: Final = 0.2
 """Bars in which the adaptation changes its mind."""
+MOST_OFF_MS: Final = 5_000
+"""A machine whose clock is further off says nothing."""
 RULES: Final = Rules(authority="open")
 
 
@@ -75,6 +79,10 @@ class TempoOutcome(Struct, frozen=True, kw_only=True):
     kills: int
     takeover_beats_max: float
     tempo_changes: int
+    bars: int
+    """Whose reports were compared."""
+    bars_changed: int
+    """By claims that came late."""
     drift_pct: float
     faults: dict[str, int]
     violations: list[Violation]
@@ -131,6 +139,7 @@ class _Machine:
         self.pulse: Pulse | None = None
         self.followed: list[Sent] = []
         self.counted: Counted | None = None
+        self.is_cut = False
 
     async def run(self) -> None:
         await self.session.sync_control()
@@ -152,6 +161,24 @@ class _Machine:
                     self.counted = Counted(self.name, at_s, beat.epoch_ms, at_s, beat.epoch_ms)
                 else:
                     self.counted.count(loop.time(), beat)
+                self._say(beat)
+
+    def _say(self, beat: Beat) -> None:
+        """Say what it does, unless its clock is wrong: such a machine leaves work to others."""
+        now = self.session.author.now()
+        if abs(now[0] - self.world.wall.now_ms()) <= MOST_OFF_MS:
+            self.world.readers.say(self.key.did, now, beat.index, is_cut=self.is_cut)
+
+    def sever(self) -> None:
+        """Cut it off."""
+        self.is_cut = True
+        self.engine.sever()
+
+    def heal(self) -> None:
+        """Connect it again."""
+        self.is_cut = False
+        self.engine.heal()
+        self.world.readers.connect(self.key.did)
 
     def _note(self, message: Message[BeatFrame]) -> None:
         self.followed.append(Sent(self.world.loop.time(), message.body))
@@ -168,13 +195,14 @@ class TempoWorld:
         self.plan = plan
         self.loop = VirtualLoop(outside=("antiphon.engines.memory",))  # type: ignore[abstract]
         self.chance = random.Random(f"{plan.seed} world")
-        wall = HostClock(self.loop, epoch_ms=EPOCH_MS)
+        self.wall = wall = HostClock(self.loop, epoch_ms=EPOCH_MS)
         self.server = MemoryServer(wall)
         self.owner = SeedKeyring(SeededEntropy(f"{plan.seed} owner").token(32))
         self._genesis = genesis.sign(
             self.owner, wall, name="tempo", recovery=self.owner.did, rules=RULES
         )
         self.mesh = self._genesis.mesh
+        self.readers = ReportReaders(self.mesh, plan.seed, self.loop.time)
         self.sent: list[Sent] = []
         self.died_s: list[float] = []
         self.faults: Counter[str] = Counter()
@@ -237,6 +265,7 @@ class TempoWorld:
                 )
                 if not isinstance(opened, Refused):
                     self.sent.append(Sent(self.loop.time(), opened.body))
+                    self.readers.hear(opened.body)
 
     def _start(self, name: str, *, is_candidate: bool) -> None:
         machine = _Machine(self, name, is_candidate=is_candidate)
@@ -269,10 +298,10 @@ class TempoWorld:
                 if 2 * sum(one.is_candidate for one in cut) >= self.plan.candidates:
                     cut = [one for one in cut if not one.is_candidate]
                 for one in cut:
-                    one.engine.sever()
+                    one.sever()
                 await asyncio.sleep(self.chance.uniform(5, 60))
                 for one in cut:
-                    one.engine.heal()
+                    one.heal()
                 await asyncio.sleep(3 * beat_s)
             case "step":
                 for one in self.chance.sample(self.machines, len(self.machines) // 10):
@@ -302,6 +331,7 @@ class TempoWorld:
         counted = [one.counted for one in self.machines if one.counted and not one.is_candidate]
         for each in counted:
             violations += tempo_laws.goes_on(each, ended_s, slowest_ms)
+        violations += self.readers.violations
         violations += [Violation("no_error", str(one)) for one in self.loop.problems]
         leads = [one for one in self.sent if one.frame.revision]
         tempi = [one.frame.tempo_bpm for one in leads]
@@ -313,6 +343,8 @@ class TempoWorld:
             kills=len(took),
             takeover_beats_max=round(max((beats for beats, _ in took), default=0.0), 2),
             tempo_changes=sum(one != two for one, two in pairwise(tempi)),
+            bars=self.readers.bars,
+            bars_changed=self.readers.bars_changed,
             drift_pct=round(100 * max(map(tempo_laws.drift, counted), default=0.0), 3),
             faults=dict(self.faults),
             violations=violations,
