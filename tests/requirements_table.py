@@ -213,6 +213,19 @@ EXPLAINED: Final[dict[str, str]] = {
         "Beside the six there is `waiting`, for jobs that wait for something, and yield and "
         "expire lead back to `pending`: leases and waits need ways back."
     ),
+    "B14": (
+        "A lease ends with a phase or a bar, and its renewals say the beats left. They are written "
+        "when a third of the lease has passed, not on every beat: each is a record on the log, and "
+        "writes per beat would grow with the fleet. Locks come with locks."
+    ),
+    "B15": (
+        "A checkpoint is stored when the handler has something to store, at most once a beat, and "
+        "not only on downbeats: after a kill less is done again."
+    ),
+    "B18": (
+        "Every op carries its HLC, and its record a commit time. The beat follows from the time "
+        "and the tempo policy and is computed where it is shown: a second truth could contradict."
+    ),
     "B20": (
         "What turns on every downbeat is the token, for one project and one role. The key that "
         "signs it stays: delegations and the log name it, and another one in each bar would need "

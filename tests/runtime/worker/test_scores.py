@@ -194,7 +194,7 @@ async def test_threads_and_processes_are_held_to_their_phases(engine, run_in):
         phases = Phases(plan=10, work=10, review=1)
         job = await call(session, score=score(phases=phases, phrases=1))
         ended = await end_of(session, job)
-        assert ended.error.message == "it used up its 1 beats of review"
+        assert ended.error.message == "it used up its 1 beat of review"
 
 
 # --- waits --------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ async def test_a_wait_for_io_ends_at_its_budget_and_each_has_its_own(engine):
         job = await call(session, score=score(phases=Phases(plan=9, work=9, review=9), io=1))
         ended = await end_of(session, job)
         assert outputs(ended)["result"] == '"in time"'
-        assert "1 beats of waiting for io" in outputs(ended)["degraded"]
+        assert "its 1 beat of waiting for io" in outputs(ended)["degraded"]
         assert "the handler itself" in outputs(ended)["degraded"]
         assert all(BEAT_MS <= one * 1000 < 2 * BEAT_MS for one in waits)
 

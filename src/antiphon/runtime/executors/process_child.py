@@ -30,8 +30,8 @@ from msgspec import structs
 from antiphon.core.cost.usage import Reported
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.policy.attempt_end import YieldReason
+from antiphon.core.policy.phrase_run import RunTime
 from antiphon.core.tempo.phases import Phase
-from antiphon.core.tempo.phrase_run import RunTime
 from antiphon.core.tempo.score import Waited
 from antiphon.errors import After, Misconfigured, Overrun
 from antiphon.runtime.executors.children import Awaited, check_continuable, to_await_inline

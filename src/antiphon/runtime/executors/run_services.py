@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from antiphon.core.policy.phrase_run import RunTime
 from antiphon.core.tempo.phases import Phase
-from antiphon.core.tempo.phrase_run import RunTime
 from antiphon.core.tempo.policy import DEFAULT_POLICY
 from antiphon.core.tempo.score import Waited
 from antiphon.errors import Misconfigured

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.core.bus.signed_message import Refused
 from antiphon.core.bus.subjects import PROMISE
+from antiphon.core.policy.phrase_run import beats_text
 from antiphon.core.tempo.messages import HelpAnswer, HelpPromise, HelpRequest
 from antiphon.errors import AntiphonError, Misconfigured, WaitExhausted
 from antiphon.runtime.tempo.tempo_messages import TALKS
@@ -131,11 +132,11 @@ class HelpThread:
 
     def _nobody(self) -> None:
         beats = -(-self._promise_within_ms // self._beat_ms)
-        self._fail(f"nobody promised to help within {beats} beats")
+        self._fail(f"nobody promised to help within {beats_text(beats)}")
 
     def _broken(self) -> None:
         after = self.promise.fail_after_beats if self.promise is not None else 0
-        self._fail(f"the help that was promised did not come within {after} beats")
+        self._fail(f"the help that was promised did not come within {beats_text(after)}")
 
     def _fail(self, why: str) -> None:
         if not self._answer.done():

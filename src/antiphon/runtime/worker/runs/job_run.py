@@ -14,15 +14,16 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from antiphon.core.tempo.budget import Budget
-from antiphon.core.tempo.messages import StatusClaim, TaskState
-from antiphon.core.tempo.phrase_run import (
+from antiphon.core.policy.phrase_run import (
     PhraseRun,
     RunTime,
     WaitUse,
+    beats_text,
     capped_phases,
     capped_waits,
 )
+from antiphon.core.tempo.budget import Budget
+from antiphon.core.tempo.messages import StatusClaim, TaskState
 from antiphon.core.tempo.time_text import hlc_text
 from antiphon.errors import Overrun, WaitExhausted
 from antiphon.runtime.executors.usage_gauge import UsageGauge
@@ -250,7 +251,7 @@ class JobRun:
             if not limit.expired():
                 raise  # somebody else's
             beats = waits.budget.help if what == "help" else waits.budget.io
-            words = f"it used up its {beats} beats of waiting for {what}"
+            words = f"it used up its {beats_text(beats)} of waiting for {what}"
             raise self._spent(WaitExhausted(words, what=what, on=name)) from None
         except WaitExhausted as missing:
             raise self._spent(missing) from None

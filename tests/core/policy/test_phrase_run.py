@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.tempo.budget import PhaseCaps, WaitCaps
-from antiphon.core.tempo.meter import Meter
-from antiphon.core.tempo.phases import PHASES, Phases
-from antiphon.core.tempo.phrase_run import (
+from antiphon.core.policy.phrase_run import (
     PhraseRun,
     RunTime,
     WaitUse,
@@ -15,6 +12,9 @@ from antiphon.core.tempo.phrase_run import (
     capped_waits,
     whole_beat,
 )
+from antiphon.core.tempo.budget import PhaseCaps, WaitCaps
+from antiphon.core.tempo.meter import Meter
+from antiphon.core.tempo.phases import PHASES, Phases
 from antiphon.core.tempo.score import PhraseRetry, Score, WaitBudget
 
 METER = Meter(bpm=60)

@@ -74,8 +74,8 @@ class PhraseRun(Struct, frozen=True, kw_only=True):
     def overran(self) -> str:
         """What is over, in words."""
         if self.phase is None:
-            return f"its phrase of {self.phases.beats} beats"
-        return f"its {dict(self.phases)[self.phase]} beats of {self.phase}"
+            return f"its phrase of {beats_text(self.phases.beats)}"
+        return f"its {beats_text(dict(self.phases)[self.phase])} of {self.phase}"
 
     def next_phrase_ms(self, now_ms: int) -> int:
         """The downbeat with which another phrase can begin: a phrase fills whole bars."""
@@ -143,6 +143,11 @@ class WaitUse(Struct, frozen=True, kw_only=True):
     def waited(self, what: Waited, ms: int) -> WaitUse:
         """After a wait."""
         return self if what == "io" else replace(self, help_ms=self.help_ms + max(ms, 0))
+
+
+def beats_text(count: int) -> str:
+    """A number of beats, for people."""
+    return "1 beat" if count == 1 else f"{count} beats"
 
 
 def whole_beat(meter: Meter, now_ms: int) -> int:
