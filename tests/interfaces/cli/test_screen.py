@@ -99,6 +99,7 @@ def test_a_job_that_was_given_back_is_not_called_unclaimed(verdict, told):
         attempts=0,
         attempts_max=3,
         tries=0,
+        postponed=0,
         start_by_ms=1_000,
     )
     story = [SimpleNamespace(op="job.claim", verdict=verdict)]
