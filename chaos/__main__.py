@@ -14,6 +14,7 @@ COMMANDS = (
     "liar",
     "outsider",
     "partition",
+    "pulse",
     "stale",
     "tamper",
     "workers",

@@ -23,6 +23,7 @@ from antiphon.core.reducer import Outcome, judge, settled
 
 if TYPE_CHECKING:
     from antiphon.core.protocol import Protocol
+    from antiphon.core.tempo.policy import TempoPolicy
 
 
 class ControlHistory:
@@ -56,6 +57,13 @@ class ControlHistory:
             return states[-1].at_time(commit_ms)
         index = bisect_right(self._starts, seq - 1)
         return states[index - 1].at_time(commit_ms) if index else None
+
+    @property
+    def tempo_before(self) -> TempoPolicy | None:
+        """The tempo policy before the newest one; None if it was never replaced."""
+        policies = (state.tempo for state in reversed(self._states))
+        newest = next(policies, None)
+        return next((one for one in policies if one != newest), None)
 
     def tail(self, subject: str) -> int:
         """The last sequence on a control subject, 0 if none: the `prev` of a new op there."""

@@ -82,6 +82,11 @@ class TempoPolicy(Body, frozen=True):
         return Meter(bpm=self.initial_bpm, bar_len=self.bar_len_beats)
 
     @property
+    def slowest_bar_ms(self) -> int:
+        """The length of a bar at the slowest tempo."""
+        return Meter(bpm=self.limits.min_bpm, bar_len=self.bar_len_beats).bar_ms
+
+    @property
     def beats(self) -> Phases:
         """The beats of each phase of a bar."""
         given = self.phases

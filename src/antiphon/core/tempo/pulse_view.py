@@ -67,6 +67,14 @@ class _Heard(Struct, frozen=True):
     own_ms: int
 
 
+class _Replaced(Struct, frozen=True):
+    """A policy that the owner has replaced, and how long leaders may still go on by it."""
+
+    hash: str
+    policy: TempoPolicy
+    until_ms: int
+
+
 class PulseView:
     """What one node has heard, and what follows from it."""
 
@@ -87,7 +95,9 @@ class PulseView:
         self._meter = policy.meter
         self._phases: Phases = policy.beats
         self._hash = policy_hash(policy)
-        self._before: tuple[str, TempoPolicy] | None = None
+        self._before: _Replaced | None = None
+        self._is_unsettled = False
+        """Whether the policy was replaced, and the meter is still that of the one before."""
         self._leader: _Heard | None = None
         self._offsets: deque[int] = deque(maxlen=OFFSETS_KEPT)
         self._pulses: dict[str, _Heard] = {}
@@ -143,23 +153,28 @@ class PulseView:
 
     # --- the policy -------------------------------------------------------------------------------
 
-    def set_policy(self, policy: TempoPolicy) -> None:
+    def set_policy(self, policy: TempoPolicy, own_ms: int) -> None:
         """The owner replaced the policy.
 
         A leader goes on in the old one until its next downbeat; without a leader it holds at once.
         """
-        if policy == self.policy:
-            return
-        self._before = (self._hash, self.policy)
-        self.policy, self._hash = policy, policy_hash(policy)
-        self.differing.clear()
+        if policy != self.policy:
+            replaced, self.policy, self._hash = self.policy, policy, policy_hash(policy)
+            self._is_unsettled = True
+            self.differing.clear()
+            self.allow(replaced, own_ms)
+
+    def allow(self, replaced: TempoPolicy, own_ms: int) -> None:
+        """Follow leaders by the policy before this one for two bars more, and then no longer."""
+        until_ms = own_ms + 2 * max(replaced.slowest_bar_ms, self._meter.bar_ms)
+        self._before = _Replaced(policy_hash(replaced), replaced, until_ms)
 
     def _settle(self, own_ms: int) -> None:
         """Without a leader, follow a policy that was set meanwhile."""
-        if self._before is None or self.leader(own_ms):
+        if not self._is_unsettled or self._before is None or self.leader(own_ms):
             return
-        _, before = self._before
-        policy, self._before, self._leader = self.policy, None, None
+        before, self._is_unsettled = self._before.policy, False
+        policy, self._leader = self.policy, None
         limits = policy.limits
         if (
             policy.initial_bpm != before.initial_bpm
@@ -177,7 +192,7 @@ class PulseView:
         self, frame: BeatFrame, author: str, *, sent_ms: int, own_ms: int
     ) -> FrameRefused | None:
         """Follow a frame, or say why not; `sent_ms` is its author's time of the pulse."""
-        policy = self._policy_of(frame)
+        policy = self._policy_of(frame, own_ms)
         if policy is None:
             if len(self.differing) < MAX_DIFFERING:
                 self.differing[author] = frame.policy_hash
@@ -190,12 +205,13 @@ class PulseView:
             return self._take_pulse(heard)
         return self._take_leader(heard, policy)
 
-    def _policy_of(self, frame: BeatFrame) -> TempoPolicy | None:
+    def _policy_of(self, frame: BeatFrame, own_ms: int) -> TempoPolicy | None:
         """The policy that a frame follows: this one, or the one that it is about to replace."""
         if frame.policy_hash == self._hash:
             return self.policy
-        if self._before is not None and frame.policy_hash == self._before[0]:
-            return self._before[1]
+        before = self._before
+        if before is not None and frame.policy_hash == before.hash and own_ms < before.until_ms:
+            return before.policy
         return None
 
     def _read(
@@ -239,10 +255,12 @@ class PulseView:
             fault = self._change_fault(last, heard)
             if fault:
                 return FrameRefused(fault)
-        if last is None or frame.revision != last.frame.revision:
+        # A new leader counts on in the time of the last one, unless it did not hear it.
+        is_new = last is None or frame.revision != last.frame.revision
+        if is_new and abs(heard.offset_ms - self.offset_ms) > frame.beat_ms // 2:
             self._offsets.clear()
         if frame.policy_hash == self._hash:
-            self._before = None
+            self._before, self._is_unsettled = None, False
         meter = self._anchored(heard.meter)
         if meter.bpm != self._meter.bpm and last is not None and is_following:
             self._adapted_ms = last.meter.downbeat_after(last.epoch_ms)

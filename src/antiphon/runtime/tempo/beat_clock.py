@@ -107,8 +107,11 @@ class BeatClock:
         if view is None:
             offset_ms = self.session.wall.now_ms() - self.own_ms()
             view = self._view = PulseView(policy, self.session.mesh, offset_ms=offset_ms)
+            replaced = self.session.history.tempo_before
+            if replaced is not None:  # perhaps a moment ago: a leader may not be there yet
+                view.allow(replaced, self.own_ms())
         elif view.policy is not policy:
-            view.set_policy(policy)
+            view.set_policy(policy, self.own_ms())
         return view
 
     # --- listening --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from antiphon.core.tempo.policy import TempoPolicy, policy_hash, read_policy
 from antiphon.errors import Malformed
 from antiphon.sdk.manifests.strict_yaml import read_yaml
 
-__all__ = ["TempoPolicy", "policy_hash", "policy_in", "policy_object"]
+__all__ = ["TempoPolicy", "all_fields", "policy_hash", "policy_in", "policy_object"]
 
 
 def policy_in(text: str) -> tuple[TempoPolicy, str]:
@@ -28,7 +28,15 @@ def policy_in(text: str) -> tuple[TempoPolicy, str]:
     return read_policy(plain), warning
 
 
+def all_fields(what: Any) -> Any:
+    """A struct as JSON, with the fields that have their defaults."""
+    if isinstance(what, msgspec.Struct):
+        return {name: all_fields(value) for name, value in msgspec.structs.asdict(what).items()}
+    if isinstance(what, dict):
+        return {name: all_fields(value) for name, value in what.items()}
+    return [all_fields(one) for one in what] if isinstance(what, list | tuple) else what
+
+
 def policy_object(policy: TempoPolicy) -> dict[str, Any]:
-    """A policy as JSON."""
-    fields: dict[str, Any] = msgspec.to_builtins(policy)
-    return fields
+    """A policy as JSON; phases are given by their beats."""
+    return {**all_fields(policy), "phases": all_fields(policy.beats)}

@@ -180,9 +180,9 @@ async def _once(home: Path | None, *, as_json: bool) -> int:
 
 def tempo_object(now: Tempo) -> dict[str, Any]:
     """The tempo as JSON."""
-    import msgspec
+    from antiphon.sdk.tempo.policy_file import all_fields
 
-    fields: dict[str, Any] = msgspec.to_builtins(now)
+    fields: dict[str, Any] = all_fields(now)
     return fields
 
 

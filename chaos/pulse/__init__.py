@@ -1,0 +1,1 @@
+"""`chaos pulse`: whoever sends the beats is killed, again and again."""
