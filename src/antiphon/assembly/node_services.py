@@ -48,6 +48,7 @@ async def working(
     `battery` None is this machine's; without a clock it follows the pulse.
     """
     from antiphon.runtime.tempo.beat_clock import BeatClock
+    from antiphon.runtime.tempo.machine_use import MachineUse
     from antiphon.runtime.worker.battery_watch import BatteryWatch, HostBattery
     from antiphon.runtime.worker.worker import Worker
 
@@ -60,6 +61,7 @@ async def working(
     if clock is None:
         beats = clock = BeatClock(connection.session)
     worker = Worker(connection.session, executors, settings, clock)
+    worker.claims.cpu = MachineUse().cpu
 
     def card() -> Card:
         return _card(

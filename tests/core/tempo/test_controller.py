@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.core.policy.phrase_run import PhraseRun
 from antiphon.core.tempo.controller import (
     DEAD_BAND,
     Freeze,
@@ -13,7 +14,6 @@ from antiphon.core.tempo.controller import (
     Memory,
     Moment,
     begin,
-    bpm_in_force,
     error_of,
     may_change,
     suggest,
@@ -21,6 +21,7 @@ from antiphon.core.tempo.controller import (
 from antiphon.core.tempo.meter import MINUTE_MS, Meter
 from antiphon.core.tempo.phases import PHASES, Phases
 from antiphon.core.tempo.policy import Adaptation, TempoLimits, TempoPolicy
+from antiphon.core.tempo.score import Score
 from tests.core.strategies import BRISK
 
 ADAPTS = TempoPolicy(adaptation=Adaptation(enable=True))
@@ -316,10 +317,13 @@ def test_a_bar_at_the_tempo_before_says_nothing_about_this_one():
 
 @pytest.mark.req("B17")
 @BRISK
-@given(st.integers(1, 600), st.none() | st.integers(1, 600))
-def test_the_meshs_policy_overrides_a_scores_hint(bpm, hint):
-    assert bpm_in_force(ADAPTS, bpm, hint) == bpm
-    assert bpm_in_force(None, bpm, hint) == (hint or bpm)
+@given(st.none() | st.integers(1, 600), st.integers(6, 24), st.integers(0, 2**40))
+def test_the_meshs_tempo_overrides_a_scores_hint(hint, bpm, now_ms):
+    """A phrase is counted in the beats of the mesh, whatever the score would like."""
+    score, meter = Score(tempo=hint), Meter(bpm=bpm)
+    phrase = PhraseRun.begin(meter, score.phrase(0), now_ms)
+    assert phrase == PhraseRun.begin(meter, Score().phrase(0), now_ms)
+    assert phrase.ends_ms - phrase.began_ms <= score.phases.beats * meter.beat_ms
 
 
 @pytest.mark.req("B17")

@@ -138,7 +138,7 @@ async def a_stage(engine, policy=BRISK, **how):
             await asyncio.gather(running, return_exceptions=True)
 
 
-@pytest.mark.req("B4", "B26")
+@pytest.mark.req("B4", "B24", "B26")
 @on_both_engines
 async def test_each_bar_is_reported_after_its_end_kept_and_published(engine):
     async with a_stage(engine) as stage:
@@ -343,6 +343,7 @@ async def test_what_a_worker_says_on_every_beat_is_what_a_report_counts(engine):
             assert kept.tally.tasks == 1
             assert kept.tally.beats_used == 4
             assert kept.alarms == ()
+            assert 0 <= kept.report.utilisation.get("cpu", 0.0) <= 1
             ends.set()
             start_ms = await stage.next_bar()
             found = await eventually(

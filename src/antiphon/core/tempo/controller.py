@@ -119,14 +119,6 @@ def may_change(moment: Moment) -> bool:
     return is_downbeat and moment.at_ms - moment.changed_ms >= MINUTE_MS
 
 
-def bpm_in_force(policy: TempoPolicy | None, bpm: int, hint: int | None) -> int:
-    """The tempo for a job whose score has a hint: one mesh has one tempo.
-
-    Where the owner has set a policy, it decides; without one a hint is all there is.
-    """
-    return bpm if policy is not None or hint is None else hint
-
-
 def error_of(load: Load) -> float:
     """How much too slow (above 0) or too fast (below 0) the beats are, -1 to 1."""
     error = _demand(load) - _strain(load)

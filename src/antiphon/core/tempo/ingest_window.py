@@ -17,9 +17,3 @@ if TYPE_CHECKING:
 def is_ingest_open(meter: Meter, phases: Phases, now_ms: int) -> bool:
     """Whether batch work may begin now."""
     return phases.at(meter.beat_at(now_ms).index) == "review"
-
-
-def ingest_opens_ms(meter: Meter, phases: Phases, now_ms: int) -> int:
-    """When batch work may begin: now, or with the first review beat of this bar."""
-    opens_ms = meter.downbeat_before(now_ms) + phases.end_of("work") * meter.beat_ms
-    return max(now_ms, opens_ms)

@@ -11,6 +11,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from antiphon.core.bus.subjects import STATUS
 from antiphon.errors import AntiphonError
 from antiphon.runtime.tempo.tempo_messages import STATUS_CLAIMS
@@ -36,6 +38,8 @@ class StatusClaims:
     ) -> None:
         """Nothing is sent yet."""
         self.sent = 0
+        self.cpu: Callable[[], float | None] = lambda: None
+        """How much of this machine's processors is in use, for whoever wants claims to say it."""
         self._session = session
         self._spawn = spawn
         self._waiting: dict[tuple[str, str], StatusClaim] = {}
@@ -47,7 +51,7 @@ class StatusClaims:
         key = (kind, claim.task_id)
         if len(self._waiting) >= MOST_WAITING and key not in self._waiting:
             return
-        self._waiting[key] = claim
+        self._waiting[key] = replace(claim, cpu=self.cpu())
         if self._sending is None:
             self._sending = self._spawn(self._send_all())
 
