@@ -168,10 +168,10 @@ async def kill_leaders(
         await asyncio.sleep(chance.uniform(0, beat_s))
         leader, term = by_did[tap.leader], tap.sent[-1].frame.revision
         died_s.append(time.monotonic())
-        leader.kill()
+        await asyncio.to_thread(leader.kill)
         while (await tap.next()).frame.revision == term:
             pass
-        leader.start()
+        await asyncio.to_thread(leader.start)
         if number % 10 == 9:
             say(f"{number + 1} of {run.kills} leaders killed")
     await tap.next()

@@ -122,7 +122,7 @@ class Pulse:
                 await asyncio.sleep(beat_ms / 1000)
                 continue
             try:
-                if self.lease.is_held:
+                if self.lease.is_kept:
                     await self.lease.renew(beat_ms)
                 elif self._is_silent():
                     await self._take_over(beat_ms)
@@ -134,7 +134,7 @@ class Pulse:
 
     def _pause_s(self, beat_ms: int) -> float:
         """Until the lease is renewed, a leader would be missed, or it is tried for again."""
-        if self.lease.is_held:
+        if self.lease.is_kept:
             return lease_ms(beat_ms) / 1000 / RENEWALS
         missed_in_ms = _missed_after_ms(beat_ms) - self._silent_ms()
         again_ms = beat_ms / TRIES_IN_A_BEAT * (0.75 + self._session.entropy.random() / 2)
@@ -173,7 +173,7 @@ class Pulse:
         while True:
             if self.clock.view.term > self.lease.term:
                 self.lease.drop()  # another took the lease after us
-            if not self.lease.is_held:
+            if not self.lease.is_kept:
                 self._state = None
             try:
                 await self._send_beat()
@@ -208,6 +208,8 @@ class Pulse:
         if beat.epoch_ms <= self._sent_ms:
             return
         policy = self._session.control.tempo
+        if not self.lease.is_held:
+            return
         if beat.is_downbeat:
             changed = on_downbeat(state, policy, self.suggest(), beat.epoch_ms)
             if changed != state:

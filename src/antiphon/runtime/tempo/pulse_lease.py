@@ -46,7 +46,7 @@ class PulseLease:
         self._session = session
         self._entry: LeaseEntry | None = None
         self._state: LeaseEntry | None = None
-        self._until_s = 0.0
+        self._until_s = self._lasts_s = 0.0
         self.term = 0
         """The revision with which the lease was last taken."""
 
@@ -54,6 +54,12 @@ class PulseLease:
     def is_held(self) -> bool:
         """Whether it certainly has not ended."""
         return self._entry is not None and self._session.wall.boot_s() < self._until_s
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it may not have ended, or only a moment ago: then it is worth a renewal."""
+        now_s = self._session.wall.boot_s()
+        return self._entry is not None and now_s < self._until_s + self._lasts_s
 
     async def take(self, beat_ms: int) -> PulseState | None:
         """Take the lease, and the state that the last leader left; `Held` if another leads.
@@ -65,7 +71,8 @@ class PulseLease:
         entry = await leases.create(LEADER_KEY, self._session.author.did.encode(), ttl_ms=ttl_ms)
         self._state = await leases.get(STATE_KEY)
         self._entry, self.term = entry, entry.revision
-        self._until_s = begun_s + ttl_ms / 1000 * USED
+        self._lasts_s = ttl_ms / 1000
+        self._until_s = begun_s + self._lasts_s * USED
         try:
             return msgspec.json.decode(self._state.value, type=PulseState) if self._state else None
         except msgspec.MsgspecError:
@@ -83,7 +90,8 @@ class PulseLease:
         except Held:
             self.drop()
             raise
-        self._until_s = begun_s + ttl_ms / 1000 * USED
+        self._lasts_s = ttl_ms / 1000
+        self._until_s = begun_s + self._lasts_s * USED
 
     async def keep(self, state: PulseState) -> None:
         """Store a state before it is followed; `Held` if another leader has stored one.

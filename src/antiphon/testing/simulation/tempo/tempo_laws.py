@@ -105,7 +105,7 @@ def on_downbeats(sent: list[Sent]) -> Iterator[Violation]:
             if step:
                 if changed_ms is not None and downbeat_ms - changed_ms < MINUTE_MS:
                     yield Violation("on_downbeats", f"two steps in a minute at {one.at_s:.1f} s")
-                changed_ms = begun_ms
+                changed_ms = downbeat_ms  # at the earliest: the frames of that bar may be missing
         last = one
 
 

@@ -1,0 +1,95 @@
+"""Time in beats, as typed: `antiphon tempo`, and addresses with a time."""
+
+import pytest
+
+from antiphon.interfaces.cli.commands.tempo.tempo import MODES
+from tests.acceptance.shell import Shell, until
+
+pytestmark = pytest.mark.nats
+
+POLICY = """\
+cluster_id: "chorus-aus-01"
+initial_bpm: 60
+bar_len_beats: 8
+phases: [plan, work, review]
+limits:
+  max_bpm: 62
+  min_bpm: 6
+adaptation:
+  enable: true
+  hysteresis_pct: 10
+  change_per_minute: 1_beat
+observability:
+  emit_bar_reports: true
+"""
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "policy.yaml").write_text(POLICY)
+    (folder / "wrong.yaml").write_text("initial_bpm: 99\n")
+    typed = Shell(folder)
+    with typed.dev():
+        yield typed
+
+
+@pytest.mark.req("B7", "B10", "B17", "B25")
+def test_the_seeds_policy_is_taken_as_it_stands_and_holds_soon(shell):
+    assert "bpm" in shell.run("tempo", "set", "policy.yaml").out
+    assert "already so" in shell.run("tempo", "set", "policy.yaml").out
+    until(lambda: shell.run("tempo", "--once", "--json").json["bpm"] >= 60)
+    now = shell.run("tempo", "--once", "--json").json
+    assert (now["mode"], now["degraded"], now["bar_len"]) == ("leader", "", 8)
+    assert now["phases"] == {"plan": 2, "work": 4, "review": 2}
+    shown = shell.run("tempo", "--once").out
+    assert "beat" in shown
+    assert "beats come from" in shown
+    assert MODES["local"] not in shown
+
+
+@pytest.mark.req("B16")
+def test_the_tempo_is_frozen_and_unfrozen(shell):
+    assert shell.run("tempo", "freeze", "--json").json["adaptation"]["frozen"]
+    assert shell.run("tempo", "--once", "--json").json["frozen"]
+    assert not shell.run("tempo", "unfreeze", "--json").json["adaptation"]["frozen"]
+
+
+@pytest.mark.req("B24")
+def test_doctor_says_where_the_beats_come_from(shell):
+    checks = {one["check"]: one for one in shell.run("doctor", "--json").json["checks"]}
+    assert checks["tempo"]["level"] == "ok"
+    assert "the beats come from" in checks["tempo"]["sentence"]
+
+
+@pytest.mark.req("B5", "B23")
+def test_a_job_is_submitted_some_beats_ahead_and_shown_as_it_was(shell):
+    typed = "example.add;beats=^^2;bar=1287#beat=3"
+    answer = shell.run("submit", typed, "2", "3", "--json")
+    assert (answer.json["state"], answer.json["result"]) == ("succeeded", 5)
+    assert "deprecated" in answer.err
+    job = answer.json["job"]
+    told = shell.run("show", job, "--json").json
+    assert told["not_before_ms"] > told["story"][0]["at_ms"]
+    long_ago = shell.run("show", f"{job};beats=~~900", "--json").json
+    assert long_ago["story"] == []
+    assert shell.run("show", f"{job};beats=^^2").code != 0
+    assert shell.run("submit", "example.add;beats=~~2", "2", "3").code != 0
+
+
+@pytest.mark.req("B26")
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("tempo", "set", "missing.yaml"), "cannot be read"),
+        (("tempo", "set", "wrong.yaml"), "initial_bpm is outside"),
+        (("tempo", "--topic", "status:render"), "no topic"),
+        (("tempo", "--topic", "backbeat://cluster/other"), "backbeat://cluster/"),
+        (("show", "abc;beats=4"), "is no time"),
+    ],
+)
+def test_mistakes_say_what_to_type(shell, words, said):
+    answer = shell.run(*words)
+    assert answer.code != 0
+    assert said in answer.err
+    assert "try:" in answer.err or "why:" in answer.err
