@@ -38,6 +38,7 @@ def test_the_names_are_those_of_the_async_classes():
         "artifacts",  # its methods are awaited; keep and fetch are here
         "announced",  # for the command line
         "blocking",
+        "clock",  # the beats as they come; tempo() and on_beat are here
         "connection",
         "home",
         "node",  # a full node is a program of its own: antiphon node

@@ -149,7 +149,7 @@ class TempoMethods:
 
     @property
     def tempo_policy(self) -> TempoPolicy:
-        """The tempo policy, as this process read it last."""
+        """The tempo policy, as far as the log was read."""
         return self.session.control.tempo
 
     def on_beat(self, function: OnBeat) -> OnBeat:
