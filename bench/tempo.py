@@ -4,13 +4,15 @@ Rounds alternate on one mesh and one server: without a pulse and without scores,
 that is heard and a score on every job. Every round lays its jobs on the log first and then lets
 one worker drain them; only that is measured, by this process's own processor time. The jobs are
 shorter than a beat, so they send no claims. A claim's own cost is measured apart (`claim_us`): a
-longer job sends one per beat.
+longer job sends one per beat. On a busy machine processor time is noisy; `calls` and `calls_tempo`
+count Python calls per job, which are not.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import cProfile
 import itertools
 import tempfile
 import time
@@ -58,8 +60,15 @@ async def submit(session: Session, jobs: int, score: Score | None) -> None:
     await asyncio.gather(*(one(next(_numbers)) for _ in range(jobs)))
 
 
-async def drained(home: StateDirectory, session: Session, jobs: int, *, tempo: bool) -> float:
-    """Milliseconds of processor time for one job."""
+async def drained(
+    home: StateDirectory,
+    session: Session,
+    jobs: int,
+    *,
+    tempo: bool,
+    profile: cProfile.Profile | None = None,
+) -> float:
+    """Milliseconds of processor time for one job; `profile` counts calls instead."""
     await submit(session, jobs, Score() if tempo else None)
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(assembly.join(home, "worker"))
@@ -71,13 +80,24 @@ async def drained(home: StateDirectory, session: Session, jobs: int, *, tempo: b
         handlers = Handlers()
         handlers.register(KIND, noop)
         settings = WorkerSettings(slots=SLOTS)
+        if profile is not None:
+            profile.enable()
         began_s = time.process_time()
         working = assembly.working(connection, handlers, settings)
         worker = await stack.enter_async_context(working)
         async with asyncio.timeout(600):
             while worker.done < jobs:
                 await asyncio.sleep(0.02)
+        if profile is not None:
+            profile.disable()
         return (time.process_time() - began_s) * 1000 / jobs
+
+
+async def calls_of(home: StateDirectory, session: Session, jobs: int, *, tempo: bool) -> float:
+    """Python calls for one job."""
+    profile = cProfile.Profile()
+    await drained(home, session, jobs, tempo=tempo, profile=profile)
+    return sum(one.callcount for one in profile.getstats()) / jobs
 
 
 async def claim_us(session: Session, claims: int) -> float:
@@ -117,6 +137,7 @@ async def measure(rounds: int, jobs: int) -> None:
                         found[tempo].append(cpu_ms)
                     say(f"{found[False][-1]:.3f} ms without, {found[True][-1]:.3f} ms with")
                 each_us = await claim_us(session, 500)
+                calls = [await calls_of(home, session, jobs, tempo=one) for one in (False, True)]
     ratios = [with_ / without for without, with_ in zip(found[False], found[True], strict=True)]
     conclude(
         jobs=jobs,
@@ -125,6 +146,8 @@ async def measure(rounds: int, jobs: int) -> None:
         cpu_ms_tempo=round(median(found[True]), 3),
         ratio=round(median(ratios), 3),
         ratios=[round(one, 3) for one in sorted(ratios)],
+        calls=round(calls[0]),
+        calls_tempo=round(calls[1]),
         claim_us=round(each_us),
     )
 

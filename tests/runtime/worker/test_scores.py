@@ -391,7 +391,7 @@ async def test_claims_are_sent_on_every_beat_and_change_and_not_by_short_jobs(en
         assert {one.agent_id for one in heard} == {worker.did}
         assert len({one.task_id for one in heard}) == 1, "the long one with a score"
         states = [one.state for one in heard]
-        assert states.count("planning") >= 3
+        assert states.count("planning") >= (3 if engine == "memory" else 1)
         assert {"planning", "executing", "waiting", "done"} == set(states)
         assert {one.wait_for for one in heard if one.state == "waiting"} == {("disk",)}
         assert heard[-1].progress == 0.25

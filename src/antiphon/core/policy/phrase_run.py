@@ -85,8 +85,9 @@ class PhraseRun(Struct, frozen=True, kw_only=True):
 
     def boundary(self, at_least_ms: int) -> int:
         """The first end of a phase at or after a time; beyond the phrase, the first downbeat."""
-        for phase in PHASES:
-            ends_ms = self.began_ms + self.phases.end_of(phase) * self.meter.beat_ms
+        beat_ms, ends_ms = self.meter.beat_ms, self.began_ms
+        for beats in (self.phases.plan, self.phases.work, self.phases.review):
+            ends_ms += beats * beat_ms
             if ends_ms >= at_least_ms:
                 return ends_ms
         return self.meter.downbeat_after(at_least_ms - 1)
@@ -96,10 +97,10 @@ class PhraseRun(Struct, frozen=True, kw_only=True):
 
         If that is longer than allowed, with the last beat that is not; else wherever it ends.
         """
-        to_boundary_ms = self.boundary(now_ms + wanted_ms) - now_ms
-        to_beat_ms = self.meter.beat_at(now_ms + most_ms).epoch_ms - now_ms
-        found = (one for one in (to_boundary_ms, to_beat_ms) if least_ms <= one <= most_ms)
-        return next(found, wanted_ms)
+        lease_ms = self.boundary(now_ms + wanted_ms) - now_ms
+        if lease_ms > most_ms:
+            lease_ms = self.meter.beat_at(now_ms + most_ms).epoch_ms - now_ms
+        return lease_ms if lease_ms >= least_ms else wanted_ms
 
 
 class RunTime(Struct, frozen=True, kw_only=True):
@@ -152,12 +153,15 @@ def beats_text(count: int) -> str:
 
 def whole_beat(meter: Meter, now_ms: int) -> int:
     """When the first whole beat at or after a time begins."""
-    return meter.beat_at(now_ms + meter.beat_ms - 1).epoch_ms
+    beat_ms = meter.beat_ms
+    return now_ms + (meter.anchor_ms - now_ms) % beat_ms
 
 
-def capped_phases(score: Score, attempts: int, caps: PhaseCaps) -> Phases:
+def capped_phases(score: Score, attempts: int, caps: PhaseCaps | None) -> Phases:
     """The beats of the phases after that many attempts; a budget's caps only lower them."""
-    phases = score.phrase(attempts)
+    phases = score.phrase(attempts) if attempts else score.phases
+    if caps is None:
+        return phases
     caps_by_phase = {"plan": caps.plan, "work": caps.work, "review": caps.review}
     beats = {name: min(has, caps_by_phase[name] or has) for name, has in phases}
     return Phases(**beats)

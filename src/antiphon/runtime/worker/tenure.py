@@ -25,6 +25,7 @@ from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, own_
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.worker.lease_timer import LeaseTimer
@@ -67,6 +68,8 @@ class Claimed(Struct, frozen=True, kw_only=True):
     job: Job
     boot_s: float
     """When the claim was drafted: the lease is counted from here."""
+    phrase: PhraseRun | None = None
+    """What it has of its score's beats, counted from there, too."""
 
 
 class Tenure:
@@ -91,6 +94,7 @@ class Tenure:
         self.lost: TenureLost | None = None
         self.is_out_of_time = False
         """Whether the work was stopped by its timeout."""
+        self.phrase = claimed.phrase
         self.beats: LeaseBeats | None = None
         """What its leases follow, if the job has a score."""
         self._late_s = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -92,9 +92,10 @@ class TenureRunner:
             limit_s=limit_s + executor.grace_s if limit_s else 0,
             goes_on=executor.goes_on,
         )
-        run.keep(work)
         task = asyncio.current_task()
-        run.cost.watch(work, task.cancel if task is not None else work.cancel)
+        give_up = task.cancel if task is not None else work.cancel
+        run.keep(work, give_up)
+        run.cost.watch(work, give_up)
         try:
             ran = await self._result(run, work, executor, assignment)
         except GivenBack as why:
@@ -103,7 +104,7 @@ class TenureRunner:
             return
         finally:
             run.cost.stop()
-            if run.cost.gave_up and task is not None:
+            if run.has_given_up and task is not None:
                 task.uncancel()
             tenure.release()
             run.release()
@@ -298,29 +299,19 @@ async def _end_of(work: asyncio.Future[Ran], run: JobRun) -> Ran:
     A handler that ignores its cancellation must not keep its job from other workers, nor keep
     the worker from ending. What a run returns that was cut does not count.
     """
-    ends: set[asyncio.Future[Any]] = {work}
-    if run.abandoned is not None:
-        ends.add(run.abandoned)
     try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({work})
     except asyncio.CancelledError:
         work.cancel()
-        await asyncio.wait({work}, timeout=STUBBORN_S)
+        await asyncio.wait({work}, timeout=0 if run.has_given_up else STUBBORN_S)
         if not work.done():
-            _ignored(work)
+            log.warning("handler_ignores_cancellation")
+            work.add_done_callback(_forget)
             raise
-    if not work.done():
-        _ignored(work)
-        raise asyncio.CancelledError
     if run.over or run.cost.over is not None:
         _forget(work)
         raise asyncio.CancelledError
     return work.result()
-
-
-def _ignored(work: asyncio.Future[Ran]) -> None:
-    log.warning("handler_ignores_cancellation")
-    work.add_done_callback(_forget)
 
 
 def _forget(work: asyncio.Future[Ran]) -> None:

@@ -46,7 +46,7 @@ from antiphon.runtime.presence.worker_presence import Traits
 from antiphon.runtime.worker.lease_timer import LeaseTimer
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
-from antiphon.runtime.worker.runs.job_run import first_lease_ms
+from antiphon.runtime.worker.runs.job_run import phrase_of
 from antiphon.runtime.worker.runs.run_clock import LocalClock, RunClock
 from antiphon.runtime.worker.runs.status_claims import StatusClaims
 from antiphon.runtime.worker.tenure import Claimed, Tenure
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from antiphon.core.policy.attempt_end import GivingBack
+    from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery, WorkQueue
     from antiphon.runtime.executors.executor import Executors
 
@@ -314,11 +315,18 @@ class Worker:
         held = await self._claim(delivery, lane, body)
         if held is None:
             return
-        view, boot_s = held
+        view, boot_s, phrase = held
         job, body = view.lane.job, view.submitted_with
         if job is None or body is None or executor is None:
             raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
-        claimed = Claimed(delivery=delivery, loan_s=loan_s, lane=view.lane, job=job, boot_s=boot_s)
+        claimed = Claimed(
+            delivery=delivery,
+            loan_s=loan_s,
+            lane=view.lane,
+            job=job,
+            boot_s=boot_s,
+            phrase=phrase or phrase_of(self.clock, job, body),
+        )
         tenure = Tenure(self.session, claimed, lease_timer=self._lease_timer, spawn=self._spawn)
         await self._runner.run(tenure, body, executor)
 
@@ -354,15 +362,16 @@ class Worker:
 
     async def _claim(
         self, delivery: Delivery, lane: JobLane, submitted: ScheduleBody | None
-    ) -> tuple[JobView, float] | None:
-        """Try to claim the job: the lane as read back, and when the claim was drafted.
+    ) -> tuple[JobView, float, PhraseRun | None] | None:
+        """Try to claim the job: the lane as read back, when the claim was drafted, its phrase.
 
         None means that the claim failed, and that the delivery is settled.
         """
         claimed_boot_s = 0.0
+        phrase: PhraseRun | None = None
 
         def wanted(lane: JobLane) -> Intent | None:
-            nonlocal claimed_boot_s
+            nonlocal claimed_boot_s, phrase
             claimed_boot_s = self.session.wall.boot_s()
             job = lane.job
             if job is None:
@@ -371,7 +380,15 @@ class Worker:
                 # A tenure that is not running here: its process died, or lost its end. A claim
                 # would renew it, and two runs would share one fence. It counts as an expiry.
                 return Intent(JobYield, attempt_end.lost(job), lane)
-            lease_ms = first_lease_ms(self.clock, job, submitted, self.session.control.rules)
+            phrase = phrase_of(self.clock, job, submitted)
+            lease_ms = job.lease_ms
+            if phrase is not None:
+                lease_ms = phrase.lease_ms(
+                    self.clock.now_ms(),
+                    wanted_ms=lease_ms,
+                    least_ms=self.session.control.rules.lease_min_ms,
+                    most_ms=job.lease_ms_max,
+                )
             body = ClaimBody(kind=job.kind, job=job.id, lease_ms=lease_ms, begin=True)
             return Intent(JobClaim, body, lane)
 
@@ -390,7 +407,7 @@ class Worker:
             return await self._claim(delivery, written.lane, submitted)
         is_held = verdict is Verdict.OK and job and job.claimer == self.session.author.did
         if is_held and written.view is not None:
-            return written.view, claimed_boot_s
+            return written.view, claimed_boot_s, phrase
         self._runner.stay_away(delivery, job, verdict or Verdict.HELD)
         return None
 

@@ -35,7 +35,6 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from antiphon.core.authority.rules import Rules
     from antiphon.core.families.jobs.ops import Checkpoint, ScheduleBody
     from antiphon.core.families.jobs.state import Job
     from antiphon.core.tempo.phases import Phase
@@ -63,7 +62,7 @@ class JobRun:
     def __init__(
         self, tenure: Tenure, body: ScheduleBody, clock: RunClock, claims: StatusClaims
     ) -> None:
-        """Its phrase begins with the next whole beat."""
+        """Its phrase is the tenure's, which began with the first whole beat after the claim."""
         self.clock = clock
         self.tenure = tenure
         self.score: Score | None = body.score
@@ -74,13 +73,14 @@ class JobRun:
         """Why it was cut, in words; empty: it was not."""
         self.exhausted: WaitExhausted | None = None
         """The first wait that used up its budget."""
-        self.abandoned: asyncio.Future[None] | None = None
-        """Done when a run that was cut has not ended by itself."""
-        self.phrase: PhraseRun | None = None
+        self.phrase: PhraseRun | None = tenure.phrase
+        self._has_given_up = False
+        self._give_up: Callable[[], object] = lambda: None
         self.due_s = math.inf
         self._claims = claims
         self._loop = asyncio.get_running_loop()
         self._work: asyncio.Future[Any] | None = None
+        self._budget = body.budget
         self._waits: WaitUse | None = None
         self._waiting: dict[str, int] = {}
         """What the handler waits for, and how many times at once."""
@@ -88,28 +88,43 @@ class JobRun:
         self._progress = (0.0, "")
         self._note = ""
         self._has_claimed = False
-        self._beat_epoch_ms = clock.meter().beat_at(clock.now_ms()).epoch_ms
-        if body.score is not None:
-            self._begin(body.score, body.budget or Budget())
+        self._beat_epoch_ms = 0
+        """When the beat began that was looked at last."""
+        if self.phrase is not None:
+            tenure.beats = self
 
-    def _begin(self, score: Score, budget: Budget) -> None:
-        now_ms, meter, job = self.clock.now_ms(), self.clock.meter(), self.tenure.job
-        phases = capped_phases(score, job.attempts, budget.phase_caps)
-        self.phrase = PhraseRun.begin(meter, phases, now_ms)
-        waits = capped_waits(score.wait_budget, budget.wait_caps)
-        self._waits = WaitUse(budget=waits, beat_ms=meter.beat_ms)
-        self.tenure.beats = self
+    @property
+    def waits(self) -> WaitUse | None:
+        """How long it has waited; None without a score."""
+        if self._waits is None and self.score is not None and self.phrase is not None:
+            caps = (self._budget or Budget()).wait_caps
+            waits = capped_waits(self.score.wait_budget, caps)
+            self._waits = WaitUse(budget=waits, beat_ms=self.phrase.meter.beat_ms)
+        return self._waits
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the work did not end when it was cut, so that the wait for it was."""
+        return self._has_given_up or self.cost.gave_up
 
     # --- the timer --------------------------------------------------------------------------------
 
-    def keep(self, work: asyncio.Future[Any]) -> None:
-        """Look at it from now on, if there is anything to look at."""
-        self._work = work
+    def keep(self, work: asyncio.Future[Any], give_up: Callable[[], object]) -> None:
+        """Look at it from now on, if there is anything to look at.
+
+        `give_up` ends the wait for work that was cut and does not end.
+        """
+        self._work, self._give_up = work, give_up
         if self.phrase is not None:
-            self.abandoned = self._loop.create_future()
-        if self.phrase is not None or self.clock.mode() == "leader":
+            # The claim was a moment ago, so the phrase's beat is the next one.
+            ahead_ms = self.phrase.began_ms - self.clock.now_ms()
+            self._beat_epoch_ms = self.phrase.began_ms
+            self.due_s = self._loop.time() + max(ahead_ms, 0) / 1000
+        elif self.clock.mode() == "leader":
             self._set_due()
-            self.tenure.lease_timer.keep(self)
+        else:
+            return
+        self.tenure.lease_timer.keep(self)
 
     def release(self) -> None:
         """Stop looking."""
@@ -151,12 +166,14 @@ class JobRun:
 
     def _abandon(self) -> None:
         self.due_s = math.inf
-        if self.abandoned is not None and not self.abandoned.done():
-            self.abandoned.set_result(None)
+        self._has_given_up = True
+        self._give_up()
 
     def _set_due(self) -> None:
         now_ms, meter = self.clock.now_ms(), self.clock.meter()
-        next_ms: float = meter.next_beat(now_ms).epoch_ms
+        beat = meter.beat_at(now_ms)
+        self._beat_epoch_ms = self._beat_epoch_ms or beat.epoch_ms
+        next_ms = beat.epoch_ms + meter.beat_ms
         if self.phrase is not None:
             next_ms = min(next_ms, self.phrase.ends_ms)
         self.due_s = self._loop.time() + max(next_ms - now_ms, 0) / 1000
@@ -238,7 +255,7 @@ class JobRun:
         if isinstance(thread, HelpThread):
             what, name = "help", name or f"help {thread.thread_id[:8]}"
             awaited = cast("Awaitable[T]", thread.answered())
-        waits, name = self._waits, name or what
+        waits, name = self.waits, name or what
         if waits is None:
             return await awaited
         began_ms = self.clock.now_ms()
@@ -275,7 +292,7 @@ class JobRun:
 
     def help(self, about: str) -> Help:
         """Ask whoever works on this kind; in the event loop."""
-        job, waits = self.tenure.job, self._waits
+        job, waits = self.tenure.job, self.waits
         meter, now_ms = self.clock.meter(), self.clock.now_ms()
         beats = meter.bar_len if waits is None else waits.left_ms("help") // meter.beat_ms
         thread = HelpThread(
@@ -340,13 +357,10 @@ class JobRun:
         return await self.saver.last()
 
 
-def first_lease_ms(clock: RunClock, job: Job, body: ScheduleBody | None, rules: Rules) -> int:
-    """The lease of a claim: with a score it ends with a phase or a bar."""
+def phrase_of(clock: RunClock, job: Job, body: ScheduleBody | None) -> PhraseRun | None:
+    """The phrase of a tenure that begins now; None for a job without a score."""
     if body is None or body.score is None:
-        return job.lease_ms
-    caps = (body.budget or Budget()).phase_caps
-    now_ms = clock.now_ms()
-    phrase = PhraseRun.begin(clock.meter(), capped_phases(body.score, job.attempts, caps), now_ms)
-    return phrase.lease_ms(
-        now_ms, wanted_ms=job.lease_ms, least_ms=rules.lease_min_ms, most_ms=job.lease_ms_max
-    )
+        return None
+    caps = None if body.budget is None else body.budget.phase_caps
+    phases = capped_phases(body.score, job.attempts, caps)
+    return PhraseRun.begin(clock.meter(), phases, clock.now_ms())

@@ -187,7 +187,7 @@ def submit(
         retry=retry_of(attempts, retry_base, retry_cap, give_up_on),
         requires=tuple(requires or ()),
     )
-    given = {
+    chosen = {
         "replicas": replicas,
         "quorum": quorum,
         "lease": lease,
@@ -197,9 +197,8 @@ def submit(
         "delay": delay,
         "at": at,
     }
-    options.update(
-        cast("CallOptions", {name: value for name, value in given.items() if value is not None})
-    )
+    given = {name: value for name, value in chosen.items() if value is not None}
+    options |= cast("CallOptions", given)
     wish = Wish(wait and not detach, wait_timeout, as_json, "leave out --once to run it again", {})
     if asked.is_manifest:
         return _submit_manifest(asked, options, wish, home)
