@@ -41,6 +41,7 @@ def test_the_names_are_those_of_the_async_classes():
         "clock",  # the beats as they come; tempo() and on_beat are here
         "connection",
         "home",
+        "on_help",  # requests come as they are made, in the event loop
         "node",  # a full node is a program of its own: antiphon node
         "open",
         "replica",
