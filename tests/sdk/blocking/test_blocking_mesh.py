@@ -44,8 +44,10 @@ def test_the_names_are_those_of_the_async_classes():
         "on_help",  # requests come as they are made, in the event loop
         "node",  # a full node is a program of its own: antiphon node
         "open",
+        "register_fallback",  # what a task uses
         "replica",
         "session",
+        "tempo_policy",  # tempo() says what is in force
         "twin",
         "put_manifest_plan",  # what the command line plans with
         "caller",  # what submits many
