@@ -31,6 +31,7 @@ A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Submitter(Protocol):
@@ -99,6 +100,10 @@ class BlockingTask(Generic[P, R]):
         """
         text = self.signature.encode(args, kwargs)
         return self.mesh.submit_call(self.kind, text, self.scheduling, self.signature)
+
+    def fallback(self, name: str) -> Callable[[F], F]:
+        """Register a function that gives a coarser result: `Task.fallback`."""
+        return self._task.fallback(name)
 
     def job(self, job_id: str) -> BlockingHandle[R]:
         """A handle on one of its jobs, by its id."""
