@@ -80,6 +80,10 @@ async def test_at_most_one_is_written_in_a_beat_and_the_newest_wins(engine):
         await node.reached(ended.job.ended_seq)
         renewals = [said for op, said in ops_on_lane(node, job.id) if op == "job.claim"][1:]
         assert renewals == ["ok", "ok"]
+        view = await session.read_lane(KIND, job.id)
+        ops_there = (judged.opened.op for judged in view.history)
+        named = [op for op in ops_there if isinstance(op, ops.JobClaim) and op.body.checkpoint]
+        assert len({op.hlc[0] // 500 for op in named}) == 2, "each in a beat of its own"
         last = packed_checkpoint(KIND, job.id, b"19")
         found = await Artifacts(session.engine.blobs).read(ended.job.replaced[-1], max_bytes=10**6)
         assert found == last
