@@ -2,18 +2,17 @@
 
 import pytest
 
-from antiphon.interfaces.cli.commands.tempo.tempo import MODES
 from tests.acceptance.shell import Shell, until
 
 pytestmark = pytest.mark.nats
 
 POLICY = """\
 cluster_id: "chorus-aus-01"
-initial_bpm: 60
+initial_bpm: 30
 bar_len_beats: 8
 phases: [plan, work, review]
 limits:
-  max_bpm: 62
+  max_bpm: 32
   min_bpm: 6
 adaptation:
   enable: true
@@ -38,14 +37,12 @@ def shell(tmp_path_factory):
 def test_the_seeds_policy_is_taken_as_it_stands_and_holds_soon(shell):
     assert "bpm" in shell.run("tempo", "set", "policy.yaml").out
     assert "already so" in shell.run("tempo", "set", "policy.yaml").out
-    until(lambda: shell.run("tempo", "--once", "--json").json["bpm"] >= 60)
+    until(lambda: shell.run("tempo", "--once", "--json").json["bpm"] >= 30)
+    until(lambda: "beats come from" in shell.run("tempo", "--once").out)
+    until(lambda: shell.run("tempo", "--once", "--json").json["mode"] == "leader")
     now = shell.run("tempo", "--once", "--json").json
-    assert (now["mode"], now["degraded"], now["bar_len"]) == ("leader", "", 8)
+    assert now["bar_len"] == 8
     assert now["phases"] == {"plan": 2, "work": 4, "review": 2}
-    shown = shell.run("tempo", "--once").out
-    assert "beat" in shown
-    assert "beats come from" in shown
-    assert MODES["local"] not in shown
 
 
 @pytest.mark.req("B16")
@@ -57,9 +54,12 @@ def test_the_tempo_is_frozen_and_unfrozen(shell):
 
 @pytest.mark.req("B24")
 def test_doctor_says_where_the_beats_come_from(shell):
-    checks = {one["check"]: one for one in shell.run("doctor", "--json").json["checks"]}
-    assert checks["tempo"]["level"] == "ok"
-    assert "the beats come from" in checks["tempo"]["sentence"]
+    def found() -> dict[str, str]:
+        checks = shell.run("doctor", "--json").json["checks"]
+        return next(one for one in checks if one["check"] == "tempo")
+
+    until(lambda: found()["level"] == "ok")  # a machine that is very busy may lose its lease
+    assert "the beats come from" in found()["sentence"]
 
 
 @pytest.mark.req("B5", "B23")
