@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from antiphon.core.cost.rates import read_rates
 from antiphon.core.tempo.messages import upgraded
 from antiphon.core.tempo.policy import TempoPolicy, policy_hash, read_policy
 from antiphon.errors import Malformed
 from antiphon.sdk.manifests.strict_yaml import read_yaml
 
-__all__ = ["TempoPolicy", "all_fields", "policy_hash", "policy_in", "policy_object"]
+__all__ = ["TempoPolicy", "all_fields", "policy_hash", "policy_in", "policy_object", "with_rates"]
 
 
 def policy_in(text: str) -> tuple[TempoPolicy, str]:
@@ -26,6 +28,12 @@ def policy_in(text: str) -> tuple[TempoPolicy, str]:
     plain, warning = upgraded(fields)
     plain.pop("beat_index", None)  # a policy has no place in a bar
     return read_policy(plain), warning
+
+
+def with_rates(policy: TempoPolicy, text: str) -> TempoPolicy:
+    """The policy with the rates of a file of their own."""
+    fields = read_yaml(text).value
+    return replace(policy, rates=read_rates(fields if isinstance(fields, dict) else {}))
 
 
 def all_fields(what: Any) -> Any:

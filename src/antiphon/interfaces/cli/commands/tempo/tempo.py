@@ -84,6 +84,12 @@ def set_policy(
         Path, typer.Argument(metavar="FILE", help="A tempo policy in YAML.", show_default=False)
     ],
     *,
+    rates: Annotated[
+        Path | None,
+        typer.Option(
+            "--rates", metavar="FILE", help="What beats and resources cost: a YAML file of rates."
+        ),
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -96,18 +102,23 @@ def set_policy(
       limits: {max_bpm: 24, min_bpm: 6}
       adaptation: {enable: true, hysteresis_pct: 10, change_per_minute: 1_beat}
     """  # noqa: D301 - \b keeps the lines apart
-    from antiphon.sdk.tempo.policy_file import policy_in
+    from antiphon.sdk.tempo.policy_file import policy_in, with_rates
 
+    policy, warning = policy_in(_text_of(file))
+    if rates is not None:
+        policy = with_rates(policy, _text_of(rates))
+    if warning:
+        err.say("!", f" {warning}", style="running")
+    return command_loop.run(_change(home, policy, as_json=as_json))
+
+
+def _text_of(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise WrongUsage(
             f"{file} cannot be read: {problem}", hint="give the path of a YAML file"
         ) from problem
-    policy, warning = policy_in(text)
-    if warning:
-        err.say("!", f" {warning}", style="running")
-    return command_loop.run(_change(home, policy, as_json=as_json))
 
 
 @tempo.command()
