@@ -213,6 +213,10 @@ EXPLAINED: Final[dict[str, str]] = {
         "Beside the six there is `waiting`, for jobs that wait for something, and yield and "
         "expire lead back to `pending`: leases and waits need ways back."
     ),
+    "B7": (
+        "A lease elects the leader, not Raft or etcd: the engine already agrees on keys, and "
+        "the pulse decides no state."
+    ),
     "B14": (
         "A lease ends with a phase or a bar, and its renewals say the beats left. They are written "
         "when a third of the lease has passed, not on every beat: each is a record on the log, and "
@@ -230,6 +234,14 @@ EXPLAINED: Final[dict[str, str]] = {
         "What turns on every downbeat is the token, for one project and one role. The key that "
         "signs it stays: delegations and the log name it, and another one in each bar would need "
         "a delegation in each bar."
+    ),
+    "B25": (
+        "The file's keys are taken as they stand. What it says becomes an owner's op: one signed "
+        "source, whose hash every frame carries."
+    ),
+    "B26": (
+        "Topics are subjects of the mesh's bus, since permissions follow subjects; the addresses "
+        "`backbeat://`, `status://` and `promise://` name them on the command line."
     ),
 }
 

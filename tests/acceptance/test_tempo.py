@@ -1,5 +1,7 @@
 """Time in beats, as typed: `antiphon tempo`, and addresses with a time."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.acceptance.shell import Shell, until
@@ -43,6 +45,15 @@ def test_the_seeds_policy_is_taken_as_it_stands_and_holds_soon(shell):
     now = shell.run("tempo", "--once", "--json").json
     assert now["bar_len"] == 8
     assert now["phases"] == {"plan": 2, "work": 4, "review": 2}
+
+
+@pytest.mark.req("B21")
+def test_rates_come_from_a_file_of_their_own_and_stay(shell):
+    file = str(Path(__file__).parents[2] / "examples" / "rates.yaml")
+    with_rates = shell.run("tempo", "set", "policy.yaml", "--rates", file, "--json").json
+    assert with_rates["rates"]
+    again = shell.run("tempo", "set", "policy.yaml", "--json").json
+    assert (again["rates"], again["changed"]) == (with_rates["rates"], False)
 
 
 @pytest.mark.req("B16")

@@ -13,7 +13,15 @@ from antiphon.core.tempo.policy import TempoPolicy, policy_hash, read_policy
 from antiphon.errors import Malformed
 from antiphon.sdk.manifests.strict_yaml import read_yaml
 
-__all__ = ["TempoPolicy", "all_fields", "policy_hash", "policy_in", "policy_object", "with_rates"]
+__all__ = [
+    "TempoPolicy",
+    "all_fields",
+    "keeping_rates",
+    "policy_hash",
+    "policy_in",
+    "policy_object",
+    "with_rates",
+]
 
 
 def policy_in(text: str) -> tuple[TempoPolicy, str]:
@@ -34,6 +42,11 @@ def with_rates(policy: TempoPolicy, text: str) -> TempoPolicy:
     """The policy with the rates of a file of their own."""
     fields = read_yaml(text).value
     return replace(policy, rates=read_rates(fields if isinstance(fields, dict) else {}))
+
+
+def keeping_rates(policy: TempoPolicy, before: TempoPolicy) -> TempoPolicy:
+    """A policy with the rates of the one that it replaces, if it has none of its own."""
+    return policy if policy.rates is not None else replace(policy, rates=before.rates)
 
 
 def all_fields(what: Any) -> Any:

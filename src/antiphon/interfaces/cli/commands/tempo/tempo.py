@@ -95,6 +95,8 @@ def set_policy(
 ) -> int:
     """Replace the tempo policy, from the next downbeat on. Only the owner can.
 
+    Rates stay as they are, unless the file has some or --rates names a file that does.
+
     \b
       initial_bpm: 15
       bar_len_beats: 8
@@ -137,9 +139,11 @@ def unfreeze(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
 
 
 async def _change(home: Path | None, policy: TempoPolicy, *, as_json: bool) -> int:
+    from antiphon.sdk.tempo.policy_file import keeping_rates
+
     async with acting(home) as mesh:
         before = mesh.tempo_policy
-        after = await mesh.set_tempo(policy)
+        after = await mesh.set_tempo(keeping_rates(policy, before))
         return _tell_change(before, after, as_json=as_json)
 
 
