@@ -1,4 +1,4 @@
-"""A worker is killed in the middle of a job: another goes on from the job's last checkpoint."""
+"""Jobs that are cut or killed go on elsewhere; what came of a wait in vain is shown as such."""
 
 import json
 import signal
@@ -56,3 +56,86 @@ def test_another_worker_goes_on_after_sigkill(tmp_path):
         words = [line["words"] for line in told["story"]]
         assert any("stored a checkpoint of" in one for one in words)
         assert any("expired the lease" in one for one in words)
+
+
+SCORED = """
+import asyncio, os, pathlib
+from antiphon import JobContext, Mesh
+
+mesh = Mesh.open()
+
+@mesh.task("example.working", lease="5s", lease_max="5s")
+async def working(folder: str, ctx: JobContext) -> list[object]:
+    before = (ctx.last_checkpoint or b"").decode()
+    pathlib.Path(folder, f"{ctx.attempt}.{os.getpid()}").write_text(before)
+    if ctx.attempt > 2:
+        return [before, ctx.attempt]
+    ctx.next_phase()
+    ctx.save_with(lambda: f"{before}{ctx.attempt}".encode())
+    await asyncio.sleep(3600)
+
+@mesh.task("example.asking")
+async def asking(ctx: JobContext) -> str:
+    return await ctx.help("anybody?")
+
+@asking.fallback("coarse-answer")
+def coarse() -> str:
+    return "nobody"
+"""
+TEMPO = """
+initial_bpm: 60
+limits: {min_bpm: 30, max_bpm: 120}
+"""
+SCORE = """
+score:
+  phases: {plan: 1, work: 2, review: 1}
+  wait_budget: {help: 1, io: 1}
+  retry: {max_phrases: 5, backoff: geometric}
+  escalation:
+    on_wait_exhausted: ["emit:needs-attention", "fallback:coarse-answer"]
+    on_overrun: ["checkpoint", "defer:next-phrase"]
+"""
+
+
+@pytest.mark.req("B11", "B12", "B13", "B15")
+def test_a_run_that_overruns_goes_on_from_its_checkpoint_and_after_sigkill_too(tmp_path):
+    shell = Shell(tmp_path)
+    (tmp_path / "scored.py").write_text(SCORED)
+    (tmp_path / "score.yaml").write_text(SCORE)
+    (tmp_path / "tempo.yaml").write_text(TEMPO)
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    with (
+        shell.dev(),
+        shell.start("worker", "scored", "--json") as one,
+        shell.start("worker", "scored", "--json") as other,
+    ):
+        one.line("ready")
+        other.line("ready")
+        assert shell.run("tempo", "set", "tempo.yaml").code == 0
+        words = ("submit", "example.asking", "--score", "score.yaml")
+        assert shell.run(*words).out == "nobody\n"
+        asked = shell.run("jobs", "--json").json["jobs"][0]["job"]
+        shown = shell.run("show", asked, "--json").json
+        assert "the fallback coarse-answer" in shown["degraded"]
+        assert "degraded" in shell.run("show", asked).out
+
+        path = json.dumps(str(seen))
+        words = ("submit", "example.working", path, "--score", "score.yaml", "--no-wait")
+        job = shell.run(*words).out.strip()
+        until(lambda: list(seen.glob("2.*")), within_s=120)
+        (mark,) = seen.glob("2.*")
+        assert mark.read_text() == "1", "the first was cut, and gave what it had"
+        killed = one if int(mark.suffix[1:]) == one.pid else other
+        killed.send(signal.SIGKILL)
+        killed.wait()
+        until(lambda: shell.run("show", job, "--json").json["state"] == "succeeded", within_s=120)
+        told = shell.run("show", job, "--json").json
+        assert told["result"] == ["1", 3]
+        lines = [line["words"] for line in told["story"]]
+        assert any(
+            "reason overrun (Overrun: it used up its 2 beats of work)" in one for one in lines
+        )
+        assert any("and stored a checkpoint of" in one for one in lines)
+        assert any("expired the lease" in one for one in lines)
+        assert {line["phase"] for line in told["story"]} <= {"plan", "work", "review"}
