@@ -10,7 +10,7 @@ from antiphon.core.tempo.phases import Phases
 from antiphon.core.tempo.policy import TempoPolicy
 from antiphon.core.tempo.time_text import parse_hlc
 from antiphon.sdk.call_options import Scheduling
-from antiphon.sdk.tempo.beat_stamps import BeatStamps, beat_stamps
+from antiphon.sdk.tempo.beat_stamps import BeatStamps
 from antiphon.sdk.tempo.score_file import read_score_file
 from tests.patience import PATIENCE_S
 
@@ -142,7 +142,7 @@ async def test_everything_on_a_lane_can_be_stamped_with_its_beat_and_has_its_hlc
     async with mesh, mesh.worker():
         handle = await one.submit()
         await handle.result(timeout=PATIENCE_S)
-        story, stamps = await handle.story(), beat_stamps(mesh)
+        story, stamps = await handle.story(), BeatStamps(mesh.tempo_policy)
         for line in story:
             stamp = stamps.at(line.commit_ms)
             assert 1 <= stamp.beat <= 8

@@ -45,6 +45,7 @@ MEANINGS: Final = {
     "attempts": "Failures after which a job has failed, unless it says otherwise.",
     "attempts_max": "The most attempts that a job may ask for.",
     "yields_max": "How often a job may be given back for other reasons.",
+    "postponed_max": "How often a job may ask for another try later.",
     "continuations_max": "How often a job may give up its tenure to wait for its children.",
     "retry_after_max_ms": "The longest pause that a worker may ask for when it gives a job back.",
     "start_by_ms": "How long a job may wait to be claimed, unless it says otherwise.",

@@ -25,7 +25,7 @@ from antiphon.runtime.plans import plan_runner
 from antiphon.runtime.plans.plan_runner import PlanRunner
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
-from antiphon.runtime.worker.tenure import Tenure
+from antiphon.runtime.worker.runs.job_run import JobRun
 from antiphon.runtime.worker.tenure_runner import TenureRunner
 from antiphon.testing.mutations.patch import patched
 
@@ -35,9 +35,9 @@ def early_ack() -> Iterator[None]:
     """A worker acknowledges before it has read the accepted end."""
     really_end: Any = TenureRunner._write  # noqa: SLF001 - a mutant reaches where nobody else does
 
-    async def end(self: TenureRunner, tenure: Tenure, *rest: Any, **named: Any) -> None:
-        tenure.delivery.ack()
-        await really_end(self, tenure, *rest, **named)
+    async def end(self: TenureRunner, run: JobRun, *rest: Any, **named: Any) -> None:
+        run.tenure.delivery.ack()
+        await really_end(self, run, *rest, **named)
 
     with patched(TenureRunner, "_write", end):
         yield
