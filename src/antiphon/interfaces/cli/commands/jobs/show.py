@@ -175,7 +175,7 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         out.hanging([("result  ", "quiet")], [(text, "")])
         if "degraded" in end:
-            out.hanging([("degraded", "quiet")], [(end["degraded"], "failed")])
+            out.hanging([("degraded ", "quiet")], [(end["degraded"], "failed")])
     elif "error" in end:
         out.say("")
         # The message names the job, which is printed above already.
