@@ -31,6 +31,7 @@ class RightName(StrEnum):
     SCHEDULE = "schedule"
     READ = "read"
     CANCEL = "cancel"
+    TEMPO = "tempo"
     ALL = "all"
 
 
