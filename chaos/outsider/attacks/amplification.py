@@ -72,7 +72,7 @@ async def _take_ids(target: TargetMesh) -> Outcome:
                 ids = [_predicted_id(target.mesh, owner, cid, at) for at in times for cid in cids]
                 frames = [frame(lane, b"x", head=header(Nats_Msg_Id=one)) for one in ids]
                 await connection.write(b"".join(frames))
-                # It is about ids, not about a flood: the server has stored one piece before the next.
+                # It is about ids and is no flood: one piece is stored before the next is sent.
                 with suppress(Unavailable):
                     await connection.store(lane, b"x")
                 done = max(done + _PIECE_MS, now_ms())
