@@ -30,7 +30,7 @@ from antiphon.core.authority.rules import Rules
 from antiphon.engines.nats import LocalServer
 from antiphon.runtime.caller.submission import wait_for_end
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.sdk.many import gather
+from antiphon.sdk.many.bound_calls import gather
 from antiphon.sdk.mesh import Mesh
 from bench.measurement.report import conclude, median, say, spread
 from bench.signed_log import KIND

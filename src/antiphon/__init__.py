@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.call_options import CallOptions, Retry, TaskOptions
     from antiphon.sdk.graphs.graph import Graph
     from antiphon.sdk.handle import JobHandle
-    from antiphon.sdk.many import Call, as_completed, gather
+    from antiphon.sdk.many.bound_calls import Call, as_completed, gather
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.plans.plan_methods import PlanStatus
     from antiphon.sdk.plans.triggers import cron, on
@@ -66,7 +66,7 @@ _WHERE = {
     "BlockingMesh": "antiphon.sdk.blocking.blocking_mesh",
     "BlockingTask": "antiphon.sdk.blocking.blocking_task",
     "CallOptions": "antiphon.sdk.call_options",
-    "Call": "antiphon.sdk.many",
+    "Call": "antiphon.sdk.many.bound_calls",
     "CircuitOpen": "antiphon.errors",
     "Conflict": "antiphon.errors",
     "Corrupt": "antiphon.errors",
@@ -98,9 +98,9 @@ _WHERE = {
     "Timed": "antiphon.runtime.executors.hooks",
     "Unavailable": "antiphon.errors",
     "WaitExhausted": "antiphon.errors",
-    "as_completed": "antiphon.sdk.many",
+    "as_completed": "antiphon.sdk.many.bound_calls",
     "cron": "antiphon.sdk.plans.triggers",
-    "gather": "antiphon.sdk.many",
+    "gather": "antiphon.sdk.many.bound_calls",
     "on": "antiphon.sdk.plans.triggers",
 }
 

@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from antiphon.core.policy.circuit_breaker import FAILURES, RESET_S
 from antiphon.core.policy.selection import MAX_WEIGHT, check_labels, split_labels
+from antiphon.core.record.ids import AGENT_PATTERN
 from antiphon.errors import Misconfigured
 
 PREFIX: Final = "ANTIPHON_"
@@ -61,6 +62,10 @@ class Settings(BaseSettings):
     node: str | None = Field(
         default=None,
         description="Stable name of this process's key. Unset: the first free key of its role.",
+    )
+    agent: str | None = Field(
+        default=None,
+        description="Name of this process's agent, for locks, memory and messages. Unset: `main`.",
     )
     scope: str | None = Field(
         default=None,
@@ -171,6 +176,13 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"{value!r} is reserved for commands; a service needs another key name"
             )
+        return value
+
+    @field_validator("agent")
+    @classmethod
+    def _check_agent(cls, value: str | None) -> str | None:
+        if value is not None and re.match(AGENT_PATTERN, value) is None:
+            raise ValueError("an agent's name is letters, digits, '_' and '-', at most 64")
         return value
 
     @field_validator("labels")

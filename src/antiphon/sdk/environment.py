@@ -25,6 +25,7 @@ class Environment(Struct, frozen=True, kw_only=True):
 
     mesh: bool = True
     node: str | None = None
+    agent: str | None = None
     scope: str | None = None
     engine: str | None = None
     engine_token: str | None = None
@@ -99,6 +100,7 @@ def read_environment() -> Environment:
     return Environment(
         mesh=chosen.mesh,
         node=chosen.node,
+        agent=chosen.agent,
         scope=chosen.scope,
         engine=chosen.engine,
         engine_token=token.get_secret_value() if token is not None else None,

@@ -27,6 +27,7 @@ from antiphon.core import manifest as manifests
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.core.proof.output import Output
+from antiphon.core.record.ids import DEFAULT_AGENT, check_agent
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Held, Misconfigured
@@ -36,10 +37,12 @@ from antiphon.runtime.executors.handlers import Handlers, JobContext
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
 from antiphon.runtime.values.signature import plain_call
+from antiphon.sdk.agents.agent_methods import AgentMethods
 from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
+from antiphon.sdk.many.many_methods import ManyMethods
 from antiphon.sdk.plans.plan_methods import PlanMethods, Planned
 from antiphon.sdk.task import AsyncTask, Task, kind_of
 from antiphon.sdk.tempo.help_methods import HelpMethods
@@ -49,11 +52,9 @@ from antiphon.sdk.tempo.tempo_methods import BeatCalls, TempoMethods
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncIterator,
-        Awaitable,
         Callable,
         Collection,
         Coroutine,
-        Iterable,
         Mapping,
         Sequence,
     )
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.graphs.graph import Graph
     from antiphon.sdk.log_watch import Event as Event  # noqa: PLC0414 - interfaces
     from antiphon.sdk.log_watch import Events as Events  # noqa: PLC0414 - interfaces
-    from antiphon.sdk.many import Call, Caller
+    from antiphon.sdk.many.bound_calls import Call
     from antiphon.sdk.task import TaskDecorator
 
 P = ParamSpec("P")
@@ -91,17 +92,18 @@ R = TypeVar("R")
 EngineName = Literal["nats", "memory"]
 
 
-class Mesh(PlanMethods, TempoMethods, ReportMethods, HelpMethods):
+class Mesh(AgentMethods, ManyMethods, PlanMethods, TempoMethods, ReportMethods, HelpMethods):
     """A mesh, seen from one process."""
 
     def __init__(
-        self, *, engine: EngineName, home: Path | None, role: str, key: str | None
+        self, *, engine: EngineName, home: Path | None, role: str, key: str | None, agent: str
     ) -> None:
         """Use `Mesh.open`."""
         self._engine: EngineName = engine
         self._explicit_home = home
         self._role = role
         self._key = key
+        self._agent = agent
         self._handlers = Handlers()
         self._stack = AsyncExitStack()
         self._connection: MeshConnection | None = None
@@ -125,12 +127,14 @@ class Mesh(PlanMethods, TempoMethods, ReportMethods, HelpMethods):
         home: Path | str | None = None,
         role: str = "client",
         key: str | None = None,
+        agent: str | None = None,
     ) -> Self:
         """Describe which mesh; `async with` connects to it.
 
         `engine` is `nats`, unless `ANTIPHON_ENGINE` is `memory` and no `home` is given. `home` is
         the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`). `role` names the
         keys that this process may use; `key` names exactly one, and so does `ANTIPHON_NODE`.
+        `agent` tells agents apart that share a key; else `ANTIPHON_AGENT`, else `main`.
         """
         if engine is None:
             engine = "memory" if home is None and read_environment().is_in_memory else "nats"
@@ -139,7 +143,8 @@ class Mesh(PlanMethods, TempoMethods, ReportMethods, HelpMethods):
 
             home = load().home
         path = Path(home) if home is not None else None
-        return cls(engine=engine, home=path, role=role, key=key)
+        agent = check_agent(agent or read_environment().agent or DEFAULT_AGENT)
+        return cls(engine=engine, home=path, role=role, key=key, agent=agent)
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -328,7 +333,7 @@ class Mesh(PlanMethods, TempoMethods, ReportMethods, HelpMethods):
         signature: CallSignature | None = None,
     ) -> JobHandle[Any]:
         """Submit a call by the text of its arguments; what `Task.submit` uses."""
-        from antiphon.sdk.many import Call
+        from antiphon.sdk.many.bound_calls import Call
 
         body = await self._call_body(Call(kind, text, scheduling))
         submitted = await submission.submit(self.session, body, breaker=self._breaker)
@@ -341,7 +346,7 @@ class Mesh(PlanMethods, TempoMethods, ReportMethods, HelpMethods):
         kwargs: Mapping[str, object],
         options: CallOptions | None,
     ) -> ScheduleBody:
-        from antiphon.sdk.many import Call
+        from antiphon.sdk.many.bound_calls import Call
 
         scheduling = Scheduling.of(options or {})
         return await self._call_body(Call(kind, plain_call(args, kwargs), scheduling))
@@ -520,20 +525,6 @@ class Mesh(PlanMethods, TempoMethods, ReportMethods, HelpMethods):
 
         return watching(self.session, per_s=per_s)
 
-    # --- many -------------------------------------------------------------------------------------
-
-    def bind(
-        self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
-    ) -> Call[Any]:
-        """A call that is not submitted yet, of a task by its kind."""
-        from antiphon.sdk.many import Call
-
-        return Call(kind, plain_call(args, kwargs), Scheduling.of(options or {}))
-
-    async def submit_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
-        """Submit jobs that `bind` made, of any tasks; their handles, in the same order."""
-        return await self.caller().submit(calls)
-
     def graph(self) -> Graph:
         """Steps that use each other's results, submitted at the end of its block: docs/graphs.md.
 
@@ -545,20 +536,17 @@ class Mesh(PlanMethods, TempoMethods, ReportMethods, HelpMethods):
 
         return Graph(self)
 
-    def caller(self) -> Caller:
-        """What submits many."""
-        from antiphon.sdk.many import Caller
-
-        def body_of(call: Call[Any]) -> Awaitable[ScheduleBody]:
-            return self._call_body(call)
-
-        return Caller(self.session, self._breaker, body_of, self._handle)
-
     # --- without await ------------------------------------------------------------------------
 
     def twin(self) -> Mesh:
         """The same mesh and tasks with a connection of its own, not open yet."""
-        twin = Mesh(engine=self._engine, home=self._explicit_home, role=self._role, key=self._key)
+        twin = Mesh(
+            engine=self._engine,
+            home=self._explicit_home,
+            role=self._role,
+            key=self._key,
+            agent=self._agent,
+        )
         twin._handlers, twin._planned = self._handlers, self._planned
         return twin
 

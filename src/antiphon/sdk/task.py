@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.handle import JobHandle
-    from antiphon.sdk.many import Call, Caller, OfOne
+    from antiphon.sdk.many.bound_calls import Call, Caller, OfOne
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -132,7 +132,7 @@ class Task(Generic[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not submitted yet, for `Mesh.submit_many`."""
-        from antiphon.sdk.many import Call
+        from antiphon.sdk.many.bound_calls import Call
 
         text = self.signature.encode(args, kwargs)
         return Call(self.kind, text, self.scheduling, self.signature)

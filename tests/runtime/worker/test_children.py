@@ -14,7 +14,7 @@ from antiphon.core.families.jobs.state import State
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.worker import tenure_runner
-from antiphon.sdk.many import Call
+from antiphon.sdk.many.bound_calls import Call
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import (
     CALM,

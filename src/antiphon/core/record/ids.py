@@ -7,6 +7,7 @@ genesis op. Digests are BLAKE3-256 and always have their prefix.
 from __future__ import annotations
 
 import base64
+import re
 from typing import Final
 
 from blake3 import blake3
@@ -17,6 +18,14 @@ from antiphon.errors import Malformed
 DIGEST_PREFIX: Final = "blake3:"
 _MESH_ID_BYTES: Final = 10
 _SHORT: Final = 8
+_NAME_BYTES: Final = 15
+
+AGENT_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z"
+"""The name of an agent on its node: one token of a subject."""
+DEFAULT_AGENT: Final = "main"
+"""The agent of a process that names none."""
+_AGENT: Final = re.compile(AGENT_PATTERN)
+_DID: Final = "did:key:"
 
 
 def digest(data: bytes) -> str:
@@ -58,3 +67,32 @@ def short_node(did: str) -> str:
 def key_of(did: str) -> str:
     """A node's id as one subject token."""
     return did.removeprefix("did:key:")
+
+
+def name_of_key(key: str) -> str:
+    """Any text, such as the key of a lock, as one subject token of fixed length."""
+    head = blake3(key.encode()).digest()[:_NAME_BYTES]
+    return base64.b32encode(head).decode().lower()
+
+
+def check_agent(name: str) -> str:
+    """The name of an agent, or `Malformed`."""
+    if _AGENT.match(name) is None:
+        raise Malformed(
+            f"{name[:80]!r} is not the name of an agent: letters, digits, '_' and '-', at most 64,"
+            " beginning with a letter or digit",
+            reason="agent",
+        )
+    return name
+
+
+def agent_address(did: str, agent: str) -> str:
+    """Where an agent can be reached: `did:key:…/name`."""
+    return f"{did}/{agent}"
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """The node and the agent of an address, or `Malformed`; without a name, the default agent."""
+    did, slash, agent = address.partition("/")
+    public_key_of(did)
+    return did, check_agent(agent) if slash else DEFAULT_AGENT

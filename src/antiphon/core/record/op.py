@@ -17,7 +17,7 @@ from antiphon.core.clock.hlc import MAX_LOGICAL, MAX_WALL
 from antiphon.core.record import subjects
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.codec import MAX_INTEGER
-from antiphon.core.record.ids import mesh_id
+from antiphon.core.record.ids import AGENT_PATTERN, mesh_id
 
 VERSION: Final = 1
 MAX_AUTH: Final = 16
@@ -30,6 +30,8 @@ Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Digest = Annotated[str, Meta(pattern=r"^blake3:[0-9a-f]{64}\Z")]
 Did = Annotated[str, Meta(pattern=r"^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")]
 """The form of an Ed25519 did:key; whether the key is usable is checked with its signature."""
+AgentName = Annotated[str, Meta(pattern=AGENT_PATTERN)]
+"""One agent of a node; a node that runs several gives each a name."""
 Kind = Annotated[
     str,
     Meta(

@@ -26,7 +26,7 @@ from antiphon.sdk.blocking.blocking_handle import BlockingHandle
 from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
 from antiphon.sdk.blocking.loop_thread import OpenContext, entered, forget_after_fork, iterate, run
 from antiphon.sdk.defaults import ROLL_CALL_S
-from antiphon.sdk.many import as_completed, gather
+from antiphon.sdk.many.bound_calls import as_completed, gather
 from antiphon.sdk.task import AsyncTask
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.blocking.blocking_task import BlockingTaskDecorator
     from antiphon.sdk.call_options import CallOptions, Duration, Scheduling, TaskOptions
     from antiphon.sdk.costs.cost_report import CostBy, CostReport
-    from antiphon.sdk.many import Call
+    from antiphon.sdk.many.bound_calls import Call
     from antiphon.sdk.mesh import EngineName, Mesh
     from antiphon.sdk.plans.plan_methods import PlanStatus
     from antiphon.sdk.plans.triggers import Ending, Trigger

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.blocking.blocking_handle import BlockingHandle
     from antiphon.sdk.call_options import CallOptions, Scheduling
-    from antiphon.sdk.many import Call
+    from antiphon.sdk.many.bound_calls import Call
     from antiphon.sdk.task import Task
 
 A = TypeVar("A")

@@ -30,7 +30,7 @@ from antiphon.sdk.call_options import Scheduling, fresh_nonce
 from antiphon.sdk.command_job import command, with_inputs
 from antiphon.sdk.defaults import TIMEOUT_S
 from antiphon.sdk.graphs.step import CommandStep, Plan, Step, StepOutput, plan_of
-from antiphon.sdk.many import gather
+from antiphon.sdk.many.bound_calls import gather
 
 if TYPE_CHECKING:
     from typing import Self
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import CallOptions, Duration
     from antiphon.sdk.handle import JobHandle
-    from antiphon.sdk.many import Call, Caller
+    from antiphon.sdk.many.bound_calls import Call, Caller
 
 P = ParamSpec("P")
 R = TypeVar("R")

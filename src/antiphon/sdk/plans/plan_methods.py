@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.replica import Replica
     from antiphon.sdk.call_options import CallOptions, Scheduling
-    from antiphon.sdk.many import Call
+    from antiphon.sdk.many.bound_calls import Call
 
 T = TypeVar("T", bound=Task[..., Any])
 

@@ -91,7 +91,7 @@ def _tell(steps: list[FileStep], handles: dict[str, JobHandle[None]]) -> None:
 
 async def _wait(handles: dict[str, JobHandle[None]], *, is_silent: bool) -> dict[str, str]:
     """How each step ended, told as it ends."""
-    from antiphon.sdk.many import as_completed
+    from antiphon.sdk.many.bound_calls import as_completed
 
     names = {(one.kind, one.id): name for name, one in handles.items()}
     wide = max(map(len, handles), default=0)
