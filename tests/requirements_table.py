@@ -245,14 +245,13 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 16
+PENDING_CEILING: Final = 15
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
         "M26",
         "M27",
         "M28",
-        "S1",
         "S4",
         "S5",
         "S6",

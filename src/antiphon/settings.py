@@ -58,7 +58,10 @@ class Settings(BaseSettings):
         default=None,
         description="State directory. Unset: the nearest `.antiphon` at or above the current one.",
     )
-    mesh: bool = Field(default=True, description="Whether this process may open a mesh at all.")
+    mesh: bool = Field(
+        default=True,
+        description="Off: programs run in process, without a server, and nothing is founded.",
+    )
     node: str | None = Field(
         default=None,
         description="Stable name of this process's key. Unset: the first free key of its role.",

@@ -37,11 +37,14 @@ def test_the_replica_lies_where_it_was_put(shell):
 
 
 @pytest.mark.req("S17")
-def test_where_the_mesh_is_switched_off_commands_say_so(shell):
-    answer = shell.run("submit", "example.add", "1", "2", ANTIPHON_MESH="off")
+@pytest.mark.parametrize("words", ["submit example.add 1 2", "dev", "init", "join antiphon:x"])
+def test_where_the_mesh_is_switched_off_commands_say_so_and_found_nothing(shell, words, tmp_path):
+    home = ("--home", str(tmp_path / "new")) if not words.startswith("submit") else ()
+    answer = shell.run(*words.split(), *home, ANTIPHON_MESH="off")
     assert answer.code == 3
-    assert "✗ ANTIPHON_MESH=off: this process does not open a mesh" in answer.err
+    assert "✗ ANTIPHON_MESH=off: such a mesh exists inside one program only" in answer.err
     assert "unset ANTIPHON_MESH" in answer.err
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.req("S17")

@@ -38,15 +38,34 @@ async def enter(mesh: Mesh) -> None:
         pass
 
 
+@pytest.mark.req("S1")
 @pytest.mark.req("S17")
-@pytest.mark.parametrize("engine", ["nats", "memory"])
-async def test_a_mesh_that_is_switched_off_is_not_opened(monkeypatch, home, engine):
+async def test_a_mesh_that_is_switched_off_runs_in_the_process_and_founds_nothing(
+    monkeypatch, tmp_path
+):
     monkeypatch.setenv("ANTIPHON_MESH", "off")
-    with pytest.raises(
-        Misconfigured, match="ANTIPHON_MESH=off: this process does not open a mesh"
-    ) as refused:
-        await enter(Mesh.open(engine=engine, home=home.path))
-    assert "ANTIPHON_MESH" in refused.value.hint
+    monkeypatch.setenv("ANTIPHON_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    mesh = Mesh.open()
+
+    @mesh.task
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async with mesh, mesh.worker():
+        assert await (await add.submit(2, 3)).result(timeout=PATIENCE_S) == 5
+    assert mesh.engine == "memory"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.req("S17")
+@pytest.mark.parametrize("how", ["home", "engine"])
+async def test_a_program_that_names_its_server_is_told_that_the_mesh_is_off(monkeypatch, home, how):
+    monkeypatch.setenv("ANTIPHON_MESH", "off")
+    named = Mesh.open(home=home.path) if how == "home" else Mesh.open(engine="nats")
+    with pytest.raises(Misconfigured, match=r"ANTIPHON_MESH=off: .* needs a server") as refused:
+        await enter(named)
+    assert refused.value.hint == "unset ANTIPHON_MESH"
     assert not (home.path / "keys").exists(), "not even a key was made"
 
 

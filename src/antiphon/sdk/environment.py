@@ -43,12 +43,13 @@ class Environment(Struct, frozen=True, kw_only=True):
             return None
         return CircuitBreaker(failures=self.breaker_failures, reset_s=self.breaker_reset_s)
 
-    def require_mesh(self) -> None:
-        """`Misconfigured` where ANTIPHON_MESH is off."""
-        if not self.mesh:
+    def require_server(self) -> None:
+        """`Misconfigured` where this process's mesh is inside itself."""
+        if self.is_in_memory:
+            cause = "ANTIPHON_ENGINE=memory" if self.mesh else "ANTIPHON_MESH=off"
             raise Misconfigured(
-                "ANTIPHON_MESH=off: this process does not open a mesh",
-                hint="unset ANTIPHON_MESH, or set it to on",
+                f"{cause}: such a mesh exists inside one program only, and this needs a server",
+                hint=f"unset {cause.partition('=')[0]}",
             )
 
     def key_for(self, role: str) -> str | None:
@@ -58,16 +59,11 @@ class Environment(Struct, frozen=True, kw_only=True):
     @property
     def is_in_memory(self) -> bool:
         """Whether a mesh is inside this process unless something else is asked for."""
-        return self.engine == "memory"
+        return self.engine == "memory" or not self.mesh
 
     def home(self, explicit: Path | None) -> StateDirectory:
         """The state directory to use, with its engine and replica as set."""
-        if self.is_in_memory:
-            raise Misconfigured(
-                "ANTIPHON_ENGINE=memory: such a mesh exists inside one program only, and this one"
-                " needs a server",
-                hint="unset ANTIPHON_ENGINE",
-            )
+        self.require_server()
         found = StateDirectory.find(explicit)
         if self.engine is None and self.replica is None:
             return found

@@ -131,7 +131,8 @@ class Mesh(AgentMethods, ManyMethods, PlanMethods, TempoMethods, ReportMethods, 
     ) -> Self:
         """Describe which mesh; `async with` connects to it.
 
-        `engine` is `nats`, unless `ANTIPHON_ENGINE` is `memory` and no `home` is given. `home` is
+        `engine` is `nats`; where no `home` is given, `ANTIPHON_MESH=off` and
+        `ANTIPHON_ENGINE=memory` make it `memory`: in this process, without a server. `home` is
         the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`). `role` names the
         keys that this process may use; `key` names exactly one, and so does `ANTIPHON_NODE`.
         `agent` tells agents apart that share a key; else `ANTIPHON_AGENT`, else `main`.
@@ -153,7 +154,6 @@ class Mesh(AgentMethods, ManyMethods, PlanMethods, TempoMethods, ReportMethods, 
         if self._connection is not None:
             raise Misconfigured("this mesh is already open; use 'async with' once")
         chosen = read_environment()
-        chosen.require_mesh()
         self._breaker = chosen.make_breaker()
         try:
             if self._engine == "memory":

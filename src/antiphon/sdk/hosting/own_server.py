@@ -17,6 +17,7 @@ from typing import Final
 from antiphon.errors import Held, Unavailable
 from antiphon.runtime.identity import key_files
 from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.sdk.environment import read_environment
 
 ORPHAN_GRACE_S: Final = 10.0
 SUPERVISION_S: Final = 1.0
@@ -25,6 +26,7 @@ SUPERVISION_S: Final = 1.0
 
 def take_directory(directory: Path, command: str) -> key_files.FileLock:
     """Create the directory, keep it out of version control, and lock it for hosting."""
+    read_environment().require_server()
     StateDirectory(directory).make()
     try:
         lock = key_files.lock_file(

@@ -73,9 +73,11 @@ def join(
     Creates this machine's key (it never leaves the machine), proves to the mesh's gate that it
     has the key, and stores the login from the gate in the state directory.
     """
+    from antiphon.sdk.environment import read_environment
     from antiphon.sdk.hosting.hosted_mesh import read_ticket, redeem
     from antiphon.sdk.mesh import StateDirectory
 
+    read_environment().require_server()
     offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
     is_working = bool(work or offer.kinds)
     opened, place = read_ticket(_text(ticket)), place_of(home)
