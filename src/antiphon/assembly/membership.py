@@ -17,6 +17,7 @@ from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.tickets import ID_BYTES, SECRET_BYTES, Invitation, Ticket, TicketRegistry
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
+from antiphon.runtime.retries import retrying
 
 if TYPE_CHECKING:
     from antiphon.core.authority.grant_terms import Terms
@@ -116,7 +117,7 @@ async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
             mesh=ticket.mesh,
             subject=where,
         )
-        engine = await _knock(ticket)
+        engine = await retrying(lambda: _knock(ticket), SystemEntropy())
         try:
             login = await gate_requests.ask(engine.bus, where, payload)
         finally:
