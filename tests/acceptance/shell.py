@@ -7,7 +7,6 @@ import pty
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -17,9 +16,10 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
+from tests.acceptance import warm_cli
+from tests.acceptance.warm_cli import ANTIPHON, WarmProcess
 from tests.patience import PATIENCE_S
 
-ANTIPHON = Path(sys.executable).parent / "antiphon"
 HOSTING = frozenset({"dev", "init", "up"})
 
 
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 class Running:
     """A command that goes on."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | WarmProcess) -> None:
         self.process = process
         self.pid = process.pid
         self.seen: list[str] = []
@@ -95,10 +95,18 @@ class Running:
 
 
 class Shell:
-    """A directory in which commands are typed."""
+    """A directory in which commands are typed.
 
-    def __init__(self, directory: Path, **env: str) -> None:
+    They are the program's, in processes without the time of its imports (`warm_cli`); with another
+    program, in another locale, or if the shell is not warm, each starts as a person would start it.
+    """
+
+    def __init__(
+        self, directory: Path, *, program: Path = ANTIPHON, is_warm: bool = True, **env: str
+    ) -> None:
         self.directory = directory
+        self.program = program
+        self.is_warm = is_warm and program == ANTIPHON
         self.env = {key: value for key, value in os.environ.items() if "ANTIPHON" not in key}
         # A terminal in another locale is told everything in ASCII.
         self.env |= {"NO_COLOR": "1", "LC_ALL": "C.UTF-8", **env}
@@ -112,17 +120,26 @@ class Shell:
     ) -> Answer:
         """Type a command, and `typed` into it, and wait for its end."""
         began = time.monotonic()
-        done = subprocess.run(
-            [ANTIPHON, *words],
-            cwd=self.directory,
-            env=self.env | env,
-            capture_output=True,
-            text=True,
-            input=typed,
-            timeout=timeout_s,
-            check=False,
+        process = self._process(*words, env=env, stdin=subprocess.PIPE)
+        try:
+            out, err = process.communicate(typed, timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        return Answer(process.wait(), out, err, time.monotonic() - began)
+
+    def _process(
+        self, *words: str, env: dict[str, str], **how: Any
+    ) -> subprocess.Popen[str] | WarmProcess:
+        """A command as a process of its own."""
+        whole = self.env | env
+        if self.is_warm and warm_cli.can_start(whole):
+            return WarmProcess(words, cwd=self.directory, env=whole, **how)
+        how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
+        return subprocess.Popen(
+            [self.program, *words], cwd=self.directory, env=whole, text=True, **how
         )
-        return Answer(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
 
     def export(self, *words: str) -> None:
         """Type a command that waits for a seal, again and again until there is one."""
@@ -148,10 +165,9 @@ class Shell:
         """
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        process = subprocess.Popen(
-            [ANTIPHON, *words],
-            cwd=self.directory,
-            env=self.env | {"TERM": "xterm"},
+        process = self._process(
+            *words,
+            env={"TERM": "xterm"},
             stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
@@ -178,15 +194,7 @@ class Shell:
     @contextmanager
     def start(self, *words: str, **env: str) -> Iterator[Running]:
         """Type a command that goes on; whatever of it is left at the end is killed."""
-        process = subprocess.Popen(
-            [ANTIPHON, *words],
-            cwd=self.directory,
-            env=self.env | env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        process = self._process(*words, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         running = Running(process)
         try:
             yield running

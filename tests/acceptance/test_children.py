@@ -69,13 +69,14 @@ def test_a_worker_is_killed_while_its_job_asks_for_children(tmp_path):
         with shell.start("worker", "own_tasks.py", "--json") as worker:
             worker.line("ready")
             job = shell.run("submit", "own.total", "5", "--no-wait", "--json").json["job"]
-            assert worker.process.wait(60) == -9
+            assert worker.wait() == -9
         with shell.start("worker", "own_tasks.py", "--json") as worker:
             worker.line("ready")
             answer = shell.run("show", job, "--follow", "--json")
             assert answer.json["result"] == 100, answer.err
+            # Each once, or again if it was in the hands of the worker that was killed.
             worked = (tmp_path / "worked").read_text().split()
-            assert sorted(worked) == ["0", "1", "2", "3", "4"]
+            assert set(worked) == {"0", "1", "2", "3", "4"}
             answer = shell.run("submit", "own.apart", "1", "--json")
             assert answer.json["result"] == 3000, answer.err
             answer = shell.run("submit", "own.apart", "100000", "--json")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -196,7 +197,16 @@ def test_version_is_told_both_ways(nowhere):
 
 
 def test_completion_can_be_installed(nowhere, tmp_path):
-    answer = nowhere.run("--install-completion", "bash", HOME=str(tmp_path))
-    assert answer.code == 0
+    """For the shell in which it is typed, whatever the tests themselves were started from."""
+
+    def typed_in_bash(option):
+        typed = f"{shlex.quote(str(ANTIPHON))} {option}; exit $?"  # not in the shell's place
+        env = nowhere.env | {"HOME": str(tmp_path)}
+        done = subprocess.run(
+            ["bash", "--norc", "-c", typed], env=env, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    typed_in_bash("--install-completion")
     assert "antiphon" in (tmp_path / ".bashrc").read_text()
-    assert "_ANTIPHON_COMPLETE" in nowhere.run("--show-completion", "bash").out
+    assert "_ANTIPHON_COMPLETE" in typed_in_bash("--show-completion")

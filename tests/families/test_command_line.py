@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance import shell
 from tests.acceptance.shell import Shell
 
 pytestmark = pytest.mark.nats
@@ -15,16 +14,15 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def typed(tmp_path, monkeypatch):
+def typed(tmp_path):
     """A terminal in which `antiphon` is the one with the line that registers polls."""
     program = tmp_path / "antiphon"
     registered = f"{sys.executable} -m tests.families.registered antiphon"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {registered} "$@"\n')
     program.chmod(0o700)
-    monkeypatch.setattr(shell, "ANTIPHON", program)
     place = tmp_path / "place"
     place.mkdir()
-    return Shell(place)
+    return Shell(place, program=program)
 
 
 def ask(typed: Shell) -> None:
