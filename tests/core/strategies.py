@@ -31,6 +31,15 @@ from antiphon.core.families.jobs.ops import (
     YieldBody,
 )
 from antiphon.core.families.jobs.priority import PRIORITIES
+from antiphon.core.families.locks.ops import (
+    BreakBody,
+    LockBreak,
+    LockRelease,
+    LockTake,
+    ReleaseBody,
+    Successor,
+    TakeBody,
+)
 from antiphon.core.families.mesh.ops import (
     CoordinatorBody,
     EvidenceBody,
@@ -134,6 +143,9 @@ rules = sparse(
 )
 
 _on_job = {"kind": kinds, "job": hexes}
+_on_lock = {"kind": kinds, "key": st.sampled_from(["file:src/lib.rs", "ä \"key\""])}
+_agent = st.sampled_from(["main", "deploy-2"])
+_ttl_ms = st.integers(1, MAX_INTEGER)
 _failure = sparse(
     Failure, {"name": st.just("ValueError")}, {"message": texts}
 )  # fmt: skip
@@ -240,6 +252,15 @@ bodies = {
     JobExpire: sparse(ExpireBody, _on_job, {"fence": optional(fences)}),
     JobCancel: sparse(CancelBody, _on_job, {"reason": texts}),
     JobEvict: sparse(EvictBody, {**_on_job, "hash": digests}, {}),
+    LockTake: sparse(
+        TakeBody, {**_on_lock, "agent": _agent, "ttl_ms": _ttl_ms}, {"fence": optional(fences)}
+    ),
+    LockRelease: sparse(
+        ReleaseBody,
+        {**_on_lock, "agent": _agent, "fence": fences},
+        {"pass_to": optional(st.builds(Successor, node=_dids, agent=_agent, ttl_ms=_ttl_ms))},
+    ),
+    LockBreak: sparse(BreakBody, _on_lock, {"fence": optional(fences)}),
 }
 
 

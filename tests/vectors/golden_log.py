@@ -26,7 +26,13 @@ from antiphon.core.record.ids import did_of, digest
 from antiphon.core.tempo.policy import policy_hash
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, sign_batch, sign_bytes
 from tests.core.ledger import T0, Ledger, Reader, Story
-from tests.vectors import golden_log_closed, golden_log_plans, golden_log_quorum, golden_log_tempo
+from tests.vectors import (
+    golden_log_closed,
+    golden_log_locks,
+    golden_log_plans,
+    golden_log_quorum,
+    golden_log_tempo,
+)
 
 PATH = Path(__file__).with_name("golden-log-v1.jsonl")
 DAY = 86_400_000
@@ -258,6 +264,7 @@ STORIES = (
     *golden_log_closed.STORIES,
     *golden_log_plans.STORIES,
     golden_log_tempo.story,
+    *golden_log_locks.STORIES,
 )
 
 

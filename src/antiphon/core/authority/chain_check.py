@@ -110,6 +110,23 @@ def path_to_author(control: Control, op: Op, seq: int, node: str) -> tuple[str, 
     return (*issuers[issuers.index(node) :], op.author) if node in issuers else ()
 
 
+def has_lost_authority(
+    control: Control, who: str, auth: tuple[str, ...], *, since: int, seq: int
+) -> bool:
+    """Whether the authority for what `who` began or renewed at `since` has ended before `seq`.
+
+    It ends with evidence against its holder, and with a revocation in its chain.
+    """
+    if control.rules.authority == "open" and not control.standings:
+        return False
+    shown = control.standing_of(who)
+    if shown is not None and shown.shown_seq > since:
+        return True
+    if control.rules.authority == "open":
+        return False
+    return is_revoked_since(control, who, auth, since=since, seq=seq)
+
+
 def is_revoked_since(
     control: Control, who: str, auth: tuple[str, ...], *, since: int, seq: int
 ) -> bool:

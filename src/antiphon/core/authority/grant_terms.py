@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.authority import job_rights
+from antiphon.core.authority import job_rights, lock_rights
 from antiphon.core.authority.delegations import MESH_META
 from antiphon.core.authority.scope import EVERY_KIND, filter_of, kinds_of
 from antiphon.core.ucan import TOP, Payload, Policy
@@ -27,6 +27,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "read": ("/job/read",),
     "cancel": ("/job/cancel",),
     "tempo": job_rights.TEMPO_BY,
+    "lock": (lock_rights.TAKE,),
+    "break-lock": (lock_rights.BREAK,),
     "all": (TOP,),
 }
 """The commands of each word: to claim includes to complete, to schedule includes to read. Beats
@@ -155,10 +157,10 @@ def alias_of(delegation: Delegation) -> str:
 
 def rights_of(command: str) -> str:
     """A command in the words above, or itself."""
-    for word in ("claim", "schedule", "read", "cancel"):
+    for word in ("claim", "schedule", "read", "cancel", "lock", "break-lock"):
         if RIGHTS[word][0] == command:
             return word
-    return {TOP: "all", "/job": "all jobs", "/job/complete": "complete"}.get(command, command)
+    return {TOP: "all", "/job": "all jobs", "/lock": "all locks", "/job/complete": "complete"}.get(command, command)
 
 
 def kinds_in_words(delegation: Delegation) -> str:

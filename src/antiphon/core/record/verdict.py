@@ -91,6 +91,10 @@ class Verdict(StrEnum):
     PLAN = "plan"
     DERIVED = "derived"
 
+    # locks
+    LOCKED = "locked"
+    NO_LOCK = "no_lock"
+
     @property
     def is_accepted(self) -> bool:
         """Whether the op took effect, or repeated what was already so."""
@@ -201,4 +205,6 @@ _WORDS = {
     " are still kept",
     Verdict.PLAN: "the plan would trigger itself, or has a time that only a single job can have",
     Verdict.DERIVED: "it does not follow from the plan that it names",
+    Verdict.LOCKED: "the lock is held",
+    Verdict.NO_LOCK: "nobody has ever taken that lock",
 }

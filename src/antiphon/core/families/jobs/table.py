@@ -28,7 +28,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from antiphon.core.authority.chain_check import is_revoked_since, stands_for
+from antiphon.core.authority.chain_check import (
+    has_lost_authority,
+    is_revoked_since,
+    stands_for,
+)
 from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import pack, unpack
 from antiphon.core.families.jobs import (
@@ -84,19 +88,8 @@ def standing(control: Control, job: Job | None, seq: int) -> Job | None:
     """The job before a sequence: a tenure ends where its authority ended."""
     if job is None or job.state not in HELD:
         return job
-    if control.rules.authority == "open" and not control.standings:
-        return job
-    return without_authority(job) if _has_lost_authority(control, job, seq) else job
-
-
-def _has_lost_authority(control: Control, job: Job, seq: int) -> bool:
-    """Whether the authority of the current tenure has ended since it began."""
-    shown = control.standing_of(job.claimer)
-    if shown is not None and shown.shown_seq > job.auth_seq:
-        return True
-    if control.rules.authority == "open":
-        return False
-    return is_revoked_since(control, job.claimer, job.auth, since=job.auth_seq, seq=seq)
+    lost = has_lost_authority(control, job.claimer, job.auth, since=job.auth_seq, seq=seq)
+    return without_authority(job) if lost else job
 
 
 def last(_: Control, job: Job | None, op: Op) -> tuple[tuple[int, int], str] | None:

@@ -1,0 +1,93 @@
+"""A lock's state as derived from the log (spec §10).
+
+A state has no clock: whether a hold's time is over depends on who asks, so `Hold.is_over` takes
+both clocks.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from antiphon.core.family import Lane
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.ids import DIGEST_PREFIX, digest
+
+FAMILY: Final = "locks"
+
+
+class LockState(StrEnum):
+    """What an op finds, by its own clocks."""
+
+    ABSENT = "absent"
+    """Nobody ever took it."""
+    FREE = "free"
+    """Released, broken, or its holder lost its authority."""
+    OVER = "over"
+    """Not released, but both clocks are past the deadline: as free as `FREE`."""
+    HELD = "held"
+
+
+class Hold(Struct, frozen=True, kw_only=True, gc=False):
+    """Who holds a lock, since when and until when."""
+
+    node: str
+    agent: str
+    fence: str
+    """The packed timestamp of the op that began the hold."""
+    taken_ms: int
+    deadline_ms: int
+    ttl_ms: int
+    auth_by: str
+    """Whose authority the hold is under: the holder's, or that of whoever passed it on."""
+    auth: tuple[str, ...]
+    auth_seq: int
+
+    def is_over(self, wall_ms: int, commit_ms: int) -> bool:
+        """Whether both clocks are past the deadline; neither alone is evidence (spec §7.2)."""
+        return wall_ms > self.deadline_ms and commit_ms > self.deadline_ms
+
+    def is_of(self, node: str, agent: str) -> bool:
+        """Whether this agent of this node is the holder."""
+        return self.node == node and self.agent == agent
+
+
+class Lock(Struct, frozen=True, kw_only=True, gc=False):
+    """One lock: its hold, and what is remembered of earlier ones."""
+
+    kind: str
+    """Its scope."""
+    key: str
+    hold: Hold | None
+    """None if it is free whatever the time."""
+    last_fence: str
+    """The newest fence; every later one is greater, because every later op is newer."""
+    takes: int
+    """How often a hold began."""
+    hlc: tuple[int, int]
+    hlc_author: str
+
+    def found(self, wall_ms: int, commit_ms: int) -> LockState:
+        """What an op with these clocks finds."""
+        if self.hold is None:
+            return LockState.FREE
+        return LockState.OVER if self.hold.is_over(wall_ms, commit_ms) else LockState.HELD
+
+
+class LockLane(Lane, frozen=True, gc=False):
+    """The last sequence on the lock's subject, and the lock."""
+
+    tails: tuple[int, ...] = (0,)
+    state: Lock | None = None
+
+
+def key_name(key: str) -> str:
+    """A lock's key as one subject token."""
+    return digest(key.encode()).removeprefix(DIGEST_PREFIX)
+
+
+def lock_key(scope: str, key: str) -> LaneKey:
+    """The key of a lock's lane."""
+    return LaneKey(FAMILY, scope, key_name(key))
