@@ -250,16 +250,13 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 14
+PENDING_CEILING: Final = 11
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
         "M26",
         "M27",
         "M28",
-        "S4",
-        "S5",
-        "S6",
         "S7",
         "S9",
         "S10",

@@ -143,7 +143,7 @@ rules = sparse(
 )
 
 _on_job = {"kind": kinds, "job": hexes}
-_on_lock = {"kind": kinds, "key": st.sampled_from(["file:src/lib.rs", "ä \"key\""])}
+_on_lock = {"kind": kinds, "key": st.sampled_from(["file:src/lib.rs", 'ä "key"'])}
 _agent = st.sampled_from(["main", "deploy-2"])
 _ttl_ms = st.integers(1, MAX_INTEGER)
 _failure = sparse(

@@ -13,6 +13,8 @@ from tests.families.polls import WITH_POLLS
 from tests.families.polls.ops import CLOSE, POLL, VOTE
 
 STEMS = ("job", "wait", "call.*", "plan")
+READ = (*STEMS, "lock")
+"""What `/job/read` shows."""
 RELAYED = {f"ctl.{one}{end}" for one in ("evidence", "ucan", "revoke") for end in ("", ".>")}
 
 
@@ -35,9 +37,9 @@ def sets(rights: SubjectRights) -> tuple[set[str], ...]:
         (
             EVERYTHING,
             {">"},
-            {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>"},
+            {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>", "lock.>"},
             set(),
-            {"job.>", "wait.>", "call.*.>", "plan.>"},
+            {"job.>", "wait.>", "call.*.>", "plan.>", "lock.>"},
         ),
         (held(job_cancel=("a",)), {"ctl.>", "seal"}, {"ctl.>", "seal"}, set(), {"job.a.*"}),
         (
@@ -50,8 +52,8 @@ def sets(rights: SubjectRights) -> tuple[set[str], ...]:
         ),
         (
             held(job=("a", "a.>")),
-            {"ctl.>", "seal"} | {f"{one}.{end}" for one in STEMS for end in ("a.*", "a.*.>")},
-            {"ctl.>", "seal"} | {f"{one}.{end}" for one in STEMS for end in ("a.*", "a.*.>")},
+            {"ctl.>", "seal"} | {f"{one}.{end}" for one in READ for end in ("a.*", "a.*.>")},
+            {"ctl.>", "seal"} | {f"{one}.{end}" for one in READ for end in ("a.*", "a.*.>")},
             set(),
             {f"{one}.{end}" for one in STEMS for end in ("a.*", "a.*.>")},
         ),
@@ -65,7 +67,7 @@ def test_what_jobs_come_to_written_out(scope, shown, heard, unheard, written):
 def test_a_family_brings_its_own_commands_and_changes_nothing_for_others():
     scope = held(poll_vote=("a.>", "b"), job_read=(">",))
     rights = rights_on(WITH_POLLS.branches, scope)
-    jobs = {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>"}
+    jobs = {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>", "lock.>"}
     polls = {f"{one}.{end}" for one in ("poll", "vote", "close") for end in ("a.*.>", "b.*")}
     unheard = {f"{one}.b.*.>" for one in ("poll", "vote", "close")}
     relayed = {*RELAYED, "close.>"}

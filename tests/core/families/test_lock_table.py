@@ -67,9 +67,7 @@ ROWS = {
     "release as another agent": lambda story, at: story.release(agent="b", fence=FENCE, at=at),
     "pass": lambda story, at: story.pass_on(BOB, fence=FENCE, at=at),
     "pass with another fence": lambda story, at: story.pass_on(BOB, fence=OTHER, at=at),
-    "pass for too long": lambda story, at: story.pass_on(
-        BOB, fence=FENCE, ttl_ms=3_600_001, at=at
-    ),
+    "pass for too long": lambda story, at: story.pass_on(BOB, fence=FENCE, ttl_ms=3_600_001, at=at),
     "break": lambda story, at: story.break_it(at=at),
     "break what has this fence": lambda story, at: story.break_it(fence=FENCE, at=at),
     "break what has another fence": lambda story, at: story.break_it(fence=OTHER, at=at),
@@ -102,8 +100,7 @@ break what has another fence                   no_lock    already    already    
 def cells():
     for line in CELLS.strip().splitlines():
         *words, absent, free, broken, over, held = line.split()
-        verdicts = dict(absent=absent, free=free, broken=broken, over=over, held=held)
-        for column, verdict in verdicts.items():
+        for column, verdict in zip(SETUPS, (absent, free, broken, over, held), strict=True):
             yield " ".join(words), column, Verdict(verdict)
 
 

@@ -160,7 +160,9 @@ def rights_of(command: str) -> str:
     for word in ("claim", "schedule", "read", "cancel", "lock", "break-lock"):
         if RIGHTS[word][0] == command:
             return word
-    return {TOP: "all", "/job": "all jobs", "/lock": "all locks", "/job/complete": "complete"}.get(command, command)
+    return {TOP: "all", "/job": "all jobs", "/lock": "all locks", "/job/complete": "complete"}.get(
+        command, command
+    )
 
 
 def kinds_in_words(delegation: Delegation) -> str:

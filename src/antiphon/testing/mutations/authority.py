@@ -13,7 +13,6 @@ from antiphon.core.authority.delegations import Grants
 from antiphon.core.authority.register import Register
 from antiphon.core.families.jobs import table
 from antiphon.core.families.jobs.ops import JobExpire
-from antiphon.core.families.jobs.state import Job
 from antiphon.core.ucan import Chain, signatures
 from antiphon.core.ucan import chain as chain_rules
 from antiphon.testing.mutations.patch import patched
@@ -35,12 +34,13 @@ def revocation_ignored() -> Iterator[None]:
 @contextmanager
 def quarantine_ends_no_lease() -> Iterator[None]:
     """Who is quarantined keeps what it holds."""
-    really_lost = table._has_lost_authority  # noqa: SLF001 - a bug is put in
+    really_lost = chain_check.has_lost_authority
 
-    def lost(control: Any, job: Job, seq: int) -> bool:
-        return really_lost(replace(control, standings=Register()), job, seq)
+    def lost(control: Any, who: str, auth: tuple[str, ...], *, since: int, seq: int) -> bool:
+        unseen = replace(control, standings=Register())
+        return really_lost(unseen, who, auth, since=since, seq=seq)
 
-    with patched(table, "_has_lost_authority", lost):
+    with patched(table, "has_lost_authority", lost):
         yield
 
 

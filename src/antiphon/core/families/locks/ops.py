@@ -12,9 +12,9 @@ from msgspec import Meta, Struct
 
 from antiphon.core.authority.lock_rights import BREAK, LOCKED_BY, LOCKS_READ_BY, TAKE
 from antiphon.core.families.jobs.ops import Fence
-from antiphon.core.families.locks.state import key_name
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.codec import MAX_INTEGER
+from antiphon.core.record.ids import name_of_key
 from antiphon.core.record.op import AgentName, Body, Did, Kind, Op
 
 MAX_KEY: Final = 512
@@ -69,7 +69,7 @@ class _LockOp(Op, frozen=True):
 
     def subject(self, mesh: str) -> str:
         """The lock's own subject."""
-        return LOCK.subject(mesh, self.body.kind, key_name(self.body.key))
+        return LOCK.subject(mesh, self.body.kind, name_of_key(self.body.key))
 
 
 class LockTake(_LockOp, frozen=True, tag="lock.take"):

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from antiphon.core.family import Lane
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.ids import DIGEST_PREFIX, digest
+from antiphon.core.record.ids import name_of_key
 
 FAMILY: Final = "locks"
 
@@ -83,11 +83,6 @@ class LockLane(Lane, frozen=True, gc=False):
     state: Lock | None = None
 
 
-def key_name(key: str) -> str:
-    """A lock's key as one subject token."""
-    return digest(key.encode()).removeprefix(DIGEST_PREFIX)
-
-
 def lock_key(scope: str, key: str) -> LaneKey:
     """The key of a lock's lane."""
-    return LaneKey(FAMILY, scope, key_name(key))
+    return LaneKey(FAMILY, scope, name_of_key(key))
