@@ -42,7 +42,7 @@ class Calls:
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize(("chance", "pauses"), [(0.0, [0.5, 1, 2]), (0.5, [0.75, 1.25, 2.25])])
+@pytest.mark.parametrize("chance, pauses", [(0.0, [0.5, 1, 2]), (0.5, [0.75, 1.25, 2.25])])
 async def test_a_call_without_an_answer_is_made_three_more_times(chance, pauses):
     calls = Calls(3, Unavailable("nobody answers"))
     assert await retrying(calls, Chance(chance)) == "done"
