@@ -29,6 +29,7 @@ from tests.core.ledger import T0, Ledger, Reader, Story
 from tests.vectors import (
     golden_log_closed,
     golden_log_locks,
+    golden_log_memory,
     golden_log_plans,
     golden_log_quorum,
     golden_log_tempo,
@@ -265,6 +266,7 @@ STORIES = (
     *golden_log_plans.STORIES,
     golden_log_tempo.story,
     *golden_log_locks.STORIES,
+    golden_log_memory.story,
 )
 
 

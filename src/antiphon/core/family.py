@@ -178,6 +178,14 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     """Timestamp and author of the accepted op that this one must be newer than, if any."""
     lane_before: Callable[[Any], Lane] | None = None
     """The lane before an op as the op implies it, for readers that do not read such lanes."""
+    enter: Callable[[Any, int, str], Any] | None = None
+    """`enter(op, seq, op_id)`: the state after an accepted op, from the op and its place alone.
+
+    None where it does not follow from that. Without this function a lane is always read whole.
+    """
+    entry: Callable[[Any], int] = lambda _state: 0
+    """The sequence of the accepted op from which `enter` gives this state, or one that later ops
+    lead to it from; 0 if there is none."""
     read_newer: Callable[[bytes, int], Op | None] = lambda _op_bytes, _protocol: None
     """Reads an op of a newer protocol as far as this code must understand it; None if the
     bytes are not one."""

@@ -18,6 +18,7 @@ import msgspec
 from antiphon.core.families.grants import GRANTS
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.locks import LOCKS
+from antiphon.core.families.memory import MEMORY
 from antiphon.core.families.mesh import MESH
 from antiphon.core.families.plans import PLANS
 from antiphon.core.families.seals import SEALS
@@ -106,4 +107,4 @@ class Protocol:
         return Lane() if key.family == CONTROL else self._by_name[key.family].lane()
 
 
-PROTOCOL: Final = Protocol(1, (MESH, GRANTS, JOBS, SEALS, PLANS, LOCKS))
+PROTOCOL: Final = Protocol(1, (MESH, GRANTS, JOBS, SEALS, PLANS, LOCKS, MEMORY))

@@ -13,7 +13,7 @@ from tests.families.polls import WITH_POLLS
 from tests.families.polls.ops import CLOSE, POLL, VOTE
 
 STEMS = ("job", "wait", "call.*", "plan")
-READ = (*STEMS, "lock")
+READ = (*STEMS, "lock", "memo")
 """What `/job/read` shows."""
 RELAYED = {f"ctl.{one}{end}" for one in ("evidence", "ucan", "revoke") for end in ("", ".>")}
 
@@ -37,9 +37,9 @@ def sets(rights: SubjectRights) -> tuple[set[str], ...]:
         (
             EVERYTHING,
             {">"},
-            {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>", "lock.>"},
+            {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>", "lock.>", "memo.>"},
             set(),
-            {"job.>", "wait.>", "call.*.>", "plan.>", "lock.>"},
+            {"job.>", "wait.>", "call.*.>", "plan.>", "lock.>", "memo.>"},
         ),
         (held(job_cancel=("a",)), {"ctl.>", "seal"}, {"ctl.>", "seal"}, set(), {"job.a.*"}),
         (
@@ -49,6 +49,13 @@ def sets(rights: SubjectRights) -> tuple[set[str], ...]:
             {"ctl.>", "seal"} | {f"{one}.{end}" for one in STEMS for end in ("a.b.*", "c.*.>")},
             {f"{one}.a.b.*.>" for one in STEMS},
             {"job.a.*", "job.a.b.*", "job.c.*.>"} | {f"{one}.d.e.*" for one in STEMS},
+        ),
+        (
+            held(memory_read=("a",), memory=("b.>",)),
+            {"ctl.>", "seal", "memo.a.*", "memo.b.*.>"},
+            {"ctl.>", "seal", "memo.a.*", "memo.b.*.>"},
+            {"memo.a.*.>"},
+            {"memo.b.*.>"},
         ),
         (
             held(job=("a", "a.>")),
@@ -67,7 +74,7 @@ def test_what_jobs_come_to_written_out(scope, shown, heard, unheard, written):
 def test_a_family_brings_its_own_commands_and_changes_nothing_for_others():
     scope = held(poll_vote=("a.>", "b"), job_read=(">",))
     rights = rights_on(WITH_POLLS.branches, scope)
-    jobs = {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>", "lock.>"}
+    jobs = {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>", "lock.>", "memo.>"}
     polls = {f"{one}.{end}" for one in ("poll", "vote", "close") for end in ("a.*.>", "b.*")}
     unheard = {f"{one}.b.*.>" for one in ("poll", "vote", "close")}
     relayed = {*RELAYED, "close.>"}

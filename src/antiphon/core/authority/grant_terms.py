@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.authority import job_rights, lock_rights
+from antiphon.core.authority import job_rights, lock_rights, memory_rights
 from antiphon.core.authority.delegations import MESH_META
 from antiphon.core.authority.scope import EVERY_KIND, filter_of, kinds_of
 from antiphon.core.ucan import TOP, Payload, Policy
@@ -26,6 +26,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "schedule": ("/job/schedule", "/job/read"),
     "read": ("/job/read",),
     "cancel": ("/job/cancel",),
+    "memory": (memory_rights.MEMORY,),
+    "read-memory": (memory_rights.READ,),
     "tempo": job_rights.TEMPO_BY,
     "lock": (lock_rights.TAKE,),
     "break-lock": (lock_rights.BREAK,),
@@ -157,7 +159,8 @@ def alias_of(delegation: Delegation) -> str:
 
 def rights_of(command: str) -> str:
     """A command in the words above, or itself."""
-    for word in ("claim", "schedule", "read", "cancel", "lock", "break-lock"):
+    words = ("claim", "schedule", "read", "cancel", "lock", "break-lock", "memory", "read-memory")
+    for word in words:
         if RIGHTS[word][0] == command:
             return word
     return {TOP: "all", "/job": "all jobs", "/lock": "all locks", "/job/complete": "complete"}.get(

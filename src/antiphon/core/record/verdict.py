@@ -95,6 +95,11 @@ class Verdict(StrEnum):
     LOCKED = "locked"
     NO_LOCK = "no_lock"
 
+    # documents
+    BASE = "base"
+    SIBLINGS = "siblings"
+    UNRESOLVED = "unresolved"
+
     @property
     def is_accepted(self) -> bool:
         """Whether the op took effect, or repeated what was already so."""
@@ -207,4 +212,7 @@ _WORDS = {
     Verdict.DERIVED: "it does not follow from the plan that it names",
     Verdict.LOCKED: "the lock is held",
     Verdict.NO_LOCK: "nobody has ever taken that lock",
+    Verdict.BASE: "the document has another revision than the one that it was made from",
+    Verdict.SIBLINGS: "it does not name the conflicting values that the document has",
+    Verdict.UNRESOLVED: "the document has as many unresolved conflicts as one can have",
 }

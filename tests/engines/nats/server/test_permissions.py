@@ -202,8 +202,8 @@ def test_a_scope_becomes_subjects():
         "apb.m.work.test.unit",
         "apr.m.ctl.>",
         "apr.m.seal",
-        *(f"apr.m.{one}.render.*.>" for one in ("job", "wait", "call.*", "plan", "lock")),
-        *(f"apr.m.{one}.build.*" for one in ("job", "wait", "call.*", "plan", "lock")),
+        *(f"apr.m.{one}.render.*.>" for one in ("job", "wait", "call.*", "plan", "lock", "memo")),
+        *(f"apr.m.{one}.build.*" for one in ("job", "wait", "call.*", "plan", "lock", "memo")),
         "apb.m.live.render.*.>",
         "apb.m.live.build.*",
         "apb.m.status.render.>",
@@ -212,7 +212,7 @@ def test_a_scope_becomes_subjects():
         "apb.m.promise.build.*",
     }
     assert set(granted.unheard) == {
-        *(f"apr.m.{one}.build.*.>" for one in ("job", "wait", "call.*", "plan", "lock")),
+        *(f"apr.m.{one}.build.*.>" for one in ("job", "wait", "call.*", "plan", "lock", "memo")),
         "apb.m.live.build.*.>",
         "apb.m.status.build.>",
         "apb.m.promise.build.*.>",

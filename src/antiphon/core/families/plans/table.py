@@ -36,16 +36,30 @@ def _put(plan: Plan | None, op: PlanPut, at: At) -> Plan | Verdict:
     same = plan is not None and (plan.body, plan.author, plan.auth) == (op.body, op.author, op.auth)
     if plan is not None and same and not plan.is_dropped:
         return Verdict.ALREADY
+    return _standing(op, at.seq, digest(codec.encode(op)))
+
+
+def _standing(op: PlanPut, seq: int, op_id: str) -> Plan:
     return Plan(
         body=op.body,
-        op_id=digest(codec.encode(op)),
+        op_id=op_id,
         author=op.author,
         auth=op.auth,
-        put_seq=at.seq,
+        put_seq=seq,
         put_ms=op.hlc[0],
         hlc=op.hlc,
         hlc_author=op.author,
     )
+
+
+def enter(op: Op, seq: int, op_id: str) -> Plan | None:
+    """The plan after an accepted put, from the put alone; a drop does not say what it dropped."""
+    return _standing(op, seq, op_id) if isinstance(op, PlanPut) else None
+
+
+def entry(plan: Plan) -> int:
+    """The sequence of the put that stands, or that a later drop ended."""
+    return plan.put_seq
 
 
 def unfinished(plan: Plan) -> str:

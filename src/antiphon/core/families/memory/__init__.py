@@ -1,0 +1,23 @@
+"""Shared memory: documents that agents write by compare-and-set, and their conflicts (spec §10)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from antiphon.core.families.memory import columns, ops, state, table, words
+from antiphon.core.family import Family
+
+MEMORY: Final = Family(
+    name="memory",
+    ops=(ops.MemoryPut,),
+    branches=(ops.MEMO,),
+    lane=state.DocumentLane,
+    step=table.step,
+    enter=table.enter,
+    entry=table.entry,
+    unfinished=table.unfinished,
+    words=words.sentence,
+    columns=columns.COLUMNS,
+    indexes=columns.INDEXES,
+    blobs=columns.blobs,
+)
