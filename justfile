@@ -20,6 +20,10 @@ fast:
 test *arguments:
     scripts/check tests -- {{ arguments }}
 
+# the tests at full size, and those that are too long for CI
+soak *arguments:
+    scripts/check soak -- {{ arguments }}
+
 # layout and the mends that are safe
 fmt:
     .venv/bin/ruff format .

@@ -22,7 +22,7 @@ import pytest
 import structlog
 
 from antiphon.testing.virtual_time import new_loop
-from tests.examples import IS_FAST, draw_at_leisure
+from tests.examples import IS_FAST, IS_SOAK, draw_at_leisure
 
 ASYNC_TEST_LIMIT_S = 240.0
 
@@ -129,11 +129,16 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if IS_FAST and collection_path.name in FOLDER_MARKS else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what lies in marked folders; the files that take longest come first.
 
-    Whoever runs files side by side is then not left with a long one at the end.
+    Whoever runs files side by side is then not left with a long one at the end. What is marked
+    `soak` is left out of every run but that of `scripts/check soak`.
     """
+    long = [item for item in items if not IS_SOAK and item.get_closest_marker("soak")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
         below = item.path.parts[len(TESTS.parts) :] if item.path.is_relative_to(TESTS) else ()
         for folder in FOLDER_MARKS.keys() & set(below):

@@ -1,17 +1,33 @@
-"""How many examples Hypothesis draws: all of them, or a few where a person waits for the answer."""
+"""How much a test tries: what CI has time for, all of it (soak), or what a person waits for (fast).
+
+CI runs on machines that are slow and busy, for every change; `scripts/check soak` runs for as long
+as it takes. Both run the same tests: a size differs, and only what has no small form is marked
+`soak` and left out of CI. There, something smaller holds the same requirement.
+"""
 
 import os
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 
 IS_FAST = os.environ.get("ANTIPHON_TESTS_FAST") == "1"
 """`scripts/check fast` says so."""
+IS_SOAK = os.environ.get("ANTIPHON_TESTS_SOAK") == "1"
+"""`scripts/check soak` says so."""
+FEWER_IN_CI = 2
 FEWER = 10
 
 
 def examples(count: int) -> int:
-    """As many as were asked for, or a tenth of them."""
-    return max(count // FEWER, 1) if IS_FAST else count
+    """As many as were asked for, half of them in CI, or a tenth of them."""
+    if IS_SOAK:
+        return count
+    return max(count // (FEWER if IS_FAST else FEWER_IN_CI), 1)
+
+
+def size(ci: Any, *, soak: Any) -> Any:
+    """What CI has time for, or the whole."""
+    return soak if IS_SOAK else ci
 
 
 def draw_at_leisure() -> None:

@@ -115,6 +115,7 @@ def test_a_mark_claims_its_rows_wherever_pytest_would_see_it(source, tmp_path):
     [
         ("", "M1: has no test"),
         (ALL + "@pytest.mark.skip\ndef test_a(): ...\n", "M1: has no test"),
+        (ALL + "@pytest.mark.soak\ndef test_a(): ...\n", "M1: has no test"),
         (ALL + "@pytest.mark.xfail(reason='')\ndef test_a(): ...\n", "M1: has no test"),
         (ALL + "def check_a(): ...\n", "is not on a test"),
         ("@pytest.mark.req(ROW)\ndef test_a(): ...\n", "plain string"),

@@ -169,10 +169,10 @@ def _replicating(home: StateDirectory) -> Callable[[], AbstractAsyncContextManag
 class TargetMesh:
     """One mesh and its members; there is a new one after a breach, so that the next is intact."""
 
-    def __init__(self, directory: Path, rounds: int) -> None:
+    def __init__(self, directory: Path, rounds: float) -> None:
         """`rounds` multiplies the size of floods."""
         self.directory = directory
-        self.rounds = rounds
+        self._rounds = rounds
         self.contractor = StateDirectory(directory / "contractor")
         self.victim = StateDirectory(directory / "victim")
         self.observer = StateDirectory(directory / "observer")
@@ -191,6 +191,10 @@ class TargetMesh:
         self._seen: dict[int, tuple[int, str, str]] = {}
         self._searched: dict[int, int] = {}
         self._leaked: list[str] = []
+
+    def scaled(self, count: int) -> int:
+        """How large a flood of this size is in this run."""
+        return max(1, round(count * self._rounds))
 
     # --- setting up and tearing down ----------------------------------------------------------
 
@@ -394,7 +398,7 @@ def _terms(can: str, kind: str, alias: str) -> Terms:
 
 
 @asynccontextmanager
-async def target_mesh(rounds: int) -> AsyncIterator[TargetMesh]:
+async def target_mesh(rounds: float) -> AsyncIterator[TargetMesh]:
     """A mesh, ready, in a directory that is removed with it."""
     with tempfile.TemporaryDirectory(prefix="antiphon-outsider-") as directory:
         made = TargetMesh(Path(directory), rounds)

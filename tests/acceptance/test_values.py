@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from antiphon import Mesh
 from tests.acceptance.echo_tasks import MODULE, register
 from tests.acceptance.shell import Shell
-from tests.examples import examples
+from tests.examples import size
 from tests.patience import PATIENCE_S
 from tests.runtime.values.typed_values import TYPES, described
 
@@ -60,7 +60,7 @@ def test_every_type_arrives_in_another_process_and_comes_back(tmp_path):
             answers = await asyncio.gather(*(caller.sent(name, values[name]) for name in names))
             return dict(zip(names, answers, strict=True))
 
-        @settings(max_examples=examples(20), print_blob=True)
+        @settings(max_examples=size(3, soak=20), print_blob=True)
         @given(st.fixed_dictionaries({name: values for name, (_, values) in TYPES.items()}))
         def arrive(values):
             for name, (back, seen) in caller.run(all_sent(values)).items():

@@ -21,12 +21,14 @@ import pytest
 
 from antiphon import Mesh
 from tests.acceptance.shell import Shell, until
+from tests.examples import size
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nats
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BIN = Path(sys.executable).parent
-CHILDREN = 8
+CHILDREN = size(3, soak=8)
+REPORTS = 8 * CHILDREN
 MOST_LINES = 60
 
 
@@ -141,14 +143,14 @@ def when_ready(server):  # before it forks
     [((), "", CHILDREN), (("--preload",), PARENT_SUBMITS, CHILDREN + 1)],
     ids=["the app is imported by each child", "preloaded, and used before the fork"],
 )
-def test_eight_children_of_gunicorn_sign_with_keys_of_their_own(tmp_path, words, more_hooks, keys):
+def test_the_children_of_gunicorn_sign_with_keys_of_their_own(tmp_path, words, more_hooks, keys):
     copy_of("flask_app", tmp_path)
     (tmp_path / "gunicorn.conf.py").write_text(EVERY_CHILD_SUBMITS + more_hooks)
     with a_site(tmp_path, *GUNICORN, *words, "app:app", owned=True) as site:
         with ThreadPoolExecutor(16) as people:
-            reports = list(people.map(site.report, range(64)))
-        assert reports == [f"Report on order {order}" for order in range(64)]
-        wanted = 64 + 5 * CHILDREN + keys - 8
+            reports = list(people.map(site.report, range(REPORTS)))
+        assert reports == [f"Report on order {order}" for order in range(REPORTS)]
+        wanted = REPORTS + 5 * CHILDREN + keys - CHILDREN
         until_s = time.monotonic() + PATIENCE_S
         while True:  # a child may still be starting when the others have answered everything
             ops = signed(tmp_path / ".antiphon")

@@ -6,10 +6,11 @@ from msgspec.structs import replace
 from antiphon.core.record.verdict import Verdict
 from antiphon.testing.simulation.seed_plan import Plan
 from antiphon.testing.simulation.world import run
+from tests.examples import size
 from tests.families.guest import polls_as_guest
 from tests.families.polls import table
 
-PLAN = Plan(seed=4, chaos_s=900.0, jobs_per_hour=60.0)
+PLAN = Plan(seed=4, chaos_s=size(180.0, soak=900.0), jobs_per_hour=60.0)
 
 
 @pytest.mark.slow
@@ -17,8 +18,8 @@ def test_it_is_simulated_with_faults_and_every_reader_agrees():
     guest, law = polls_as_guest()
     outcome = run(PLAN, [guest])
     assert [f"{one.law}: {one.what}" for one in outcome.violations] == []
-    assert law.seen > 20, "enough happened to speak of"
-    assert len(law.closed) > 3
+    assert law.seen > size(10, soak=20), "enough happened to speak of"
+    assert len(law.closed) > size(0, soak=3)
     assert sum(outcome.faults.values()) > 10
 
 

@@ -1,7 +1,6 @@
 """Worlds in which every op needs a chain: stories told by hand, and what runs must contain."""
 
 import asyncio
-from collections import Counter
 
 import pytest
 
@@ -10,8 +9,15 @@ from antiphon.testing.simulation.final_audit import Auditor, unfinished
 from antiphon.testing.simulation.world import Plan, run
 from tests.simulation.cluster import call, ended, key_of, lane, play, submit, types_on, until
 
-STORM = {"chaos_s": 600.0, "faults_per_hour": 900.0, "jobs_per_hour": 600.0}
-
+STORM = {"chaos_s": 150.0, "faults_per_hour": 2_400.0, "jobs_per_hour": 600.0}
+SEEDS = range(3, 43, 2)
+"""The odd ones are worlds with chains."""
+WAYS = ("revocation", "quarantine", "recovery", "new grant", "hostile back_date")
+VERDICTS = (
+    *(f"hostile {word}" for word in ("no_chain", "chain_expired", "not_owner")),
+    *(f"honest {word}" for word in ("chain_expired", "revoked")),
+)
+LEFT_OPEN = "a job of a kind that nobody may claim"
 WORDS = ("no_chain", "chain_expired", "revoked", "command", "policy", "quarantined")
 
 
@@ -183,25 +189,23 @@ def test_the_seed_says_whether_a_world_is_chained_unless_the_plan_does():
     assert not Plan(seed=3, authority="open").is_chained
 
 
-@pytest.fixture(scope="module")
-def storms():
-    return [run(Plan(seed=seed, **STORM)) for seed in (3, 5, 17, 27, 31)]
+def ways_and_words(outcome) -> set[str]:
+    """How authority ended in a world, and which verdicts that led to."""
+    seen = {way for way in WAYS if any(name.startswith(way) for name in outcome.faults)}
+    seen |= {verdict for verdict in outcome.verdicts if verdict in VERDICTS}
+    seen |= {word for word in WORDS if any(one.endswith(f" {word}") for one in outcome.verdicts)}
+    return seen | ({LEFT_OPEN} if outcome.left_open else set())
 
 
-def test_in_chained_worlds_authority_ends_in_every_way(storms):
-    told = "\n".join(str(one.violations) for one in storms if one.broken)
-    assert not told
-    faults, verdicts = Counter(), Counter()
-    for outcome in storms:
-        faults.update(outcome.faults)
-        verdicts.update(outcome.verdicts)
-    for wanted in ("revocation", "quarantine", "recovery", "new grant", "hostile back_date"):
-        assert any(name.startswith(wanted) for name in faults), wanted
-    for word in WORDS:
-        assert verdicts[f"hostile {word}"] + verdicts[f"honest {word}"], word
-    for word in ("no_chain", "chain_expired", "not_owner"):
-        assert verdicts[f"hostile {word}"], word
-    for word in ("chain_expired", "revoked"):
-        assert verdicts[f"honest {word}"], word
-    assert sum(outcome.revocations for outcome in storms) > 50
-    assert any(outcome.left_open for outcome in storms), "of a kind that nobody may claim"
+def test_in_chained_worlds_authority_ends_in_every_way():
+    """In one world or another: each is short, with much in it."""
+    wanted = {*WAYS, *VERDICTS, *WORDS, LEFT_OPEN}
+    revocations = 0
+    for seed in SEEDS:
+        outcome = run(Plan(seed=seed, **STORM))
+        assert not outcome.violations, f"seed {seed}: {outcome.violations}"
+        wanted -= ways_and_words(outcome)
+        revocations += outcome.revocations
+        if not wanted and revocations > 20:
+            return
+    pytest.fail(f"not seen in {len(SEEDS)} worlds: {wanted}, or few revocations: {revocations}")

@@ -29,6 +29,7 @@ from antiphon.testing.simulation.hostile.attacks import DEEDS
 from antiphon.testing.simulation.hostile.forgeries import FORGERIES
 from antiphon.testing.simulation.hostile.starvation import GREED
 from antiphon.testing.simulation.world import run
+from tests.examples import IS_SOAK, size
 
 CAUGHT_BY = {
     "no_fence_check": {"one_result", "final"},
@@ -69,6 +70,25 @@ ON_CHAINED_WORLDS = {
     "forged_delegations": {"by_right"},
     "anyone_expires": {"authorised"},
 }
+KNOWN_TO_CATCH = {
+    "no_fence_check": 6,
+    "subject_unchecked": 2,
+    "cooldown_skipped": 1,
+    "start_by_ignored": 1,
+    "delays_by_local_time": 1,
+    "leases_without_bound": 1,
+    "seals_unread": 1,
+    "tenures_without_end": 2,
+    "limits_forgotten": 1,
+    "first_page_only": 1,
+    "quarantine_ends_no_lease": 11,
+    "authors_clock_only": 5,
+    "commit_clock_only": 5,
+    "expiry_a_second_late": 5,
+    "anyone_expires": 3,
+}
+"""Seeds to begin with where the first one catches nothing. If what happens in a world changes, the
+hunt goes on from the first seed: the table only saves time."""
 
 
 def patchable():
@@ -107,11 +127,14 @@ def patchable():
 
 @pytest.mark.parametrize("name", mutants.MUTANTS)
 def test_a_mutant_is_caught_and_its_world_passes_without_it(name):
-    plans = mutants.at_once(name, range(mutants.SEEDS))
+    """In CI the hunt begins with a world that has caught it, and few pass without a mutant too."""
+    known = [KNOWN_TO_CATCH[name]] if name in KNOWN_TO_CATCH and not IS_SOAK else []
+    plans = mutants.at_once(name, [*known, *range(mutants.SEEDS)])
     catch = mutants.hunt(name, plans)
     assert catch is not None, f"{name} survived {len(plans)} seeds"
     assert catch.law in (CAUGHT_BY | ON_CHAINED_WORLDS)[name], catch
-    assert not run(catch.plan).violations
+    if list(mutants.MUTANTS).index(name) % size(6, soak=1) == 0:
+        assert not run(catch.plan).violations
 
 
 def test_a_quick_hunt_goes_where_a_mutant_can_do_harm_and_provokes_it():

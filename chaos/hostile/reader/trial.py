@@ -51,6 +51,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     flood_s: float
     beside_s: float
     rounds: int
+    settle_s: float = SETTLE_S
 
 
 FULL: Final = Plan(flood_s=0.9, beside_s=0.5, rounds=3)
@@ -103,7 +104,7 @@ class FloodMeasurement:
     async def baseline(self) -> None:
         """It floods a subject that nobody listens to."""
         await self._target.command_flooder("nowhere")
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(self._plan.settle_s)
         self._baseline.append(await self._calls.during(self._plan.beside_s))
 
     async def measure(self, name: str) -> None:

@@ -118,7 +118,7 @@ async def _name_many_records(target: TargetMesh) -> Outcome:
     """Records that name as many others as they may, so that every reader has to fetch them."""
     forger = Forger(target)
     verdicts: set[str] = set()
-    for number in range(10 * target.rounds):
+    for number in range(target.scaled(10)):
         deps = tuple((seq, "blake3:" + "0" * 64) for seq in range(number + 1, number + 1 + _DEPS))
         claim = forger.sign(JobClaim, a_claim(unknown_job()), deps=deps)
         verdicts.add(await target.verdict(await stored(target, claim.subject, b"", claim.payload)))
@@ -143,7 +143,7 @@ def _delegation(giver: Forger, to: str, **other: Any) -> Signed:
 async def _accuse_made_up_keys(target: TargetMesh) -> Outcome:
     """Evidence against keys that it made up: each has really signed two ops with one timestamp."""
     forger, said = Forger(target), set()
-    for number in range(5 * target.rounds):
+    for number in range(target.scaled(5)):
         nobody, hlc = Forger(target, SeedKeyring(os.urandom(32))), (now_ms(), number)
         pair = [
             nobody.sign(JobClaim, a_claim(unknown_job()), hlc=hlc).payload.decode()

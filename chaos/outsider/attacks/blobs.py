@@ -149,7 +149,7 @@ async def _answer_elsewhere(target: TargetMesh) -> Outcome:
 async def _flood(target: TargetMesh) -> Outcome:
     subject = f"apg.{target.mesh}.{target.connection.user}.blob"
     junk = frame(subject, b"{" * 900, reply=f"{target.connection.inbox}.flood")
-    await target.connection.send(junk * FLOOD * target.rounds)
+    await target.connection.send(junk * target.scaled(FLOOD))
     await asyncio.sleep(0)
     return Outcome("harmless", "questions of one member at once are bounded, and so are refusals")
 

@@ -96,7 +96,7 @@ def _flooding(
         # It takes in all answers; what they hold is looked through later.
         for inbox in (connection.inbox, f"apb.{target.mesh}.inbox.{connection.user}"):
             await connection.send(b"SUB %b.flood %d\r\n" % (inbox.encode(), 1000 + len(inbox)))
-        total = count * target.rounds
+        total = target.scaled(count)
         flood = asyncio.ensure_future(
             _send_all(connection, itertools.islice(frames(target, connection), total))
         )
@@ -168,7 +168,7 @@ def _own_delegations(target: TargetMesh, connection: RawConnection) -> Iterator[
 
 
 async def _connections(target: TargetMesh) -> Outcome:
-    connections = await asyncio.gather(*(target.connect() for _ in range(40 * target.rounds)))
+    connections = await asyncio.gather(*(target.connect() for _ in range(target.scaled(40))))
     await target.restart_victim()
     await target.check_work()
     for connection in connections:
@@ -180,7 +180,7 @@ async def _connections(target: TargetMesh) -> Outcome:
 
 async def _subscriptions(target: TargetMesh) -> Outcome:
     connection = await target.connect()
-    count = 2_000 * target.rounds
+    count = target.scaled(2_000)
     frames = (
         b"SUB _I.%b.s%d %d\r\n" % (connection.user.encode(), n, 100 + n) for n in range(count)
     )

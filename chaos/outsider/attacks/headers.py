@@ -114,7 +114,7 @@ async def _oracle(target: TargetMesh) -> Outcome:
 
 
 async def _junk_ids(target: TargetMesh) -> Outcome:
-    count = 50 * target.rounds
+    count = target.scaled(50)
     subject = own_subject(target)
     seqs = [
         await stored(target, subject, header(Nats_Msg_Id=f"junk-{n}-{os.urandom(4).hex()}"))

@@ -3,21 +3,25 @@
 import pytest
 from msgspec import structs
 
-from chaos.hostile.attacks import ATTACKS, BURY_JUNK
+from chaos.hostile import attacks
+from chaos.hostile.attacks import ATTACKS
 from chaos.hostile.command import holds, trial
+from tests.examples import size
 
 
 @pytest.mark.nats
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-async def test_a_hostile_worker_delays_and_loses_nothing(attack):
+async def test_a_hostile_worker_delays_and_loses_nothing(attack, monkeypatch):
+    junk = size(4_000, soak=attacks.BURY_JUNK)
+    monkeypatch.setattr(attacks, "BURY_JUNK", junk)
     said = await trial(structs.replace(attack, stays_s=attack.stays_s / 4), 3)
     # How late jobs are is for the command to judge: here the machine may be slow.
     assert holds({**said, "delayed_max_s": 0.0}), said
     assert said["jobs"] == 3
     if attack.name == "buries":
-        assert said["records"] > BURY_JUNK
+        assert said["records"] > junk
         assert said["expiries"] >= 1, "the buried job was claimed by an honest one afterwards"
 
 

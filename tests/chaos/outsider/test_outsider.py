@@ -12,16 +12,19 @@ from antiphon.core.record.subjects import root
 from chaos.outsider.attempt import DENIED, Attempt, Outcome
 from chaos.outsider.command import ATTEMPTS, attack, select
 from chaos.outsider.target import Breach, target_mesh
+from tests.examples import size
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.nats
+SMALL = ["--floods", "0.2", "--check-every", "6"]
+"""Every attempt, with small floods; a job is called and the log compared after every sixth."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(800)
 def test_every_attempt_ends_at_a_wall_or_harms_nobody():
     done = subprocess.run(
-        [sys.executable, "-m", "chaos", "outsider", "--quick"],
+        [sys.executable, "-m", "chaos", "outsider", *size(SMALL, soak=["--quick"])],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -7,6 +7,7 @@ from antiphon.core.authority.rules import Limit, Rules
 from antiphon.core.derivations.limit_use import LimitUse, limit_of
 from antiphon.core.derivations.waiting_jobs import WaitingJobs
 from antiphon.core.families.jobs.state import Job, State
+from tests.examples import examples
 
 KIND = "test.work"
 ENDS = st.sampled_from([State.SUCCEEDED, State.SUCCEEDED, State.FAILED, State.ABORTED])
@@ -45,7 +46,7 @@ def graphs(draw):
     return made
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(graphs(), st.data())
 def test_a_job_is_handed_out_once_and_only_when_nothing_holds_it_back(made, data):
     states = {key(at): State.WAITING for at in range(len(made))}

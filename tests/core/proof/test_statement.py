@@ -23,6 +23,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed
 from tests.core.authors import ALICE, BOB, Author
 from tests.core.ledger import T0, Ledger, Story
+from tests.examples import size
 
 OK = Verdict.OK
 MANIFEST = Manifest(command=("true",), args=(), timeout=30)
@@ -200,7 +201,7 @@ def with_outputs(number: int, count: int) -> DsseEnvelope:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds, count", [(600, 24), (100, 600)])
+@pytest.mark.parametrize("rounds, count", [(600, 24), (size(70, soak=100), 600)])
 def test_proofs_that_others_made_large_fill_no_memory(rounds, count):
     """A worker chooses how large its proofs are, and everybody who reads its jobs opens them."""
     tracemalloc.start()

@@ -111,7 +111,7 @@ async def a_process(mesh, path=":memory:"):
 
 
 @pytest.mark.parametrize(
-    "back_s", [60, pytest.param(DAY_S - 5, marks=pytest.mark.slow, id="all day")]
+    "back_s", [60, pytest.param(DAY_S - 5, marks=pytest.mark.soak, id="all day")]
 )
 def test_a_day_later_neither_the_coordinator_nor_who_saw_the_call_is_needed(back_s, tmp_path):
     async def story(timeless):
