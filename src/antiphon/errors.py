@@ -14,6 +14,8 @@ The branches follow what a caller can do about the error, not where it happened:
     ├── Unavailable         try again later
     │   ├── OutcomeUnknown  the write may or may not be stored: read before deciding
     │   ├── CircuitOpen     too many requests went unanswered: none is sent for a while
+    │   ├── RateLimited     too many messages of one sender: none of them is stored
+    │   ├── InboxFull       the receiver has not read enough of its messages
     │   └── EngineDenied    the engine's permissions do not allow it
     ├── PartlySubmitted     of a list of jobs some are on the log, and one could not be submitted
     ├── Corrupt             stop: what was read cannot be true
@@ -53,6 +55,7 @@ __all__ = [
     "HandlerWish",
     "Held",
     "IdTaken",
+    "InboxFull",
     "JobFailed",
     "LostRace",
     "Malformed",
@@ -63,6 +66,7 @@ __all__ = [
     "Overrun",
     "PartlySubmitted",
     "PortTaken",
+    "RateLimited",
     "Rejected",
     "RetryLater",
     "Unavailable",
@@ -143,6 +147,18 @@ class CircuitOpen(Unavailable):
     def __init__(self, message: str, *, retry_s: float, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.retry_s = retry_s
+
+
+class RateLimited(Unavailable):
+    """Nothing was stored: this sender sends too much. There is room again after `retry_s`."""
+
+    def __init__(self, message: str, *, retry_s: float, hint: str = "") -> None:
+        super().__init__(message, hint=hint or f"try again in {max(retry_s, 0.1):.1f} s")
+        self.retry_s = retry_s
+
+
+class InboxFull(Unavailable):
+    """Nothing was stored: the receiver, or this sender's share of its inbox, is full."""
 
 
 class EngineDenied(Unavailable):

@@ -327,6 +327,62 @@ class Blobs(Protocol):
         """Forget a blob; no error if absent."""
 
 
+class MailEntry(Struct, frozen=True, gc=False):
+    """A register's present version. `revision` grows with every write anywhere in the store."""
+
+    key: str
+    revision: int
+    note: bytes
+    """A few bytes about the value, which watchers are told."""
+    value: bytes
+
+
+MailTold = Callable[[str, int, bytes], None]
+"""Called with key, revision and note of a write; with an empty key where some were missed."""
+
+
+class MailStore(Protocol):
+    """Durable registers: one per message, each changed by compare-and-set (spec §10).
+
+    Only nodes with all permissions reach it; members ask the gate. Keys are whole tokens with dots
+    between them.
+    """
+
+    async def write(
+        self, key: str, value: bytes, *, note: bytes, expected: int, ttl_ms: int = 0
+    ) -> int:
+        """Replace the register that is at revision `expected` (0 = absent); its new revision.
+
+        `LostRace` if it is at another one, `OutcomeUnknown` if no answer came. With `ttl_ms` the
+        register is absent again after that time, rounded up to whole seconds.
+        """
+
+    async def get(self, key: str) -> MailEntry | None:
+        """The register, or None."""
+
+    async def list(
+        self, prefix: str, *, after: int = 0, limit: int = 512
+    ) -> tuple[list[MailEntry], bool]:
+        """Registers under a prefix with a revision above `after`, and whether there are more.
+
+        One that is written meanwhile may be in two pages, and is in one at least.
+        """
+
+    def watch(self, prefix: str, told: MailTold) -> AbstractContextManager[None]:
+        """Tell of writes under a prefix, in their order. `told` must not wait."""
+
+
+class GateLine(Protocol):
+    """A member's requests to its mesh's gate."""
+
+    @property
+    def user(self) -> str:
+        """The engine user that asks; requests are signed for it."""
+
+    async def ask(self, verb: str, payload: bytes, *, timeout_s: float) -> bytes:
+        """Ask and wait for the answer; `OutcomeUnknown` if none came."""
+
+
 class EngineInfo(Struct, frozen=True):
     """What a person wants to know about an engine before relying on it."""
 
@@ -356,6 +412,14 @@ class Engine(Protocol):
     @property
     def blobs(self) -> Blobs:
         """Bytes by digest."""
+
+    @property
+    def mail(self) -> MailStore | None:
+        """Registers of messages; None for a member, which asks the gate."""
+
+    @property
+    def gate(self) -> GateLine | None:
+        """The way to the gate; None for a node that needs none."""
 
     async def info(self) -> EngineInfo:
         """Ask the engine about itself."""

@@ -136,6 +136,10 @@ class TestLeases(suite.LeaseSuite):
     harness = staticmethod(memory)
 
 
+class TestMail(suite.MailSuite):
+    harness = staticmethod(memory)
+
+
 class TestBus(suite.BusSuite):
     harness = staticmethod(memory)
 

@@ -251,6 +251,10 @@ class TestLeases(suite.LeaseSuite):
     harness = staticmethod(nats)
 
 
+class TestMail(suite.MailSuite):
+    harness = staticmethod(nats)
+
+
 class TestBus(suite.BusSuite):
     harness = staticmethod(nats)
 

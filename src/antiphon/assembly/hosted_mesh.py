@@ -18,7 +18,7 @@ from antiphon.assembly.logins import Purpose, connect
 from antiphon.assembly.mesh_connection import OWNER
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
-from antiphon.errors import Held, Misconfigured
+from antiphon.errors import Held, Misconfigured, RateLimited
 from antiphon.files import replace_file
 from antiphon.runtime.gate.admission import Gate
 from antiphon.runtime.gate.blob_rights import BlobRights
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from antiphon.ports import Keyring
     from antiphon.runtime.log.session import Session
 
+BUSY_S: Final = 0.25
 OWNER_KEY_WITHIN_S: Final = 5.0
 """Commands hold the owner's key for moments only; the gate waits for it this long."""
 
@@ -185,6 +186,7 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
     from antiphon.engines.nats import (
         Accounts,
         BlobService,
+        MailService,
         MemberRequests,
         NatsBus,
         NatsEngine,
@@ -196,11 +198,14 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
         open_ear,
         system_connector,
     )
+    from antiphon.runtime.messages import mail_requests
+    from antiphon.runtime.messages.mail_desk import MailDesk
+    from antiphon.runtime.messages.mail_gate import MailGate
     from antiphon.runtime.services import beside
 
     described, engine, branches = home.mesh(), session.engine, session.protocol.branches
-    if not isinstance(engine, NatsEngine):
-        raise Misconfigured("a gate needs a NATS server")
+    if not isinstance(engine, NatsEngine) or engine.mail is None:
+        raise Misconfigured("a gate needs a NATS server, and all permissions there")
     accounts = Accounts.open(home.server, described.name)
     tls = client_context(described.ca)
     system = system_connector(accounts, described.engine, tls=tls)
@@ -225,12 +230,22 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
     storeroom = BlobService(engine, rights, hearing=hearing)
     box = RelayService(engine, RelayRules(session, members, gate.scope_of).accept, hearing=hearing)
     roll = RollCallService(engine.log.connection, described.mesh, hearing)
-    services = (gate.run(), house.run(), storeroom.run(), box.run(), roll.run())
+    mail = MailGate(session, engine.mail)
+    desk = MailService(
+        engine.log.connection,
+        hearing,
+        verbs=(mail_requests.PUT, mail_requests.MAIL),
+        answer=MailDesk(session, mail).answer,
+        busy=mail_requests.told(RateLimited("too many requests at once", retry_s=BUSY_S)),
+        tell=NatsBus(ear, described.mesh),
+    )
+    services = (gate.run(), house.run(), storeroom.run(), box.run(), roll.run(), desk.run())
     try:
         async with beside(*services, ready=house.ready):
             await storeroom.ready.wait()
             yield gate
     finally:
+        await mail.close()
         await ear.close()
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from antiphon.core.policy.backoff import backoff_ms
-from antiphon.errors import EngineDenied, Unavailable
+from antiphon.errors import EngineDenied, InboxFull, RateLimited, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ async def retrying(
     for attempt in range(retries):
         try:
             return await call()
-        except EngineDenied:
+        except (EngineDenied, InboxFull, RateLimited):
             raise
         except after:
             await asyncio.sleep(backoff_ms(attempt, chance=entropy.random()) / 1000)

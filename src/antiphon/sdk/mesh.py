@@ -43,6 +43,7 @@ from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
 from antiphon.sdk.many.many_methods import ManyMethods
+from antiphon.sdk.messages.message_methods import MessageMethods
 from antiphon.sdk.plans.plan_methods import PlanMethods, Planned
 from antiphon.sdk.task import AsyncTask, Task, kind_of
 from antiphon.sdk.tempo.help_methods import HelpMethods
@@ -92,7 +93,15 @@ R = TypeVar("R")
 EngineName = Literal["nats", "memory"]
 
 
-class Mesh(AgentMethods, ManyMethods, PlanMethods, TempoMethods, ReportMethods, HelpMethods):
+class Mesh(
+    AgentMethods,
+    ManyMethods,
+    MessageMethods,
+    PlanMethods,
+    TempoMethods,
+    ReportMethods,
+    HelpMethods,
+):
     """A mesh, seen from one process."""
 
     def __init__(

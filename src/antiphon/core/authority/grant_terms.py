@@ -28,6 +28,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "cancel": ("/job/cancel",),
     "memory": (memory_rights.MEMORY,),
     "read-memory": (memory_rights.READ,),
+    "message": job_rights.SEND_BY,
     "tempo": job_rights.TEMPO_BY,
     "lock": (lock_rights.TAKE,),
     "break-lock": (lock_rights.BREAK,),
@@ -159,8 +160,8 @@ def alias_of(delegation: Delegation) -> str:
 
 def rights_of(command: str) -> str:
     """A command in the words above, or itself."""
-    words = ("claim", "schedule", "read", "cancel", "lock", "break-lock", "memory", "read-memory")
-    for word in words:
+    jobs = ("claim", "schedule", "read", "cancel")
+    for word in (*jobs, "message", "lock", "break-lock", "memory", "read-memory"):
         if RIGHTS[word][0] == command:
             return word
     return {TOP: "all", "/job": "all jobs", "/lock": "all locks", "/job/complete": "complete"}.get(

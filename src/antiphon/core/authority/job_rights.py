@@ -13,6 +13,8 @@ READ_BY: Final = ("/job/read", "/job/claim")
 CALLED_BY: Final = ("/job/schedule", "/job/complete")
 TEMPO_BY: Final = ("/tempo",)
 """Permission to send beats and reports."""
+SEND_BY: Final = ("/message/send",)
+"""Permission to send messages to agents; their kinds are those of messages."""
 WORKED_BY: Final = (
     "/job/claim",
     "/job/complete",

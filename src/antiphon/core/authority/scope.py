@@ -11,7 +11,8 @@ Anyone may delegate to anyone. So delegations by others than the owner count onl
 node asked for, and only if they add something: nobody can narrow, shorten or bloat another node's
 scope by lending (delegating) to it or by revoking that.
 
-`/tempo` opens no branch of the log, only subjects of the bus; it counts here like the others.
+`/tempo` opens no branch of the log, only subjects of the bus, and `/message/send` only the gate's
+mail; both count here like the others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from antiphon.core.authority.chain_choice import chains_to
-from antiphon.core.authority.job_rights import TEMPO_BY
+from antiphon.core.authority.job_rights import SEND_BY, TEMPO_BY
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.record import subjects
 from antiphon.core.ucan import TOP, Chain, Selector, covers
@@ -192,9 +193,9 @@ class _Gathered:
 
 
 def _uses(branches: Iterable[Branch]) -> tuple[tuple[str, ...], ...]:
-    """Lists of commands: any of a list allows reading or writing some branch, or to send beats."""
+    """Lists of commands: any of a list allows something on a branch, the bus or the mail."""
     uses = (use for branch in branches for use in (branch.read_by, branch.written_by) if use)
-    return tuple(dict.fromkeys((*uses, TEMPO_BY)))
+    return tuple(dict.fromkeys((*uses, TEMPO_BY, SEND_BY)))
 
 
 def _serves(command: str, use: Iterable[str]) -> bool:

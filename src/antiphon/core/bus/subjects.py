@@ -78,9 +78,24 @@ PROMISE: Final = BusSubject("promise.{kind}.{thread}", (Party.WORKERS,), (Party.
 """A thread: a request for help with a job of a kind, promises and answers."""
 BAR_REPORT: Final = BusSubject("bar", (Party.TEMPO,), (Party.TEMPO,))
 """What happened in each bar."""
+MAIL_GATE: Final = BusSubject("mailgate", (Party.GATE,), (Party.MEMBERS,))
+"""A gate says that it serves messages from now on: whoever waits for one asks again."""
 INBOX: Final = BusSubject("inbox.{user}.{place}", (Party.MEMBERS, Party.GATE), (Party.USER,))
 """Replies to a user."""
 JOIN: Final = BusSubject("gate.{user}.join", (Party.TICKET,), (Party.GATE,))
 LOGIN: Final = BusSubject("gate.{user}.login", (Party.DOOR,), (Party.GATE,))
 
-BUS: Final = (ROLL, CARE, WORK, LIVE, BEAT, STATUS, PROMISE, BAR_REPORT, INBOX, JOIN, LOGIN)
+BUS: Final = (
+    ROLL,
+    CARE,
+    WORK,
+    LIVE,
+    BEAT,
+    STATUS,
+    PROMISE,
+    BAR_REPORT,
+    MAIL_GATE,
+    INBOX,
+    JOIN,
+    LOGIN,
+)

@@ -10,6 +10,7 @@ from antiphon.engines.memory.bus import MemoryBus
 from antiphon.engines.memory.connection import Connection
 from antiphon.engines.memory.faults import Faults
 from antiphon.engines.memory.leases import MemoryLeases
+from antiphon.engines.memory.mail import MemoryMail
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.engines.memory.server import LOAN_S, MemoryServer
 from antiphon.errors import Misconfigured
@@ -42,6 +43,8 @@ class MemoryEngine:
         self.leases = MemoryLeases(self._connection, state.leases)
         self.bus = MemoryBus(self._connection, state.bus)
         self.blobs = MemoryBlobs(self._connection, state.blobs)
+        self.mail = MemoryMail(self._connection, state.mail)
+        self.gate = None
 
     @property
     def connected(self) -> bool:

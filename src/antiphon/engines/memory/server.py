@@ -21,6 +21,7 @@ from antiphon.engines.memory.connection import Reach
 from antiphon.engines.memory.filters import Shape, SubjectFilter
 from antiphon.engines.memory.leases import LeaseStore, Rows
 from antiphon.engines.memory.log import LogImage, LogStore
+from antiphon.engines.memory.mail import MailRegisters, MailRows
 from antiphon.engines.memory.queues import QueueStore
 from antiphon.errors import Misconfigured
 from antiphon.ports import NANOSECONDS_PER_MS, Record, WallClock
@@ -48,6 +49,7 @@ class MeshImage:
     log: LogImage
     queues: dict[str, tuple[str, float, int, list[tuple[int, int]]]]
     leases: tuple[int, Rows]
+    mail: tuple[int, MailRows]
     blobs: BlobStore
 
 
@@ -62,6 +64,7 @@ class MeshState:
         )
         self.log.announce = self._announce
         self.leases = LeaseStore(now_ms=server.clock.now_ms, created_ns=server.now_ns())
+        self.mail = MailRegisters(now_ms=server.clock.now_ms)
         self.blobs: BlobStore = {}
         self.bus = BusStore()
         self.followers: dict[Follower, None] = {}
@@ -105,6 +108,7 @@ class MeshState:
             log=self.log.image(),
             queues=queues,
             leases=self.leases.image(),
+            mail=self.mail.image(),
             blobs=self.blobs.copy(),
         )
 
@@ -112,6 +116,7 @@ class MeshState:
         """Restore an image. Queues made since then start again."""
         self.log.load(image.log)
         self.leases.load(image.leases)
+        self.mail.load(image.mail)
         self.blobs.clear()
         self.blobs.update(image.blobs)
         for name, (pattern, loan_s, _, _) in image.queues.items():

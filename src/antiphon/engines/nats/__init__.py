@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from antiphon.engines.nats.credentials.keypairs import UserKey
     from antiphon.engines.nats.engine import NatsEngine
     from antiphon.engines.nats.gate.blob_service import BlobService
+    from antiphon.engines.nats.gate.mail_service import MailService
     from antiphon.engines.nats.gate.member_requests import MemberRequests
     from antiphon.engines.nats.gate.read_service import ReadService
     from antiphon.engines.nats.gate.relay_service import RelayService
@@ -45,6 +46,7 @@ __getattr__ = from_modules(
         "BlobService": "antiphon.engines.nats.gate.blob_service",
         "Credentials": "antiphon.engines.nats.server.process",
         "LocalServer": "antiphon.engines.nats.server.process",
+        "MailService": "antiphon.engines.nats.gate.mail_service",
         "MemberRequests": "antiphon.engines.nats.gate.member_requests",
         "NatsBus": "antiphon.engines.nats.connection.bus",
         "NatsEngine": "antiphon.engines.nats.engine",
@@ -68,6 +70,7 @@ __all__ = [
     "BlobService",
     "Credentials",
     "LocalServer",
+    "MailService",
     "MemberRequests",
     "NatsBus",
     "NatsEngine",

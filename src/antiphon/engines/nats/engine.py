@@ -21,6 +21,7 @@ from antiphon.engines.nats.log.leases import NatsLeases
 from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.log.pull_queue import LOAN_S
 from antiphon.engines.nats.log.streams import Streams, check_replicas, log_config, log_name
+from antiphon.engines.nats.mail import MemberGateLine, NatsMail
 from antiphon.engines.nats.member.scoped_blobs import ScopedBlobs
 from antiphon.engines.nats.member.scoped_log import ScopedLog
 from antiphon.engines.nats.member.visible_subjects import Reader
@@ -69,6 +70,9 @@ class NatsEngine:
             if reader is None
             else ScopedBlobs(connection, self._requester, mesh, reader.user)
         )
+
+        self._mail = NatsMail(*through, replicas=replicas) if reader is None else None
+        self._gate = None if reader is None else MemberGateLine(*through, reader.user)
 
     @classmethod
     async def connect(  # noqa: PLR0913 - one argument per thing a person can set
@@ -172,6 +176,16 @@ class NatsEngine:
     def blobs(self) -> Blobs:
         """See `ports.Engine.blobs`."""
         return self._blobs
+
+    @property
+    def mail(self) -> NatsMail | None:
+        """See `ports.Engine.mail`."""
+        return self._mail
+
+    @property
+    def gate(self) -> MemberGateLine | None:
+        """See `ports.Engine.gate`."""
+        return self._gate
 
     @property
     def connected(self) -> bool:

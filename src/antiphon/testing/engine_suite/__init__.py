@@ -19,6 +19,7 @@ from antiphon.testing.engine_suite.messages import BusSuite
 from antiphon.testing.engine_suite.outages import OutageSuite, RestoreSuite
 from antiphon.testing.engine_suite.queues import QueueSuite, SettleSuite
 from antiphon.testing.engine_suite.reads import ConfirmSuite, LaneSuite, PurgeSuite, ReadSuite
+from antiphon.testing.engine_suite.registers import MailSuite
 
 __all__ = [
     "AppendSuite",
@@ -33,6 +34,7 @@ __all__ = [
     "LaneSuite",
     "LeaseSuite",
     "LifeSuite",
+    "MailSuite",
     "ManyLanesSuite",
     "MessageIdSuite",
     "OutageSuite",

@@ -26,7 +26,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
 @pytest.mark.parametrize(
     "scope, publish, subscribe, unheard",
     [
-        (NOTHING, ["apb.m.inbox.>"], ["apb.m.beat", OWN, "apb.m.roll"], []),
+        (NOTHING, ["apb.m.inbox.>"], ["apb.m.beat", OWN, "apb.m.mailgate", "apb.m.roll"], []),
         (
             EVERYTHING,
             [
@@ -45,6 +45,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.care",
                 OWN,
                 "apb.m.live.>",
+                "apb.m.mailgate",
                 "apb.m.promise.>",
                 "apb.m.roll",
                 "apb.m.status.>",
@@ -59,6 +60,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.beat",
                 OWN,
                 "apb.m.live.render.video.*",
+                "apb.m.mailgate",
                 "apb.m.promise.render.video.*",
                 "apb.m.roll",
                 "apb.m.status.render.video",
@@ -89,6 +91,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 OWN,
                 "apb.m.live.a.b.*",
                 "apb.m.live.c.*.>",
+                "apb.m.mailgate",
                 "apb.m.promise.a.b.*",
                 "apb.m.promise.c.*.>",
                 "apb.m.roll",
@@ -113,7 +116,7 @@ def test_what_a_member_may_follows_from_its_scope(scope, publish, subscribe, unh
     [
         (of_ticket("m", USER), [f"apb.m.gate.{USER}.join"], [OWN]),
         (of_door("m", USER), [f"apb.m.gate.{USER}.login"], [OWN]),
-        (of_ear("m", USER), ["apb.m.inbox.>"], ["apb.m.gate.>", OWN]),
+        (of_ear("m", USER), ["apb.m.inbox.>", "apb.m.mailgate"], ["apb.m.gate.>", OWN]),
     ],
 )
 def test_what_everybody_else_may(granted, publish, subscribe):

@@ -197,6 +197,7 @@ def test_a_scope_becomes_subjects():
         f"apb.m.inbox.{user}.>",
         "apb.m.roll",
         "apb.m.beat",
+        "apb.m.mailgate",
         "apb.m.care",
         "apb.m.work.render.>",
         "apb.m.work.test.unit",

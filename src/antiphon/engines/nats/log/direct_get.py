@@ -109,9 +109,13 @@ class DirectGet:
             request["next_by_subj"] = subject
         return await self._collect(request)
 
-    async def batch_with_headers(self, first: int, *, limit: int, subject: str) -> Batch:
+    async def batch_with_headers(
+        self, first: int, *, limit: int, subject: str, max_bytes: int = 0
+    ) -> Batch:
         """The same for a filter, with the raw header block of each record."""
-        request = {"seq": first, "batch": limit, "next_by_subj": subject}
+        request: dict[str, Any] = {"seq": first, "batch": limit, "next_by_subj": subject}
+        if max_bytes:
+            request["max_bytes"] = max_bytes
         return await self._collect(request, keep_headers=True)
 
     async def newest_of_each(self, filters: tuple[str, ...]) -> list[Held] | None:

@@ -70,6 +70,11 @@ def blobs_name(mesh: str) -> str:
     return f"AP_{mesh}_BLOBS"
 
 
+def mail_name(mesh: str) -> str:
+    """The stream behind the registers of messages."""
+    return f"AP_{mesh}_MAIL"
+
+
 def log_config(mesh: str, *, replicas: int) -> dict[str, Any]:
     """The log's stream: nothing may drop, erase or alter what was committed."""
     return {
@@ -107,6 +112,20 @@ def blobs_config(mesh: str, *, replicas: int) -> dict[str, Any]:
         "allow_rollup_hdrs": True,
         "allow_msg_ttl": True,
         "allow_atomic": False,
+    }
+
+
+def mail_config(mesh: str, *, replicas: int) -> dict[str, Any]:
+    """One register per message. Every write is told, without its body, to nodes that watch."""
+    return {
+        **_base(mail_name(mesh), [f"apm.{mesh}.>"], replicas),
+        "max_msgs_per_subject": 1,
+        "max_consumers": 16,
+        "deny_delete": True,
+        "allow_rollup_hdrs": False,
+        "allow_msg_ttl": True,
+        "allow_atomic": False,
+        "republish": {"src": f"apm.{mesh}.>", "dest": f"apn.{mesh}.>", "headers_only": True},
     }
 
 

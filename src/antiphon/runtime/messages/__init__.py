@@ -1,0 +1,1 @@
+"""Messages between agents: the gate that stores and hands them out, and its two clients."""

@@ -1,0 +1,234 @@
+"""How an agent reaches its inbox: through a gate of its own, or through the mesh's.
+
+A node with all permissions needs nobody in between: it runs a `MailGate` itself. A member asks the
+mesh's gate. Both give the same answers and raise the same errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from antiphon.core.bus.subjects import MAIL_GATE
+from antiphon.core.messages.register import LEASE_MS, MAX_ERROR
+from antiphon.core.record.ids import agent_address
+from antiphon.errors import AntiphonError, OutcomeUnknown
+from antiphon.runtime.messages import mail_requests
+from antiphon.runtime.messages.mail_gate import MailGate, PutAnswer, Reading
+from antiphon.runtime.messages.mail_requests import MAIL, PUT, MailRequest, Named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from antiphon.core.messages.inbox import ThreadSummary
+    from antiphon.ports import GateLine, Keyring, MailStore
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.messages.mail_gate import DeadLetter, HandedMessage
+    from antiphon.runtime.messages.mail_requests import MailAnswer
+
+ANSWER_WITHIN_S: Final = 10.0
+
+
+class MailClient(Protocol):
+    """One agent's inbox, and the way to those of others."""
+
+    async def put(self, receiver: str, envelope: bytes) -> PutAnswer:
+        """Store a signed message; see `MailGate.put`."""
+
+    async def read(
+        self,
+        session: str,
+        *,
+        limit: int,
+        lease_ms: int,
+        wait_ms: int,
+        thread: str = "",
+        holding: Iterable[str] | None = None,
+    ) -> list[HandedMessage]:
+        """The next messages; see `Reading`."""
+
+    async def ack(self, id_: str, revision: int = 0) -> None:
+        """See `MailGate.ack`."""
+
+    async def nack(
+        self, id_: str, revision: int, *, delay_ms: int | None = None, error: str = ""
+    ) -> None:
+        """See `MailGate.nack`."""
+
+    async def extend(self, id_: str, revision: int, *, lease_ms: int) -> HandedMessage:
+        """See `MailGate.extend`."""
+
+    async def threads(self) -> list[ThreadSummary]:
+        """See `MailGate.threads`."""
+
+    async def dead(self, *, limit: int = 64) -> list[DeadLetter]:
+        """See `MailGate.dead`."""
+
+    async def close(self) -> None:
+        """Stop; safe twice."""
+
+
+class OwnMail:
+    """`MailClient` of a node with all permissions."""
+
+    def __init__(self, session: Session, store: MailStore, agent: str) -> None:
+        self.address = agent_address(session.author.did, agent)
+        self._by = session.author.did
+        self._gate = MailGate(session, store)
+
+    async def put(self, receiver: str, envelope: bytes) -> PutAnswer:
+        """See `MailClient.put`."""
+        return await self._gate.put(receiver, envelope, by=self._by)
+
+    async def read(
+        self,
+        session: str,
+        *,
+        limit: int,
+        lease_ms: int,
+        wait_ms: int,
+        thread: str = "",
+        holding: Iterable[str] | None = None,
+    ) -> list[HandedMessage]:
+        """See `MailClient.read`."""
+        reading = Reading(
+            address=self.address,
+            session=session,
+            limit=limit,
+            lease_ms=lease_ms,
+            wait_ms=wait_ms,
+            thread=thread,
+            holding=None if holding is None else frozenset(holding),
+        )
+        return await self._gate.read(reading, by=self._by)
+
+    async def ack(self, id_: str, revision: int = 0) -> None:
+        """See `MailClient.ack`."""
+        await self._gate.ack(self.address, id_, revision, by=self._by)
+
+    async def nack(
+        self, id_: str, revision: int, *, delay_ms: int | None = None, error: str = ""
+    ) -> None:
+        """See `MailClient.nack`."""
+        await self._gate.nack(
+            self.address, id_, revision, by=self._by, delay_ms=delay_ms, error=error
+        )
+
+    async def extend(self, id_: str, revision: int, *, lease_ms: int) -> HandedMessage:
+        """See `MailClient.extend`."""
+        return await self._gate.extend(self.address, id_, revision, by=self._by, lease_ms=lease_ms)
+
+    async def threads(self) -> list[ThreadSummary]:
+        """See `MailClient.threads`."""
+        return await self._gate.threads(self.address, by=self._by)
+
+    async def dead(self, *, limit: int = 64) -> list[DeadLetter]:
+        """See `MailClient.dead`."""
+        return await self._gate.dead(self.address, by=self._by, limit=limit)
+
+    async def close(self) -> None:
+        """See `MailClient.close`."""
+        await self._gate.close()
+
+
+class MemberMail:
+    """`MailClient` of a member: asks the gate."""
+
+    def __init__(self, session: Session, line: GateLine, keyring: Keyring, agent: str) -> None:
+        self._session = session
+        self._line = line
+        self._keyring = keyring
+        self._agent = agent
+
+    async def put(self, receiver: str, envelope: bytes) -> PutAnswer:
+        """See `MailClient.put`."""
+        payload = mail_requests.encode_put(mail_requests.Put(receiver, envelope))
+        told = await self._line.ask(PUT, payload, timeout_s=ANSWER_WITHIN_S)
+        answer = mail_requests.read_answer(told)
+        return PutAnswer(answer.id, answer.is_duplicate)
+
+    async def read(
+        self,
+        session: str,
+        *,
+        limit: int,
+        lease_ms: int,
+        wait_ms: int,
+        thread: str = "",
+        holding: Iterable[str] | None = None,
+    ) -> list[HandedMessage]:
+        """See `MailClient.read`. A gate that begins anew knows nothing of those who wait: asks."""
+        held = None if holding is None else tuple(holding)[: mail_requests.MAX_HOLDING]
+        asking = self._ask(
+            wait_ms / 1000,
+            do="read",
+            session=session,
+            limit=limit,
+            lease_ms=lease_ms,
+            wait_ms=wait_ms,
+            thread=thread,
+            holding=held,
+        )
+        if not wait_ms:
+            return list((await asking).handed)
+        answering = asyncio.ensure_future(asking)
+        hearing = asyncio.ensure_future(self._gate_begins())
+        try:
+            await asyncio.wait((answering, hearing), return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                return list(answering.result().handed)
+            raise OutcomeUnknown("the gate was started again before it answered")
+        finally:
+            for task in (answering, hearing):
+                task.cancel()
+            await asyncio.gather(answering, hearing, return_exceptions=True)
+
+    async def _gate_begins(self) -> None:
+        """Return when a gate says that it serves from now on."""
+        while True:
+            with suppress(AntiphonError):
+                bus = self._session.engine.bus
+                async with bus.subscribe(MAIL_GATE.at(), max_pending=4) as notices:
+                    async for _ in notices:
+                        return
+            await asyncio.sleep(1)
+
+    async def ack(self, id_: str, revision: int = 0) -> None:
+        """See `MailClient.ack`."""
+        await self._ask(do="ack", named=(Named(id_, revision),))
+
+    async def nack(
+        self, id_: str, revision: int, *, delay_ms: int | None = None, error: str = ""
+    ) -> None:
+        """See `MailClient.nack`."""
+        named = (Named(id_, revision),)
+        await self._ask(do="nack", named=named, delay_ms=delay_ms, error=error[:MAX_ERROR])
+
+    async def extend(self, id_: str, revision: int, *, lease_ms: int = LEASE_MS) -> HandedMessage:
+        """See `MailClient.extend`."""
+        named = (Named(id_, revision),)
+        return (await self._ask(do="extend", named=named, lease_ms=lease_ms)).handed[0]
+
+    async def threads(self) -> list[ThreadSummary]:
+        """See `MailClient.threads`."""
+        return list((await self._ask(do="threads")).threads)
+
+    async def dead(self, *, limit: int = 64) -> list[DeadLetter]:
+        """See `MailClient.dead`."""
+        return list((await self._ask(do="dead", limit=limit)).dead)
+
+    async def close(self) -> None:
+        """See `MailClient.close`."""
+
+    async def _ask(self, wait_s: float = 0.0, **fields: Any) -> MailAnswer:
+        signer = (self._keyring.did, self._keyring.sign)
+        payload = mail_requests.REQUESTS.sign(
+            MailRequest(agent=self._agent, **fields),
+            signer,
+            mesh=self._session.mesh,
+            subject=mail_requests.request_subject(self._line.user),
+            at_ms=self._session.wall.now_ms(),
+        )
+        told = await self._line.ask(MAIL, payload, timeout_s=wait_s + ANSWER_WITHIN_S)
+        return mail_requests.read_answer(told)

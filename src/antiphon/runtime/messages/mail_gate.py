@@ -1,0 +1,500 @@
+"""The gate of the mail: stores messages for agents and hands them out (spec §10).
+
+It carries out what the core decides: who may send and read (`send_right`), what comes next
+(`inbox`), how a message changes (`register`), how fast one may send (`send_rate`). Its books are
+registers in the engine. So it can end at any moment and be started again, and several can run.
+
+Every step of a message is one compare-and-set on its register:
+
+    put   absent      → waiting      a repeated put finds the register, and changes nothing
+    read  waiting     → handed out   with a lease that ends
+    ack   handed out  → done
+    nack  handed out  → waiting      after a pause
+
+Control is read from the log before each of them: what a revoked key asks for after its revocation
+was committed is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.bounded_cache import BoundedCache
+from antiphon.core.messages import envelope as envelopes
+from antiphon.core.messages import register, send_right
+from antiphon.core.messages.inbox import Pick
+from antiphon.core.messages.register import Note, read_note, write_note
+from antiphon.core.record.ids import split_address
+from antiphon.errors import Held, InboxFull, LostRace, OutcomeUnknown, Rejected
+from antiphon.runtime.messages.control_reads import ControlReads
+from antiphon.runtime.messages.fair_queue import FairQueue
+from antiphon.runtime.messages.inbox_index import InboxIndex, dead_prefix, register_key
+from antiphon.runtime.messages.rate_books import RateBooks
+from antiphon.telemetry import LazyLogger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from antiphon.core.messages.inbox import InboxItem, ThreadSummary
+    from antiphon.ports import MailEntry, MailStore
+    from antiphon.runtime.log.session import Session
+
+MAX_INDEXES: Final = 1024
+"""Inboxes in memory; one that nobody uses is forgotten first."""
+CACHED: Final = 4096
+CACHED_BYTES: Final = 32 * 1024 * 1024
+"""Messages that are remembered between put and read."""
+READ_AT_ONCE: Final = 64
+ANSWER_BYTES: Final = 384 * 1024
+MAX_WAIT_MS: Final = 60_000
+MAX_DEAD: Final = 1_000
+"""Dead letters of one inbox; the oldest make room."""
+LONGEST_MS: Final = 60_000
+"""How long a wait for a change lasts before the inbox is looked at again."""
+
+log = LazyLogger(__name__)
+
+
+class PutAnswer(Struct, frozen=True):
+    """A message is stored."""
+
+    id: str
+    is_duplicate: bool = False
+    """Whether it was before."""
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """What a reader asks for."""
+
+    address: str
+    session: str
+    """`register.session_name` of the process that reads."""
+    limit: int = 1
+    lease_ms: int = register.LEASE_MS
+    wait_ms: int = 0
+    thread: str = ""
+    """Only messages of this thread."""
+    holding: frozenset[str] | None = None
+    """After a lost answer: the messages that the reader has. What else it was handed is again."""
+
+
+class HandedMessage(Struct, frozen=True):
+    """A message in the hands of its reader, until the lease ends."""
+
+    id: str
+    revision: int
+    attempt: int
+    lease_ms: int
+    """When the lease ends, by the gate's clock."""
+    envelope: bytes
+
+
+class DeadLetter(Struct, frozen=True):
+    """A message that was not handled."""
+
+    id: str
+    reason: str
+    attempts: int
+    error: str
+    put_ms: int
+    envelope: bytes
+
+
+class MailGate:
+    """One gate of one mesh's mail."""
+
+    def __init__(
+        self, session: Session, store: MailStore, *, queue: FairQueue | None = None
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._control = ControlReads(session)
+        self._rates = RateBooks(store, session.wall.now_ms)
+        self._queue = queue or FairQueue()
+        self._indexes: dict[str, InboxIndex] = {}
+        self._bodies: BoundedCache[tuple[str, int], bytes] = BoundedCache(
+            most=CACHED, most_bytes=CACHED_BYTES
+        )
+
+    async def close(self) -> None:
+        """Forget everything; what is stored stays."""
+        await self._rates.close()
+        for index in list(self._indexes.values()):
+            await index.close()
+        self._indexes.clear()
+
+    # --- put ----------------------------------------------------------------------------------
+
+    async def put(self, receiver: str, envelope: bytes, *, by: str) -> PutAnswer:
+        """Store a signed message; again changes nothing.
+
+        `by` is who asks, as the engine knows it: limits are counted by it, before anything else is
+        looked at.
+        """
+        await self._rates.take(by)
+        async with self._queue.turn(by):
+            return await self._put(receiver, envelope)
+
+    async def _put(self, receiver: str, envelope: bytes) -> PutAnswer:
+        node, _ = split_address(receiver)
+        now_ms = self._session.wall.now_ms()
+        message = envelopes.open_arriving(
+            envelope, receiver, mesh=self._session.mesh, now_ms=now_ms
+        )
+        body, sender = message.body, message.author
+        await self._control.fresh()
+        standing, now_s = self._control.standing(sender), now_ms // 1000
+        fault = send_right.fault(standing, body, now_s)
+        if fault is not None:
+            raise Rejected(
+                f"this key may not send {body.kind!r} messages: {fault.in_words}",
+                reason=fault.value,
+                hint="'antiphon who' shows who may do what; 'message' is the permission to send",
+            )
+        if not self._control.standing(node).is_member(now_s):
+            raise Rejected(
+                f"{receiver} is not on this mesh",
+                reason="receiver",
+                hint="'antiphon who' lists its members",
+            )
+        id_ = envelopes.id_of(message)
+        async with self._index(receiver) as index:
+            inbox = await index.ready()
+            if id_ in inbox.entries or id_ in inbox.done:
+                return PutAnswer(id_, is_duplicate=True)
+            full = inbox.fullness(standing.party, len(envelope))
+            if full:
+                raise InboxFull(
+                    f"the inbox of {receiver} is full: {full}",
+                    hint="try again when its reader has caught up",
+                )
+            note = Note(
+                sender=envelopes.sender_of(message),
+                party=standing.party,
+                thread=body.thread,
+                priority=body.priority,
+                size=len(envelope),
+                put_ms=now_ms,
+                expires_ms=register.expiry_ms(body.ttl_ms, now_ms),
+            )
+            key = register_key(index.prefix, body.thread, id_)
+            try:
+                revision = await self._write(key, envelope, note, expected=0)
+            except LostRace:
+                return PutAnswer(id_, is_duplicate=True)  # another gate stored it
+            index.apply(id_, revision, note)
+            return PutAnswer(id_)
+
+    # --- read ---------------------------------------------------------------------------------
+
+    async def read(self, asked: Reading, *, by: str) -> list[HandedMessage]:
+        """Hand out the next messages; waits for one up to `wait_ms`, and then returns none."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + min(asked.wait_ms, MAX_WAIT_MS) / 1000
+        async with self._index(asked.address) as index:
+            if asked.holding is not None:
+                (await index.ready()).release_unheld(asked.session, asked.holding)
+            while True:
+                async with self._queue.turn(by):
+                    await self._check_reader(asked.address)
+                    handed = await self._hand_out(index, asked)
+                left_s = until_s - loop.time()
+                if handed or left_s <= 0:
+                    return handed
+                await self._wait(index, left_s)
+
+    async def _wait(self, index: InboxIndex, left_s: float) -> None:
+        """Return when something may have become due."""
+        inbox = await index.ready()
+        if inbox.can_offer:
+            await asyncio.sleep(0)
+            return
+        due_ms = inbox.wake_ms()
+        if due_ms is not None:
+            left_s = min(left_s, max(due_ms - self._session.wall.now_ms(), 1) / 1000)
+        try:
+            async with asyncio.timeout(min(left_s, LONGEST_MS / 1000)):
+                await index.changed()
+        except TimeoutError:
+            return
+
+    async def _hand_out(self, index: InboxIndex, asked: Reading) -> list[HandedMessage]:
+        inbox = await index.ready()
+        limit = max(1, min(asked.limit, READ_AT_ONCE))
+        now_ms = self._session.wall.now_ms()
+        picks = inbox.take(asked.session, now_ms, limit, thread=asked.thread)
+        size, chosen = 0, list[Pick]()
+        for pick in picks:
+            size += pick.entry.note.size
+            if chosen and not pick.dead and size > ANSWER_BYTES:
+                inbox.put_back(pick.entry.id)
+            else:
+                chosen.append(pick)
+        for pick in [one for one in chosen if one.dead]:  # one by one: they are counted
+            await self._settle(index, pick, asked)
+        steps = await asyncio.gather(
+            *(self._settle(index, pick, asked) for pick in chosen if not pick.dead),
+            return_exceptions=True,
+        )
+        handed = [one for one in steps if isinstance(one, HandedMessage)]
+        failed = [one for one in steps if isinstance(one, BaseException)]
+        if failed and not handed:
+            raise failed[0]
+        return handed
+
+    async def _settle(self, index: InboxIndex, pick: Pick, asked: Reading) -> HandedMessage | None:
+        """Lease a message that was picked, or bury it."""
+        entry = pick.entry
+        try:
+            if pick.dead:
+                await self._bury(index, entry, pick.dead)
+                return None
+            return await self._lease(index, entry, asked)
+        except LostRace:
+            index.inbox.put_back(entry.id)
+            await self._look_again(index, entry)
+            return None
+        except BaseException:
+            index.inbox.put_back(entry.id)
+            raise
+
+    async def _lease(
+        self, index: InboxIndex, entry: InboxItem, asked: Reading
+    ) -> HandedMessage | None:
+        key, revision = register_key(index.prefix, entry.note.thread, entry.id), entry.revision
+        body = await self._body(key, revision)
+        now_ms = self._session.wall.now_ms()
+        lease_ms = max(1_000, min(asked.lease_ms, register.MAX_LEASE_MS))
+        note = register.leased(
+            entry.note, revision, session=asked.session, now_ms=now_ms, lease_ms=lease_ms
+        )
+        held = await self._write(key, body, note, expected=revision)
+        index.apply(entry.id, held, note)
+        await index.caught_up(held)
+        present = index.inbox.entries.get(entry.id)
+        if present is None or present.revision != held:
+            return None  # another session of this reader has taken it over
+        if not index.inbox.is_next(present):
+            # Another gate stored or gave back an earlier one of the thread.
+            back = register.untaken(note)
+            index.apply(entry.id, await self._write(key, body, back, expected=held), back)
+            return None
+        return HandedMessage(entry.id, held, note.attempts, note.lease_ms, body)
+
+    async def _look_again(self, index: InboxIndex, entry: InboxItem) -> None:
+        """The index was behind: take what the store has."""
+        key = register_key(index.prefix, entry.note.thread, entry.id)
+        present = await self._store.get(key)
+        note = None if present is None else read_note(present.note)
+        if present is None or note is None:
+            index.inbox.drop(entry.id)
+        else:
+            index.apply(entry.id, present.revision, note)
+
+    # --- ends ---------------------------------------------------------------------------------
+
+    async def ack(self, address: str, id_: str, revision: int = 0, *, by: str) -> None:
+        """The message was handled: remove it. Again changes nothing.
+
+        `Held` if the lease ended and the message was handed out again. Without a revision the
+        reader means the message as it is now.
+        """
+        async with self._queue.turn(by), self._index(address) as index:
+            await self._check_reader(address)
+            entry = await self._entry(index, id_, revision)
+            if entry is None:
+                return
+            note = register.finished(entry.note, entry.revision)
+            await self._change(index, entry, note, b"")
+
+    async def nack(
+        self,
+        address: str,
+        id_: str,
+        revision: int,
+        *,
+        by: str,
+        delay_ms: int | None = None,
+        error: str = "",
+    ) -> None:
+        """Give the message back: it is handed out again after a pause, or is dead."""
+        async with self._queue.turn(by), self._index(address) as index:
+            await self._check_reader(address)
+            entry = await self._entry(index, id_, revision)
+            if entry is None:
+                return
+            now_ms, chance = self._session.wall.now_ms(), self._session.entropy.random()
+            note = register.given_back(
+                entry.note, now_ms=now_ms, delay_ms=delay_ms, error=error, chance=chance
+            )
+            await self._change(index, entry, note, None)
+
+    async def extend(
+        self, address: str, id_: str, revision: int, *, by: str, lease_ms: int
+    ) -> HandedMessage:
+        """Its reader needs longer; the message with its new revision."""
+        async with self._queue.turn(by), self._index(address) as index:
+            await self._check_reader(address)
+            entry = await self._entry(index, id_, revision)
+            if entry is None:
+                raise Held(f"message {id_} has ended")
+            now_ms = self._session.wall.now_ms()
+            lease_ms = max(1_000, min(lease_ms, register.MAX_LEASE_MS))
+            note = register.extended(entry.note, now_ms=now_ms, lease_ms=lease_ms)
+            held = await self._change(index, entry, note, None)
+            return HandedMessage(id_, held, note.attempts, note.lease_ms, b"")
+
+    async def _entry(self, index: InboxIndex, id_: str, revision: int) -> InboxItem | None:
+        """A message of the inbox at this revision; None if it is done."""
+        inbox = await index.ready()
+        if revision:
+            await index.caught_up(revision)  # another gate may have leased it
+            inbox = index.inbox
+        entry = inbox.entries.get(id_)
+        if entry is None and id_ in inbox.done:
+            return None
+        if entry is None:
+            raise Rejected(f"there is no message {id_} in this inbox", reason="message")
+        if revision and entry.revision != revision:
+            raise Held(f"the lease on message {id_} ended, and it was handed out again")
+        return entry
+
+    async def _change(
+        self, index: InboxIndex, entry: InboxItem, note: Note, body: bytes | None
+    ) -> int:
+        key = register_key(index.prefix, entry.note.thread, entry.id)
+        if body is None:
+            body = await self._body(key, entry.revision)
+        try:
+            held = await self._write(key, body, note, expected=entry.revision)
+        except LostRace as lost:
+            await self._look_again(index, entry)
+            if note.done and entry.id in index.inbox.done:
+                return entry.revision
+            raise Held(
+                f"the lease on message {entry.id} ended, and it was handed out again"
+            ) from lost
+        index.apply(entry.id, held, note)
+        return held
+
+    # --- looking ------------------------------------------------------------------------------
+
+    async def threads(self, address: str, *, by: str) -> list[ThreadSummary]:
+        """The threads of an inbox that have messages."""
+        async with self._queue.turn(by), self._index(address) as index:
+            await self._check_reader(address)
+            return (await index.ready()).threads()
+
+    async def dead(self, address: str, *, by: str, limit: int = 64) -> list[DeadLetter]:
+        """The newest dead letters of an inbox, oldest first."""
+        async with self._queue.turn(by):
+            await self._check_reader(address)
+            letters = await self._dead(envelopes.inbox_name(address))
+        found: list[DeadLetter] = []
+        size = 0
+        for one in reversed(letters[-limit:]):
+            note = read_note(one.note)
+            size += len(one.value)
+            if size > ANSWER_BYTES:
+                break
+            if note is not None:
+                id_ = one.key.rpartition(".")[2]
+                found.append(
+                    DeadLetter(id_, note.dead, note.attempts, note.error, note.put_ms, one.value)
+                )
+        return found[::-1]
+
+    async def _dead(self, inbox: str) -> list[MailEntry]:
+        found: list[MailEntry] = []
+        more, after = True, 0
+        while more:
+            page, more = await self._store.list(dead_prefix(inbox), after=after)
+            after = page[-1].revision if page else after
+            found += [one for one in page if one.note]  # the others are about to go
+        return found
+
+    async def _bury(self, index: InboxIndex, entry: InboxItem, reason: str) -> None:
+        """Keep it as a dead letter first, and then end it: a crash between leaves both."""
+        key = register_key(index.prefix, entry.note.thread, entry.id)
+        body = await self._body(key, entry.revision)
+        note = register.buried(entry.note, reason)
+        letters = await self._dead(index.name)
+        for oldest in letters[: len(letters) + 1 - MAX_DEAD]:
+            with suppress(LostRace):
+                await self._store.write(
+                    oldest.key, b"", note=b"", expected=oldest.revision, ttl_ms=1_000
+                )
+        with suppress(LostRace):
+            await self._store.write(
+                register_key(dead_prefix(index.name), entry.note.thread, entry.id),
+                body,
+                note=write_note(note),
+                expected=0,
+                ttl_ms=register.DEAD_MS,
+            )
+        ended = register.finished(entry.note, entry.revision)
+        index.apply(entry.id, await self._write(key, b"", ended, expected=entry.revision), ended)
+        log.info("message_dead", id=entry.id, reason=reason, attempts=entry.note.attempts)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    async def _check_reader(self, address: str) -> None:
+        node, _ = split_address(address)
+        await self._control.fresh()
+        if not self._control.standing(node).is_member(self._session.wall.now_ms() // 1000):
+            raise Rejected(
+                "this key is not on the mesh, or was revoked",
+                reason="reader",
+                hint="'antiphon who' shows who may do what",
+            )
+
+    @asynccontextmanager
+    async def _index(self, address: str) -> AsyncIterator[InboxIndex]:
+        name = envelopes.inbox_name(address)
+        index = self._indexes.pop(name, None) or InboxIndex(self._store, name)
+        self._indexes[name] = index  # last: the first are forgotten first
+        index.users += 1
+        try:
+            if len(self._indexes) > MAX_INDEXES:
+                await self._forget_one()
+            yield index
+        finally:
+            index.users -= 1
+
+    async def _forget_one(self) -> None:
+        unused = next((name for name, one in self._indexes.items() if not one.users), None)
+        if unused is not None:
+            await self._indexes.pop(unused).close()
+
+    async def _body(self, key: str, revision: int) -> bytes:
+        known = self._bodies.get((key, revision))
+        if known is not None:
+            return known
+        entry = await self._store.get(key)
+        if entry is None or entry.revision != revision:
+            raise LostRace(f"{key} is no longer at revision {revision}")
+        return entry.value
+
+    async def _write(self, key: str, body: bytes, note: Note, *, expected: int) -> int:
+        """Change a register; `LostRace` if it is at another revision.
+
+        An unknown outcome is looked up: the same note and body are this write.
+        """
+        text = write_note(note)
+        ttl_ms = register.DONE_MS if note.done else 2 * register.RETENTION_MS
+        try:
+            revision = await self._store.write(
+                key, body, note=text, expected=expected, ttl_ms=ttl_ms
+            )
+        except OutcomeUnknown:
+            present = await self._store.get(key)
+            if present is None or (present.note, present.value) != (text, body):
+                raise
+            revision = present.revision
+        if not note.done:
+            self._bodies.put((key, revision), body, len(body))
+        return revision

@@ -1,0 +1,328 @@
+"""Messages between agents: what `Mesh` offers beside its tasks (docs/messages.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from antiphon.core.authority.grant_tree import trace
+from antiphon.core.messages import envelope as envelopes
+from antiphon.core.record.ids import DEFAULT_AGENT, agent_address, check_agent, split_address
+from antiphon.core.record.subjects import check_kind
+from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
+from antiphon.runtime.retries import retrying
+from antiphon.sdk.durations import seconds
+from antiphon.sdk.messages.mailbox import Mailbox
+from antiphon.sdk.messages.received_message import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import timedelta
+
+    from antiphon.assembly import MeshConnection
+    from antiphon.core.messages.inbox import ThreadSummary
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.messages.mail_gate import PutAnswer
+    from antiphon.sdk.messages.inbox_reader import InboxReader
+    from antiphon.sdk.messages.received_message import ReceivedMessage
+
+    Duration = float | timedelta | str
+
+KIND: Final = "message"
+LEASE_S: Final = 120.0
+MAX_AT_ONCE: Final = 16
+"""Messages of one broadcast that are under way at a time."""
+
+
+class Sent(Struct, frozen=True):
+    """One message of a broadcast: its id, or why it was not stored."""
+
+    to: str
+    id: str = ""
+    error: AntiphonError | None = None
+
+
+class DeadMessage(Struct, frozen=True):
+    """A message that nobody handled."""
+
+    id: str
+    reason: str
+    """`attempts`, or `expired`."""
+    attempts: int
+    error: str
+    """What its reader said last."""
+    sender: str
+    kind: str
+    thread: str
+    put_ms: int
+    payload: Any
+
+
+class MessageMethods:
+    """A part of `Mesh`."""
+
+    _stack: AsyncExitStack
+    _mailbox: Mailbox | None = None
+
+    @property
+    def session(self) -> Session:
+        """The session that reads and writes the log."""
+        raise NotImplementedError
+
+    @property
+    def connection(self) -> MeshConnection:
+        """This process's connection to the mesh."""
+        raise NotImplementedError
+
+    @property
+    def agent(self) -> str:
+        """The name of this process's agent on its node."""
+        raise NotImplementedError
+
+    def _mail(self) -> Mailbox:
+        connection = self.connection
+        if self._mailbox is None or self._mailbox.connection is not connection:
+            self._mailbox = Mailbox(connection)
+            self._stack.push_async_callback(self._mailbox.close)
+        return self._mailbox
+
+    # --- send ---------------------------------------------------------------------------------
+
+    async def send(  # noqa: PLR0913 - a field of the message each
+        self,
+        to: str,
+        payload: object = None,
+        *,
+        kind: str = KIND,
+        thread: str = "",
+        priority: int = 0,
+        ttl: Duration | None = None,
+        key: str = "",
+        in_reply_to: str = "",
+        agent: str | None = None,
+    ) -> str:
+        """Send a message; its id, once it is stored.
+
+        `to` is an address (`did:key:…/name`) or an alias, with `/name` for an agent of that node.
+        The same `key` to the same receiver again is the same message. `RateLimited` and
+        `InboxFull` say that nothing was stored and that you may try later.
+        """
+        receiver = await self._receiver(to)
+        node, name = split_address(receiver)
+        by = check_agent(agent or self.agent)
+        body = _body(
+            node=node,
+            agent=name,
+            sender=by,
+            kind=check_kind(kind),
+            key=key or self.session.entropy.token(12).hex(),
+            thread=thread,
+            priority=priority,
+            ttl_ms=0 if ttl is None else max(1, round(seconds(ttl) * 1000)),
+            in_reply_to=in_reply_to,
+            payload=Raw(_encoded(payload)),
+        )
+        client, keyring = self._mail().client(by), self.connection.keyring
+
+        async def put() -> PutAnswer:
+            signed = envelopes.sign(
+                body,
+                (keyring.did, keyring.sign),
+                mesh=self.session.mesh,
+                at_ms=self.session.wall.now_ms(),
+            )
+            return await client.put(receiver, signed)
+
+        return (await retrying(put, self.session.entropy)).id
+
+    async def broadcast(
+        self,
+        to: Iterable[str],
+        payload: object = None,
+        *,
+        kind: str = KIND,
+        key: str = "",
+        ttl: Duration | None = None,
+    ) -> list[Sent]:
+        """Send the same to several agents; what became of each, in the same order."""
+        room = asyncio.Semaphore(MAX_AT_ONCE)
+
+        async def one(receiver: str) -> Sent:
+            async with room:
+                try:
+                    sent = await self.send(receiver, payload, kind=kind, key=key, ttl=ttl)
+                except AntiphonError as error:
+                    return Sent(receiver, error=error)
+                return Sent(receiver, sent)
+
+        return await asyncio.gather(*map(one, to))
+
+    async def ask(
+        self,
+        to: str,
+        payload: object = None,
+        *,
+        within: Duration = 30.0,
+        kind: str = "question",
+        key: str = "",
+        agent: str | None = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for its reply, which is acknowledged by then.
+
+        `Unavailable` if none came in time; one that comes later is in the inbox.
+        """
+        mailbox, by = self._mail(), agent or self.agent
+        receiver = await self._receiver(to)
+        key = key or self.session.entropy.token(12).hex()
+        own = agent_address(self.session.author.did, by)
+        id_ = envelopes.message_id(own, receiver, key)
+        answer: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
+        mailbox.asked[id_] = answer
+        within_s = seconds(within)
+        reader = self.inbox(agent=by, thread=id_)
+        try:
+            async with asyncio.timeout(within_s):
+                await self.send(receiver, payload, kind=kind, key=key, ttl=within, agent=by)
+                reading = asyncio.ensure_future(_read_into(answer, reader))
+                try:
+                    message = await answer
+                finally:
+                    reading.cancel()
+                    await asyncio.gather(reading, return_exceptions=True)
+                await message.ack()
+                return message
+        except TimeoutError:
+            raise Unavailable(
+                f"{to} did not answer within {within_s:g} s",
+                hint="its agent may be offline; the question waits in its inbox until then",
+            ) from None
+        finally:
+            del mailbox.asked[id_]
+            await reader.aclose()
+
+    # --- read ---------------------------------------------------------------------------------
+
+    def inbox(
+        self,
+        *,
+        agent: str | None = None,
+        lease: Duration = LEASE_S,
+        prefetch: int = 8,
+        thread: str = "",
+        wait: Duration | None = None,
+    ) -> InboxReader:
+        """The messages of this agent, as they come; settle each with `ack` or `nack`.
+
+        async for message in mesh.inbox():
+            await handle(message.payload)
+            await message.ack()
+
+        A message that is not settled within `lease` is handed out again. With `wait`, the iterator
+        ends when no message came for so long.
+        """
+        from antiphon.sdk.messages.inbox_reader import InboxReader
+
+        by = check_agent(agent or self.agent)
+        return InboxReader(
+            self,
+            self._mail(),
+            (self.session.author.did, by),
+            lease_ms=max(1_000, round(seconds(lease) * 1000)),
+            prefetch=prefetch,
+            thread=thread,
+            wait_ms=None if wait is None else round(seconds(wait) * 1000),
+        )
+
+    async def ack_message(self, id_: str, *, agent: str | None = None) -> None:
+        """Remove a message from this agent's inbox by its id, whoever has it now."""
+        client = self._mail().client(check_agent(agent or self.agent))
+        await retrying(lambda: client.ack(id_), self.session.entropy)
+
+    async def message_threads(self, *, agent: str | None = None) -> list[ThreadSummary]:
+        """The threads of this agent's inbox, the oldest first."""
+        return await self._mail().client(check_agent(agent or self.agent)).threads()
+
+    async def dead_messages(
+        self, *, agent: str | None = None, limit: int = 64
+    ) -> list[DeadMessage]:
+        """Messages to this agent that nobody handled, the newest last."""
+        by = check_agent(agent or self.agent)
+        own = agent_address(self.session.author.did, by)
+        found: list[DeadMessage] = []
+        for letter in await self._mail().client(by).dead(limit=limit):
+            opened = envelopes.open_stored(letter.envelope, own, mesh=self.session.mesh)
+            found.append(
+                DeadMessage(
+                    letter.id,
+                    letter.reason,
+                    letter.attempts,
+                    letter.error,
+                    envelopes.sender_of(opened),
+                    opened.body.kind,
+                    opened.body.thread,
+                    letter.put_ms,
+                    msgspec.json.decode(opened.body.payload),
+                )
+            )
+        return found
+
+    async def _receiver(self, to: str) -> str:
+        """The address that somebody means: by its node's id, or by an alias."""
+        if to.startswith("did:"):
+            return agent_address(*split_address(to))
+        control = await self.session.sync_control()
+        tree = trace(control, self.session.wall.now_ms() // 1000)
+        trusted = frozenset({self.session.author.did})
+        alias, slash, name = to.rpartition("/")
+        for word, agent in ((to, DEFAULT_AGENT), *([(alias, name)] if slash else [])):
+            found = tree.nodes_called(word, trusted=trusted, known=(control.coordinator,))
+            if word == "owner":
+                found = {control.owner}
+            if len(found) == 1:
+                return agent_address(found.pop(), check_agent(agent))
+            if found:
+                raise Rejected(
+                    f"{word!r} could be any of {len(found)} nodes",
+                    reason="ambiguous",
+                    hint="type the end of its id, or its whole address",
+                )
+        raise Rejected(
+            f"no node with a grant is called {to!r}",
+            reason="no_node",
+            hint="'antiphon who --all' lists aliases; an address is did:key:…/agent",
+        )
+
+
+async def _read_into(answer: asyncio.Future[ReceivedMessage], reader: InboxReader) -> None:
+    try:
+        async for message in reader:
+            if resolve(answer, message):
+                return
+    except AntiphonError as error:
+        if not answer.done():
+            answer.set_exception(error)
+
+
+def _body(**fields: Any) -> envelopes.MessageBody:
+    """A message's body, checked as its receiver checks it."""
+    try:
+        return msgspec.convert(
+            {**fields, "payload": fields["payload"]}, type=envelopes.MessageBody, strict=True
+        )
+    except msgspec.ValidationError as problem:
+        raise Malformed(f"this message cannot be sent: {problem}", reason="message") from problem
+
+
+def _encoded(payload: object) -> bytes:
+    try:
+        return msgspec.json.encode(payload)
+    except (TypeError, ValueError) as problem:
+        raise Malformed(
+            f"this payload is not JSON: {problem}",
+            reason="payload",
+            hint="send plain values, dataclasses or msgspec Structs; larger things as artifacts",
+        ) from problem

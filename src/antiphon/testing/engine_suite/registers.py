@@ -1,0 +1,133 @@
+"""Registers of messages: durable, changed by compare-and-set, and told to watchers."""
+
+# A test's name states the behaviour; expected values are literal.
+# ruff: noqa: D102, PLR2004
+
+from __future__ import annotations
+
+import asyncio
+
+from antiphon.errors import LostRace, Rejected
+from antiphon.ports import Engine, MailEntry, MailStore
+from antiphon.testing.engine_suite.harness import EngineSuite, eventually, persist, refused
+
+Heard = list[tuple[str, int, bytes]]
+
+
+def mail_of(engine: Engine) -> MailStore:
+    """The store of a connection with all permissions."""
+    assert engine.mail is not None
+    return engine.mail
+
+
+async def listed(mail: MailStore, prefix: str, *, limit: int = 512) -> list[MailEntry]:
+    """Every register under a prefix, page by page."""
+    found: list[MailEntry] = []
+    more = True
+    while more:
+        after = found[-1].revision if found else 0
+        page, more = await mail.list(prefix, after=after, limit=limit)
+        found += page
+    return found
+
+
+class MailSuite(EngineSuite):
+    """One store per mesh."""
+
+    async def test_a_register_is_what_was_written_last(self) -> None:
+        async with self.site() as site:
+            one, two = map(mail_of, await site.connect_many(2))
+            first = await one.write("box.a.1", b"hello", note=b"n1", expected=0)
+            assert await two.get("box.a.1") == MailEntry("box.a.1", first, b"n1", b"hello")
+            second = await two.write("box.a.1", b"", note=b'{"x": "y"}', expected=first)
+            assert second > first
+            assert await one.get("box.a.1") == MailEntry("box.a.1", second, b'{"x": "y"}', b"")
+            assert await one.get("box.a.2") is None
+
+    async def test_only_the_expected_revision_is_replaced(self) -> None:
+        async with self.site() as site:
+            mail = mail_of(await site.connect())
+            first = await mail.write("box.a.1", b"1", note=b"", expected=0)
+            other = await mail.write("box.a.2", b"2", note=b"", expected=0)
+            for wrong in (0, other, first + 100):
+                with refused(LostRace):
+                    await mail.write("box.a.1", b"3", note=b"", expected=wrong)
+            assert (await listed(mail, "box.a"))[0].value == b"1"
+
+    async def test_of_many_writers_at_once_one_wins(self) -> None:
+        async with self.site() as site:
+            stores = [mail_of(one) for one in await site.connect_many(4)]
+
+            async def attempt(mail: MailStore, expected: int) -> int:
+                try:
+                    return await mail.write("box.a.1", b"mine", note=b"", expected=expected)
+                except LostRace:
+                    return 0
+
+            revision = 0
+            for _ in range(5):
+                won = await asyncio.gather(*(attempt(mail, revision) for mail in stores))
+                (revision,) = filter(None, won)
+
+    async def test_a_list_has_whole_tokens_in_the_order_of_writes(self) -> None:
+        async with self.site() as site:
+            mail = mail_of(await site.connect())
+            for number in range(7):
+                await mail.write(f"box.a.{number}", b"%d" % number, note=b"", expected=0)
+            await mail.write("box.ab.1", b"other", note=b"", expected=0)
+            entry = await mail.get("box.a.2")
+            assert entry is not None
+            await mail.write("box.a.2", b"later", note=b"", expected=entry.revision)
+            values = [one.value for one in await listed(mail, "box.a", limit=3)]
+            assert values == [b"0", b"1", b"3", b"4", b"5", b"6", b"later"]
+            assert await mail.list("box.none") == ([], False)
+
+    async def test_a_register_ends_by_itself(self) -> None:
+        async with self.site() as site:
+            mail = mail_of(await site.connect())
+            first = await mail.write("box.a.1", b"", note=b"done", expected=0, ttl_ms=1000)
+
+            async def is_gone() -> bool:
+                return await mail.get("box.a.1") is None
+
+            async with asyncio.timeout(30):
+                while not await is_gone():  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.05)
+            assert await listed(mail, "box.a") == []
+            assert await mail.write("box.a.1", b"again", note=b"", expected=0) > first
+
+    async def test_watchers_are_told_in_order(self) -> None:
+        async with self.site() as site:
+            one, two = map(mail_of, await site.connect_many(2))
+            await one.write("box.a.0", b"before", note=b"", expected=0)
+            heard: Heard = []
+            with two.watch("box.a", lambda *told: heard.append(told)):
+                await two.get("box.a.0")  # the engine knows of the watcher now
+                wrote = [
+                    await one.write(f"box.a.{n}", b"x", note=b"n%d" % n, expected=0)
+                    for n in range(1, 6)
+                ]
+                await one.write("box.b.1", b"x", note=b"", expected=0)
+                await eventually(lambda: len(heard) == 5)
+            assert heard == [(f"box.a.{n}", wrote[n - 1], b"n%d" % n) for n in range(1, 6)]
+            await one.write("box.a.9", b"x", note=b"", expected=0)
+            assert len(heard) == 5
+
+    async def test_a_key_is_literal(self) -> None:
+        async with self.site() as site:
+            mail = mail_of(await site.connect())
+            for key in ("", "box..a", "box.*", "box.>", "box. a"):
+                with refused(Rejected):
+                    await mail.write(key, b"", note=b"", expected=0)
+
+    async def test_what_was_acknowledged_is_there_after_a_restart(self) -> None:
+        async with self.site(own_server=True) as site:
+            mail = mail_of(await site.connect())
+            heard: Heard = []
+            revision = await mail.write("box.a.1", b"kept", note=b"n", expected=0)
+            with mail.watch("box.a", lambda *told: heard.append(told)):
+                await site.harness.kill_server()
+                await site.harness.restart_server()
+                entry = await persist(lambda: mail.get("box.a.1"))
+                assert entry == MailEntry("box.a.1", revision, b"n", b"kept")
+                await eventually(lambda: ("", 0, b"") in heard)

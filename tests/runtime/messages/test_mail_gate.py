@@ -1,0 +1,351 @@
+"""The gate of the mail: put once, handed out in order, settled under a lease, or refused."""
+
+import asyncio
+
+import pytest
+
+from antiphon.core.authority.rules import Rules
+from antiphon.core.messages import inbox, register, send_rate
+from antiphon.errors import Held, InboxFull, Malformed, OutcomeUnknown, RateLimited, Rejected
+from antiphon.runtime.messages import mail_gate
+from antiphon.runtime.messages.mail_gate import MailGate
+from tests.patience import PATIENCE_S
+from tests.runtime.meshes import on_both_engines
+from tests.runtime.messages.post_office import Agent, agents, grant, revoke
+
+CHAIN = Rules(authority="chain", max_drift_ms=100)
+
+
+async def keys(agent, **how):
+    return [agent.key_of(one) for one in await agent.read(**how)]
+
+
+@on_both_engines
+@pytest.mark.req("S9")
+async def test_a_message_is_stored_once_and_handed_out_until_it_is_acknowledged(engine):
+    async with agents(engine, 2) as (_, (one, two)):
+        first = await one.put(two.address, "k")
+        again = await one.put(two.address, "k")
+        assert (first.id, first.is_duplicate) == (again.id, False)
+        assert again.is_duplicate
+        (handed,) = await two.read()
+        assert (handed.id, handed.attempt) == (first.id, 1)
+        assert await two.read() == []
+        await two.ack(handed)
+        await two.ack(handed)  # again changes nothing
+        assert await two.read() == []
+        assert (await one.put(two.address, "k")).is_duplicate
+
+
+@on_both_engines
+@pytest.mark.req("S9")
+async def test_a_gate_that_begins_anew_goes_on_where_the_last_one_ended(engine):
+    async with agents(engine, 2) as (_, (one, two)):
+        for number in range(5):
+            await one.put(two.address, f"k{number}", thread="t")
+        (held,) = await two.read()
+        for agent in (one, two):
+            await agent.gate.close()
+            agent.gate = MailGate(agent.session, agent.session.engine.mail)
+        assert await two.read() == []  # the lease of the first holds up its thread
+        assert (await one.put(two.address, "k3", thread="t")).is_duplicate
+        await two.ack(held)
+        for number in range(1, 5):
+            (held,) = await two.read()
+            assert two.key_of(held) == f"k{number}"
+            await two.ack(held)
+        assert (await one.put(two.address, "k0", thread="t")).is_duplicate
+
+
+@on_both_engines
+async def test_gates_of_one_mesh_keep_one_order(engine):
+    async with agents(engine, 3) as (_, (one, two, three)):
+        other = three.gate
+        await one.put(two.address, "a", thread="t")
+        await one.put(two.address, "b", thread="t", gate=other)
+        (held,) = await two.read(gate=other)
+        assert two.key_of(held) == "a"
+        assert await two.read() == []
+        await two.ack(held)
+        assert await keys(two, gate=other) == ["b"]
+
+
+@on_both_engines
+async def test_two_gates_hand_out_a_message_once(engine):
+    async with agents(engine, 3) as (_, (one, two, three)):
+        for number in range(20):
+            await one.put(two.address, f"k{number}")
+        read = await asyncio.gather(
+            *(two.read(gate=gate, limit=4) for gate in (two.gate, three.gate) * 5)
+        )
+        found = [two.key_of(handed) for some in read for handed in some]
+        assert len(found) == len(set(found))
+        assert set(found) <= {f"k{number}" for number in range(20)}
+
+
+@on_both_engines
+async def test_a_reader_that_waits_is_woken_by_a_message(engine):
+    async with agents(engine, 3) as (_, (one, two, three)):
+        reading = asyncio.ensure_future(two.read(wait_ms=60_000))
+        await asyncio.sleep(0.05)
+        begun = asyncio.get_running_loop().time()
+        await one.put(two.address, "k", gate=three.gate)  # of another gate, too
+        async with asyncio.timeout(PATIENCE_S):
+            (handed,) = await reading
+        assert two.key_of(handed) == "k"
+        assert asyncio.get_running_loop().time() - begun < 30
+
+
+@pytest.mark.virtual_time
+async def test_a_reader_that_waits_asks_the_engine_for_nothing():
+    async with agents("memory", 2) as (_, (__, two)):
+        asked = []
+        connection = two.session.engine._connection
+        read = connection.read_lagging
+
+        async def counted(what, work):
+            asked.append(what)
+            return await read(what, work)
+
+        connection.read_lagging = counted
+        await two.read(wait_ms=1)
+        before = len(asked)
+        await two.read(wait_ms=55_000)
+        assert len(asked) - before < 12
+
+
+@on_both_engines
+@pytest.mark.req("S15")
+async def test_what_was_given_back_comes_again_and_holds_up_its_thread(engine):
+    async with agents(engine, 2) as (_, (one, two)):
+        for key in ("a", "b"):
+            await one.put(two.address, key, thread="t")
+        await one.put(two.address, "other")
+        handed = {two.key_of(one): one for one in await two.read()}
+        assert set(handed) == {"a", "other"}
+        await two.nack(handed["a"], error="no room")
+        async with asyncio.timeout(PATIENCE_S):
+            (again,) = await two.read(wait_ms=30_000)
+        assert (two.key_of(again), again.attempt) == ("a", 2)
+        await two.ack(again)
+        assert await keys(two) == ["b"]
+
+
+@pytest.mark.virtual_time
+async def test_an_old_lease_does_not_settle_what_another_has():
+    async with agents("memory", 2) as (_, (one, two)):
+        await one.put(two.address, "k")
+        (held,) = await two.read(lease_ms=1_000)
+        await asyncio.sleep(2)
+        (again,) = await two.read()
+        for settle in (two.ack, two.nack):
+            with pytest.raises(Held):
+                await settle(held)
+        await two.ack(again)
+
+
+@pytest.mark.virtual_time
+async def test_a_reader_that_is_opened_again_has_its_messages_at_once():
+    async with agents("memory", 2) as (_, (one, two)):
+        await one.put(two.address, "k", thread="t")
+        (held,) = await two.read(lease_ms=3_600_000)
+        two.open()
+        (again,) = await two.read(lease_ms=3_600_000)
+        assert (again.id, again.attempt) == (held.id, 2)
+        with pytest.raises(Held):
+            await two.ack(held)
+
+
+@pytest.mark.virtual_time
+async def test_what_got_lost_on_the_way_to_its_reader_is_handed_out_again():
+    async with agents("memory", 2) as (_, (one, two)):
+        await one.put(two.address, "a")
+        await one.put(two.address, "b")
+        (kept,) = await two.read(limit=1, lease_ms=3_600_000)
+        (lost,) = await two.read(limit=1, lease_ms=3_600_000)
+        assert await two.read() == []
+        (again,) = await two.read(holding=frozenset({kept.id}))
+        assert again.id == lost.id
+        await two.ack(kept)
+
+
+@pytest.mark.virtual_time
+async def test_a_message_nobody_handles_is_a_dead_letter():
+    async with agents("memory", 2) as (_, (one, two)):
+        await one.put(two.address, "tried", thread="t")
+        await one.put(two.address, "late", thread="t", ttl_ms=60_000)
+        await one.put(two.address, "next", thread="t")
+        for _ in range(register.MAX_ATTEMPTS):
+            (handed,) = await two.read(wait_ms=60_000)
+            assert two.key_of(handed) == "tried"
+            await two.nack(handed, error="cannot")
+        await asyncio.sleep(120)
+        assert await keys(two, wait_ms=60_000) == ["next"]
+        letters = await two.gate.dead(two.address, by=two.keyring.did)
+        assert {(two.key_of(one), one.reason, one.error) for one in letters} == {
+            ("tried", "attempts", "cannot"),
+            ("late", "expired", ""),
+        }
+
+
+@pytest.mark.virtual_time
+async def test_dead_letters_are_bounded(monkeypatch):
+    monkeypatch.setattr(mail_gate, "MAX_DEAD", 3)
+    async with agents("memory", 2) as (_, (one, two)):
+        for number in range(6):
+            await one.put(two.address, f"k{number}", ttl_ms=1)
+        await asyncio.sleep(1)
+        while await two.read():
+            pass
+        await asyncio.sleep(2)
+        letters = await two.gate.dead(two.address, by=two.keyring.did)
+        assert len({two.key_of(letter) for letter in letters}) == len(letters) == 3
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+@pytest.mark.virtual_time
+async def test_back_pressure_a_full_inbox_tells_its_senders_and_nobody_else(monkeypatch):
+    monkeypatch.setattr(inbox, "MAX_OF_PARTY", 3)
+    monkeypatch.setattr(inbox, "MAX_MESSAGES", 4)
+    async with agents("memory", 4) as (_, (one, two, three, four)):
+        for number in range(3):
+            await one.put(two.address, f"k{number}")
+        with pytest.raises(InboxFull, match="this sender"):
+            await one.put(two.address, "k3")
+        assert (await one.put(two.address, "k1")).is_duplicate
+        await three.put(two.address, "other")
+        with pytest.raises(InboxFull, match="4 messages"):
+            await four.put(two.address, "late")
+        await one.put(three.address, "elsewhere")
+        (handed, *_) = await two.read()
+        await two.ack(handed)
+        await one.put(two.address, "k3")
+
+
+async def refusals(sender, to, count, **how):
+    """What a sender is told while it sends so many."""
+    told = []
+    for number in range(count):
+        try:
+            await sender.put(to.address, f"k{number}", **how)
+        except RateLimited as limited:
+            told.append(limited)
+    return told
+
+
+@pytest.mark.virtual_time
+@pytest.mark.req("S15")
+async def test_rate_limit_a_flood_is_told_and_another_gate_knows_of_it():
+    async with agents("memory", 3) as (_, (one, two, three)):
+        told = await refusals(one, two, int(send_rate.BURST) + 100)
+        assert len(told) == 100
+        assert all(0 < one.retry_s < 1 for one in told)
+        await three.put(two.address, "others are not concerned")
+        await one.gate.close()
+        for gate in (MailGate(one.session, one.session.engine.mail), three.gate):
+            assert await refusals(one, two, 40, gate=gate)
+            await gate.close()
+        await asyncio.sleep(10)
+        await one.put(two.address, "later")
+
+
+@pytest.mark.virtual_time
+async def test_what_is_no_message_for_this_inbox_is_refused():
+    async with agents("memory", 3) as (mesh, (one, two, three)):
+        good = one.sign(two.address, "k")
+        for receiver, payload in (
+            (two.address, b"{}"),
+            (two.address, good.replace(b'"note"', b'"nota"')),
+            (three.address, good),
+            (two.address, good + b" " * 70_000),
+            (two.address, one.sign(two.address, "k", at_ms=mesh.wall.now_ms() - 10**6)),
+        ):
+            with pytest.raises(Malformed):
+                await one.gate.put(receiver, payload, by="x")
+        assert await two.read() == []
+
+
+# --- rights -------------------------------------------------------------------------------------
+
+
+@on_both_engines
+@pytest.mark.req("S9")
+async def test_dispatch_and_revoke_race_nothing_passes_after_the_revocation(engine):
+    async with agents(engine, 3, CHAIN) as (mesh, (_, two, three)):
+        owner = await mesh.connection(mesh.owner)
+        (cid,) = await grant(mesh, owner, two.keyring.did)
+        (other,) = await grant(mesh, owner, three.keyring.did)
+        await three.put(two.address, "before")
+        await three.put(two.address, "held")
+        held, _ = await two.read()
+
+        stored, begun = [], asyncio.Event()
+
+        async def flood():
+            while True:
+                await three.put(two.address, f"a{len(stored)}")
+                stored.append(1)
+                if len(stored) == 5:
+                    begun.set()
+
+        sending = asyncio.ensure_future(flood())
+        await begun.wait()
+        await revoke(owner, other)
+        with pytest.raises(Rejected) as refused:
+            await sending
+        assert refused.value.reason == "no_chain"
+        with pytest.raises(Rejected, match="may not send"):
+            await three.put(two.address, "after")
+        await revoke(owner, cid)
+        for attempt in (two.read(), two.ack(held), two.nack(held)):
+            with pytest.raises(Rejected, match="revoked"):
+                await attempt
+        sender = Agent(owner)
+        with pytest.raises(Rejected, match="not on this mesh"):
+            await sender.put(two.address, "k")
+        await sender.gate.close()
+
+
+@pytest.mark.virtual_time
+async def test_a_delegation_may_be_for_some_kinds_of_messages_only():
+    async with agents("memory", 2, CHAIN) as (mesh, (one, two)):
+        owner = await mesh.connection(mesh.owner)
+        with pytest.raises(Rejected) as nobody:
+            await one.put(two.address, "k")
+        await grant(mesh, owner, two.keyring.did, can=("read",))
+        await grant(mesh, owner, one.keyring.did, kinds=("progress.*",))
+        await one.put(two.address, "k", kind="progress.build")
+        with pytest.raises(Rejected) as refused:
+            await one.put(two.address, "k2", kind="note")
+        with pytest.raises(Rejected) as unable:
+            await two.put(one.address, "k", kind="progress.build")
+        assert [one.value.reason for one in (nobody, refused, unable)] == [
+            "no_chain",
+            "policy",
+            "command",
+        ]
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+@pytest.mark.virtual_time
+async def test_a_write_without_an_answer_is_looked_up():
+    async with agents("memory", 2) as (_, (one, two)):
+        store = one.session.engine.mail
+        write = store.write
+        lost = 0
+
+        async def unanswered(*args, **kwargs):
+            nonlocal lost
+            await write(*args, **kwargs)
+            lost += 1
+            raise OutcomeUnknown("no answer")
+
+        store.write = unanswered
+        done = await one.put(two.address, "k")
+        assert (done.is_duplicate, lost) == (False, 1)
+        (handed,) = await two.read()
+        assert handed.id == done.id

@@ -1,0 +1,191 @@
+"""Messages through the SDK: in one process, and between members through the gate."""
+
+import asyncio
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+
+import pytest
+
+from antiphon import Mesh
+from antiphon.core.authority.grant_terms import Terms
+from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.sdk.hosting import hosted_mesh
+from tests.patience import NEVER_S, PATIENCE_S
+
+SENDER = Terms(can=("message",), alias="sender")
+READER = Terms(can=("read",), kinds=("render.*",), alias="reader")
+
+
+@asynccontextmanager
+async def hosted(directory, **members):
+    """A hosted mesh with its gate: the owner's mesh and those of its members."""
+    listen = hosted_mesh.Listen(host="127.0.0.1", port=0, names=("127.0.0.1",))
+    async with AsyncExitStack() as stack:
+        home = directory / "owner"
+        here = await stack.enter_async_context(
+            hosted_mesh.found_and_host(home, name="mail", listen=listen)
+        )
+        owner = await stack.enter_async_context(Mesh.open(home=home))
+        await stack.enter_async_context(here.gate(owner))
+        opened = [owner]
+        for alias, terms in members.items():
+            place = StateDirectory(directory / alias)
+            await hosted_mesh.redeem(
+                place, hosted_mesh.invite(StateDirectory(home), terms), alias=alias
+            )
+            opened.append(await stack.enter_async_context(Mesh.open(home=place.path)))
+        yield opened
+
+
+async def first(mesh, **how):
+    async with asyncio.timeout(PATIENCE_S), mesh.inbox(**how) as inbox:
+        return await anext(inbox)
+
+
+@pytest.mark.req("S9")
+async def test_a_message_in_one_process():
+    async with Mesh.open(engine="memory", agent="one") as mesh:
+        sent = await mesh.send(f"{mesh.did}/two", {"n": 1}, kind="progress.build", thread="t")
+        assert [(one.thread, one.messages) for one in await mesh.message_threads(agent="two")] == [
+            ("t", 1)
+        ]
+        message = await first(mesh, agent="two")
+        assert (message.id, message.payload, message.kind) == (sent, {"n": 1}, "progress.build")
+        assert message.sender == mesh.address
+        await message.ack()
+        assert await mesh.message_threads(agent="two") == []
+        assert [one async for one in mesh.inbox(agent="two", wait=0)] == []
+
+
+async def test_what_was_not_taken_from_an_inbox_is_given_back():
+    async with Mesh.open(engine="memory") as mesh:
+        for number in range(3):
+            await mesh.send(mesh.address, number)
+        one = await first(mesh)
+        assert one.payload == 0
+        async with aclosing(mesh.inbox(wait=5)) as inbox:
+            rest = [(await anext(inbox)).payload for _ in range(2)]
+        assert rest == [1, 2]
+
+
+async def test_a_message_is_nacked_and_dead_letters_are_shown(monkeypatch):
+    monkeypatch.setattr("antiphon.core.messages.register.MAX_ATTEMPTS", 2)
+    async with Mesh.open(engine="memory") as mesh:
+        await mesh.send(mesh.address, "no")
+        for attempt in (1, 2):
+            message = await first(mesh)
+            assert message.attempt == attempt
+            await message.nack(0, error="not today")
+        assert [one async for one in mesh.inbox(wait=0)] == []
+        (dead,) = await mesh.dead_messages()
+        assert (dead.reason, dead.error, dead.payload) == ("attempts", "not today", "no")
+
+
+async def test_a_question_is_answered():
+    async with Mesh.open(engine="memory") as mesh:
+
+        async def answering():
+            async for question in mesh.inbox(agent="oracle"):
+                await question.reply({"answer": question.payload + 1})
+                await question.ack()
+
+        serving = asyncio.ensure_future(answering())
+        answer = await mesh.ask(f"{mesh.did}/oracle", 41, within=PATIENCE_S)
+        assert answer.payload == {"answer": 42}
+        # Another reader of the own inbox does not take the answer away.
+        other = asyncio.ensure_future(anext(mesh.inbox()))
+        assert (await mesh.ask(f"{mesh.did}/oracle", 1, within=PATIENCE_S)).payload == {"answer": 2}
+        for task in (serving, other):
+            task.cancel()
+        await asyncio.gather(serving, other, return_exceptions=True)
+        with pytest.raises(Unavailable, match="did not answer"):
+            await mesh.ask(f"{mesh.did}/nobody", 1, within=0.05)
+
+
+async def test_a_broadcast_tells_what_became_of_each():
+    async with Mesh.open(engine="memory") as mesh:
+        sent = await mesh.broadcast([f"{mesh.did}/a", "nobody", f"{mesh.did}/b"], "hello")
+        assert [bool(one.id) for one in sent] == [True, False, True]
+        assert isinstance(sent[1].error, Rejected)
+        assert (await first(mesh, agent="b")).payload == "hello"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"kind": "Not A Kind"},
+        {"priority": 4},
+        {"payload": object()},
+        {"payload": "x" * 70_000},
+        {"thread": "t" * 200},
+        {"agent": "no/slash"},
+    ],
+)
+async def test_what_cannot_be_sent_is_refused_with_a_reason(how):
+    async with Mesh.open(engine="memory") as mesh:
+        with pytest.raises((Malformed, Rejected)):
+            await mesh.send(mesh.address, **how)
+
+
+@pytest.mark.nats
+@pytest.mark.req("S9")
+async def test_members_write_to_one_another_through_the_gate(tmp_path):
+    async with hosted(tmp_path, sender=SENDER, reader=READER) as (owner, sender, reader):
+        reading = asyncio.ensure_future(first(reader, lease=NEVER_S))
+        sent = await sender.send(reader.address, {"hello": 1}, kind="note", priority=2)
+        message = await reading
+        assert (message.id, message.payload, message.sender) == (sent, {"hello": 1}, sender.address)
+        await message.ack()
+        # The owner's own gate and the members' share one store.
+        await owner.send("reader/client-1", "by alias")
+        again = await first(reader)
+        assert again.payload == "by alias"
+        await again.nack(0)
+        await (await first(reader)).ack()
+        assert await reader.message_threads() == []
+        with pytest.raises(Rejected) as refused:
+            await reader.send(sender.address, "no permission")
+        assert refused.value.reason == "command"
+        await sender.send(owner.address, "up")
+        assert (await first(owner)).payload == "up"
+        assert sender.connection.engine.mail is None
+
+
+@pytest.mark.nats
+@pytest.mark.req("S9")
+async def test_nobody_reads_or_settles_the_mail_of_another(tmp_path):
+    from antiphon.runtime.messages import mail_requests
+    from antiphon.runtime.messages.mail_requests import MAIL, MailRequest, Named
+
+    async with hosted(tmp_path, reader=READER, other=SENDER) as (owner, reader, other):
+        sent = await owner.send(reader.address, "private")
+        line, session = other.connection.engine.gate, other.session
+
+        def signed(mesh, user, **fields):
+            keyring = mesh.connection.keyring
+            return mail_requests.REQUESTS.sign(
+                MailRequest(agent="main", **fields),
+                (keyring.did, keyring.sign),
+                mesh=session.mesh,
+                subject=mail_requests.request_subject(user),
+                at_ms=session.wall.now_ms(),
+            )
+
+        async def answer(payload, verb=MAIL):
+            told = await line.ask(verb, payload, timeout_s=PATIENCE_S)
+            return mail_requests.read_answer(told)
+
+        for do in ("read", "ack", "nack", "dead", "threads"):
+            fields = {"named": (Named(sent, 0),)} if do in {"ack", "nack"} else {}
+            # A request that its owner signed for its own login, sent by another.
+            stolen = signed(reader, reader.connection.engine.gate.user, do=do, **fields)
+            with pytest.raises(AntiphonError):
+                await answer(stolen)
+            forged = stolen.replace(reader.did.encode(), other.did.encode())
+            with pytest.raises(AntiphonError):
+                await answer(forged)
+        assert (await answer(signed(other, line.user, do="read"))).handed == ()
+        with pytest.raises(AntiphonError):
+            await answer(signed(other, line.user, do="ack", named=(Named(sent, 0),)))
+        message = await first(reader)
+        assert (message.payload, message.attempt) == ("private", 1)
