@@ -70,7 +70,6 @@ def test_every_type_arrives_in_another_process_and_comes_back(tmp_path):
         arrive()
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "size",
     [

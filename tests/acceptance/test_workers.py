@@ -116,7 +116,6 @@ def test_a_coroutine_that_blocks_the_loop_loses_its_lease_with_a_hint(tmp_path):
 
 @pytest.mark.req("S2")
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_processes_share_one_state_and_none_is_special(tmp_path):
     """Two full nodes and two workers; one process of each is killed, and the work goes on.
 

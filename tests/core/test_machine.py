@@ -426,7 +426,6 @@ class OneLane(AnyInterleaving):
 
 
 # Shrinking a failure may take longer than the suite's own limit for a test.
-pytestmark = pytest.mark.timeout(600)
 PROFILE = settings(BRISK, max_examples=examples(80), stateful_step_count=50)
 AnyInterleaving.TestCase.settings = PROFILE
 OneLane.TestCase.settings = PROFILE

@@ -275,11 +275,9 @@ class TestLife(suite.LifeSuite):
         await super().test_connections_share_everything_and_none_is_special()
 
 
-@pytest.mark.timeout(400)
 class TestOutages(suite.OutageSuite):
     harness = staticmethod(nats)
 
 
-@pytest.mark.timeout(400)
 class TestRestore(suite.RestoreSuite):
     harness = staticmethod(nats)

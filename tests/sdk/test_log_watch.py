@@ -11,8 +11,6 @@ from antiphon.sdk.log_watch import watching
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
 
-pytestmark = pytest.mark.timeout(400)
-
 
 async def double(number):
     return 2 * number

@@ -24,7 +24,6 @@ def small(seed: int) -> TempoPlan:
 
 
 @pytest.mark.req("B7", "B8", "B9", "B10", "B24")
-@pytest.mark.timeout(300)
 def test_half_an_hour_of_many_agents_breaks_no_law(capsys):
     # 200 agents, as the command has by default, take four times as long.
     assert simulate_tempo.main(["--seed", "1", "--agents", "50"]) == 0

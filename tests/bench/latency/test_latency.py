@@ -4,7 +4,7 @@ import pytest
 
 from bench.latency.setup import idle_worker, measure
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 
 async def test_latency_is_measured_from_the_call_to_the_handlers_first_line():

@@ -4,7 +4,7 @@ import pytest
 
 from bench.many.command import WAYS, measure
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -74,7 +74,6 @@ async def test_without_the_library_it_says_so_and_shows_nothing(monkeypatch, cap
 @needs_libfaketime
 @pytest.mark.nats
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_clocks_that_jump_lose_nothing_and_whoever_was_wrong_goes_on(capsys):
     plan = Plan(jumps=8, workers=3, at_once=2, seed=5)
     code = await command.run(plan)

@@ -6,7 +6,7 @@ import pytest
 
 from chaos.drain.command import Plan, run
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 
 async def test_a_worker_that_is_told_to_stop_finishes_or_gives_back(capsys):

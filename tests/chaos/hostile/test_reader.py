@@ -7,7 +7,6 @@ from chaos.hostile.reader.trial import Plan, holds, trial
 
 @pytest.mark.nats
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_a_member_that_may_only_read_stops_nobody():
     """How much later jobs are is measured by the command; this is too short for numbers."""
     plan = Plan(flood_s=0.0, beside_s=0.0, rounds=1, settle_s=0.05)

@@ -7,7 +7,7 @@ import pytest
 from antiphon.core.record.verdict import Verdict
 from chaos.liar.command import run
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 
 async def test_a_lie_is_outvoted_and_two_workers_of_one_member_are_one_vote(capsys):

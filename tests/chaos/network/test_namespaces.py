@@ -18,7 +18,7 @@ from chaos.network.packet_switch import PacketSwitch, between, into, out_of
 from tests.chaos.network.namespace_skip import leave_out
 from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow]
 
 PORT = 4001
 ARRIVES_S = PATIENCE_S

@@ -9,7 +9,6 @@ from chaos.pulse.command import Run, execute
 
 @pytest.mark.nats
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.req("B7", "B24")
 async def test_killed_leaders_are_followed_by_others_and_listeners_count_on(capsys):
     code = await execute(Run(kills=2, seed=3))

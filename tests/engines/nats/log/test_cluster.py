@@ -13,7 +13,7 @@ from chaos.cluster.servers import free_ports
 from tests.engines.nats.harness import until
 from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 
 class Member(LocalServer):

@@ -6,7 +6,7 @@ from antiphon.errors import Corrupt
 from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon
 from tests.engines.nats.log.test_cluster import bootstrap, three_servers
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 
 async def test_a_copy_that_lags_for_long_is_not_taken_for_a_restored_one(monkeypatch):

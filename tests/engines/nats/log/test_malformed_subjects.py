@@ -13,7 +13,7 @@ from antiphon.engines.nats.connection import wire
 from antiphon.testing.engine_suite.harness import collect, new_mesh, whole_lane
 from tests.engines.nats.log.test_cluster import bootstrap, three_servers
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 ODD = (
     b"\xff\xfe",

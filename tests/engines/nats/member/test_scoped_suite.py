@@ -111,7 +111,6 @@ class TestMessageIds(suite.MessageIdSuite):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_a_reader_on_three_copies_misses_nothing():
     mesh, scope = new_mesh(), job_scope(reads=("render.>",))
     whats = ("job.render.a", "job.secret.b", "call.normal.render.c", "ctl.d")
