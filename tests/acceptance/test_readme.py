@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.interfaces.cli.application import make_app
+from antiphon.sandbox import probe
 from tests.acceptance.shell import Shell
 from tests.runtime.sandboxed import require_sandbox
 
@@ -57,8 +58,9 @@ def sealed_soon(tmp_path_factory):
     shell = Shell(tmp_path_factory.mktemp("sealed"))
     with shell.dev():
         shell.added = shell.run("submit", "example.add", "2", "3", "--json").json["job"][:8]
-        shell.ran = shell.run(*typed_in("Run a command")[0])
-        shell.command = shell.run("jobs", "--json").json["jobs"][0]["job"][:8]
+        if probe().can_sandbox:  # else nobody would run it
+            shell.ran = shell.run(*typed_in("Run a command")[0])
+            shell.command = shell.run("jobs", "--json").json["jobs"][0]["job"][:8]
         yield shell
 
 

@@ -151,7 +151,9 @@ async def main(job):
         jobs = [one for one in node.replica.jobs(limit=50) if one.id == job]
         told = {
             "state": jobs[0].state.value,
-            "verdicts": [one.verdict.value for one in node.replica.job_records(jobs[0].kind, job)],
+            "verdicts": sorted(  # a host that is in time offers it again: that is not refused
+                {one.verdict.value for one in node.replica.job_records(jobs[0].kind, job)}
+            ),
             "kinds": sorted({one.kind for one in jobs}),
         }
         try:
