@@ -254,7 +254,7 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 9
+PENDING_CEILING: Final = 8
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
@@ -262,7 +262,6 @@ PENDING: Final[frozenset[str]] = frozenset(
         "M27",
         "M28",
         "S7",
-        "S10",
         "S11",
         "S16",
         "P11",

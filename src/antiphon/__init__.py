@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.many.bound_calls import Call, as_completed, gather
     from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.messages.http_sender import HttpSender
     from antiphon.sdk.plans.plan_methods import PlanStatus
     from antiphon.sdk.plans.triggers import cron, on
     from antiphon.sdk.task import AsyncTask, Task
@@ -73,6 +74,7 @@ _WHERE = {
     "Forked": "antiphon.errors",
     "GiveUp": "antiphon.errors",
     "Hook": "antiphon.runtime.executors.hooks",
+    "HttpSender": "antiphon.sdk.messages.http_sender",
     "Job": "antiphon.core.families.jobs.state",
     "JobContext": "antiphon.runtime.executors.handlers",
     "JobFailed": "antiphon.errors",
@@ -124,6 +126,7 @@ __all__ = [
     "GiveUp",
     "Graph",
     "Hook",
+    "HttpSender",
     "Job",
     "JobContext",
     "JobFailed",

@@ -12,6 +12,7 @@ from antiphon.interfaces.http.node_server import node_server
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
 from antiphon.sdk.http.access import HttpAccess
+from antiphon.sdk.http.deliveries import Deliveries
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken
 from antiphon.sdk.http.tempo_admin import TempoAdmin
@@ -107,7 +108,8 @@ async def served(rules=CALM, meter=Meter) -> AsyncIterator[Served]:
         node = await mesh.node()
         tempo = TempoMetrics()
         access = HttpAccess(node, OperatorToken(OPERATOR), meter)
-        shown = NodeView(node, tempo), access, TempoAdmin(await as_mesh(mesh, mesh.owner))
+        admin, deliveries = TempoAdmin(await as_mesh(mesh, mesh.owner)), Deliveries(node.session)
+        shown = NodeView(node, tempo), access, admin, deliveries
         async with node_server(*shown, HttpAddress("127.0.0.1", 0)) as port:
             yield Served(port, mesh, node, tempo, access)
 

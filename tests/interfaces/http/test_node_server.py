@@ -464,5 +464,5 @@ def test_without_the_extra_the_error_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "starlette", None)
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
     with pytest.raises(Misconfigured) as missing:
-        node_server(None, None, None, HttpAddress("127.0.0.1", 0))
+        node_server(None, None, None, None, HttpAddress("127.0.0.1", 0))
     assert missing.value.hint == "pip install 'antiphon[http]'"

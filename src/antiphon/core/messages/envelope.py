@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import msgspec
 from blake3 import blake3
 from msgspec import Meta, Raw, Struct
 
@@ -21,6 +22,7 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024
 """A whole message with its signature; send larger things as artifacts."""
 MAX_AGE_MS: Final = 120_000
 """How far the sender's clock may be from the gate's. Older bytes are not stored again."""
+DEFAULT_KIND: Final = "message"
 URGENT: Final = 3
 _ID_BYTES: Final = 16
 _WHERE: Final = "mail."
@@ -59,6 +61,19 @@ class MessageBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return agent_address(self.node, self.agent)
 
 
+class _PeekedBody(Struct):
+    node: Did
+    agent: AgentName
+
+
+class _PeekedMessage(Struct):
+    body: _PeekedBody
+
+
+class _Peeked(Struct):
+    message: _PeekedMessage
+
+
 ARRIVING: Final = MessageType(
     "message", MessageBody, max_bytes=MAX_MESSAGE_BYTES, max_age_ms=MAX_AGE_MS
 )
@@ -91,6 +106,17 @@ def open_arriving(payload: bytes, receiver: str, *, mesh: str, now_ms: int) -> M
 def open_stored(payload: bytes, receiver: str, *, mesh: str) -> Message[MessageBody]:
     """A message that was read from this inbox; `Malformed` if it is not what was signed."""
     return _checked(STORED.open(payload, mesh=mesh, subject=_subject(receiver)), receiver)
+
+
+def receiver_in(payload: bytes) -> str:
+    """Whom these bytes say that they are for; nothing is checked yet. `Malformed` for none."""
+    if len(payload) > MAX_MESSAGE_BYTES:
+        raise Malformed(_REFUSED[Refused.TOO_LARGE], reason=Refused.TOO_LARGE.value)
+    try:
+        peeked = msgspec.json.decode(payload, type=_Peeked)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise Malformed("these bytes are not a message", reason=Refused.MALFORMED.value) from None
+    return agent_address(peeked.message.body.node, peeked.message.body.agent)
 
 
 def sender_of(message: Message[MessageBody]) -> str:

@@ -7,15 +7,17 @@
     GET  /v1/tempo                    the tempo in force, and the policy     read or tempo
     PUT  /v1/tempo                    replaces the policy                    owner or operator
     POST /v1/tempo/freeze, unfreeze   holds the tempo, or lets it change     owner or operator
+    POST /v1/a2a/deliver              stores a message for an agent          the sender's signature
 
-Without a token there is one word. Everything else needs `Authorization: Bearer` with the
-operator's token or a bar-bound one. Tokens are not logged, and neither are headers, bodies or
-query strings.
+Without a token there is one word, except for messages: each is signed, and its sender's delegations
+decide. Everything else needs `Authorization: Bearer` with the operator's token or a bar-bound one.
+Tokens are not logged, and neither are headers, bodies or query strings.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import traceback
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +28,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from antiphon.errors import AntiphonError, Conflict, Rejected, Unavailable
+from antiphon.errors import (
+    AntiphonError,
+    Conflict,
+    InboxFull,
+    Malformed,
+    RateLimited,
+    Rejected,
+    Unavailable,
+)
 from antiphon.interfaces.http.prometheus_text import MetricsPage
 from antiphon.sdk.http.access import READ_BY, TEMPO_BY
 from antiphon.telemetry import LazyLogger
@@ -36,6 +46,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from antiphon.sdk.http.access import Bearer, HttpAccess
+    from antiphon.sdk.http.deliveries import Deliveries
     from antiphon.sdk.http.node_view import NodeView
     from antiphon.sdk.http.tempo_admin import TempoAdmin
 
@@ -50,8 +61,11 @@ _log = LazyLogger(__name__)
 class NodeRoutes:
     """What each path answers."""
 
-    def __init__(self, view: NodeView, access: HttpAccess, tempo: TempoAdmin) -> None:
+    def __init__(
+        self, view: NodeView, access: HttpAccess, tempo: TempoAdmin, deliveries: Deliveries
+    ) -> None:
         self._view = view
+        self._deliveries = deliveries
         self._access = access
         self._tempo = tempo
         self._metrics = MetricsPage(view)
@@ -93,6 +107,20 @@ class NodeRoutes:
         """The tempo may follow the load again."""
         self._require_owner(request)
         return _json(await self._tempo.unfreeze())
+
+    async def deliver(self, request: Request) -> Response:
+        """A message for an agent's inbox; the same one again is answered the same."""
+        try:
+            stored = await self._deliveries.deliver(await request.body())
+        except Malformed as problem:
+            raise _Refused(400, problem.message, problem.reason) from None
+        except Rejected as refused:
+            raise _Refused(403, refused.message, refused.reason, refused.hint) from None
+        except RateLimited as limited:
+            refusal = _Refused(429, limited.message, "rate", limited.hint)
+            refusal.headers = {"Retry-After": str(math.ceil(limited.retry_s))}
+            raise refusal from None
+        return _json({"id": stored.id, "is_duplicate": stored.is_duplicate})
 
     def _require_owner(self, request: Request) -> None:
         bearer = self._require(request, TEMPO_BY, every_kind=True)
@@ -137,9 +165,11 @@ class _Refused(HTTPException):
         self.hint = hint
 
 
-def make_application(view: NodeView, access: HttpAccess, tempo: TempoAdmin) -> ASGIApp:
+def make_application(
+    view: NodeView, access: HttpAccess, tempo: TempoAdmin, deliveries: Deliveries
+) -> ASGIApp:
     """The application for one node."""
-    routes = NodeRoutes(view, access, tempo)
+    routes = NodeRoutes(view, access, tempo, deliveries)
     app = Starlette(
         routes=[
             Route("/healthz", routes.health),
@@ -149,6 +179,7 @@ def make_application(view: NodeView, access: HttpAccess, tempo: TempoAdmin) -> A
             Route("/v1/tempo", routes.tempo, methods=["GET", "PUT"]),
             Route("/v1/tempo/freeze", routes.freeze, methods=["POST"]),
             Route("/v1/tempo/unfreeze", routes.unfreeze, methods=["POST"]),
+            Route("/v1/a2a/deliver", routes.deliver, methods=["POST"]),
         ],
         exception_handlers={
             HTTPException: _tell_refused,
@@ -243,7 +274,7 @@ def _tell_failed(_: Request, failed: Exception) -> Response:
     return _json({key: value for key, value in told.items() if value}, status)
 
 
-_STATUS: Final = ((Rejected, 422), (Conflict, 409), (Unavailable, 503))
+_STATUS: Final = ((Rejected, 422), (Conflict, 409), (InboxFull, 507), (Unavailable, 503))
 
 
 def _tell_bug(request: Request, problem: Exception) -> Response:

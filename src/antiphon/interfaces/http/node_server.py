@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from antiphon.sdk.http.access import HttpAccess
+    from antiphon.sdk.http.deliveries import Deliveries
     from antiphon.sdk.http.node_view import NodeView
     from antiphon.sdk.http.tempo_admin import TempoAdmin
     from antiphon.settings import HttpAddress
@@ -18,7 +19,11 @@ _EXTRA: Final = frozenset({"h11", "prometheus_client", "starlette", "uvicorn"})
 
 
 def node_server(
-    view: NodeView, access: HttpAccess, tempo: TempoAdmin, address: HttpAddress
+    view: NodeView,
+    access: HttpAccess,
+    tempo: TempoAdmin,
+    deliveries: Deliveries,
+    address: HttpAddress,
 ) -> AbstractAsyncContextManager[int]:
     """Answer HTTP about a node while a block runs; the port."""
     try:
@@ -28,7 +33,7 @@ def node_server(
         if missing.name is None or missing.name.partition(".")[0] not in _EXTRA:
             raise
     else:
-        return serving(make_application(view, access, tempo), address)
+        return serving(make_application(view, access, tempo, deliveries), address)
     raise Misconfigured(
         "the packages of the HTTP interface are not installed", hint="pip install 'antiphon[http]'"
     )

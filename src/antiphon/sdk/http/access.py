@@ -11,6 +11,7 @@ from antiphon.core.bar_tokens.bar_count import BarCount
 from antiphon.core.bar_tokens.bar_token import Bearer, Refusal, check
 from antiphon.core.ucan import TOP
 from antiphon.errors import Rejected
+from antiphon.sdk.http.deliveries import Deliveries
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken, operator_token
 from antiphon.sdk.http.tempo_admin import TempoAdmin
@@ -86,7 +87,7 @@ class HttpAccess:
 @asynccontextmanager
 async def open_to(
     mesh: Mesh, node: FullNode, given: SecretStr | None
-) -> AsyncIterator[tuple[NodeView, HttpAccess, TempoAdmin]]:
+) -> AsyncIterator[tuple[NodeView, HttpAccess, TempoAdmin, Deliveries]]:
     """What an HTTP interface of this node needs, while the block runs.
 
     `given` is the operator's token; None for the state directory's, made if there is none.
@@ -95,8 +96,12 @@ async def open_to(
     operator = operator_token(mesh.home.path, secret)
     # The mesh's clock, and not the node's own: one that sends beats does not hear them.
     access = HttpAccess(node, operator, mesh.clock.meter)
+    deliveries = Deliveries(node.session)
     async with mesh.clock.calling(access.note_beat, only_downbeats=True):
-        yield NodeView(node, mesh.tempo_metrics), access, TempoAdmin(mesh)
+        try:
+            yield NodeView(node, mesh.tempo_metrics), access, TempoAdmin(mesh), deliveries
+        finally:
+            await deliveries.close()
 
 
 __all__ = ["OPERATOR", "READ_BY", "TEMPO_BY", "Bearer", "HttpAccess", "open_to"]

@@ -13,10 +13,11 @@ from antiphon.core.authority.grant_tree import trace
 from antiphon.core.messages import envelope as envelopes
 from antiphon.core.record.ids import DEFAULT_AGENT, agent_address, check_agent, split_address
 from antiphon.core.record.subjects import check_kind
-from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
+from antiphon.errors import AntiphonError, Rejected, Unavailable
 from antiphon.runtime.retries import retrying
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.messages.mailbox import Mailbox
+from antiphon.sdk.messages.message_body import checked_body, encoded_payload
 from antiphon.sdk.messages.received_message import resolve
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     Duration = float | timedelta | str
 
-KIND: Final = "message"
+
 LEASE_S: Final = 120.0
 MAX_AT_ONCE: Final = 16
 """Messages of one broadcast that are under way at a time."""
@@ -97,7 +98,7 @@ class MessageMethods:
         to: str,
         payload: object = None,
         *,
-        kind: str = KIND,
+        kind: str = envelopes.DEFAULT_KIND,
         thread: str = "",
         priority: int = 0,
         ttl: Duration | None = None,
@@ -114,7 +115,7 @@ class MessageMethods:
         receiver = await self._receiver(to)
         node, name = split_address(receiver)
         by = check_agent(agent or self.agent)
-        body = _body(
+        body = checked_body(
             node=node,
             agent=name,
             sender=by,
@@ -124,7 +125,7 @@ class MessageMethods:
             priority=priority,
             ttl_ms=0 if ttl is None else max(1, round(seconds(ttl) * 1000)),
             in_reply_to=in_reply_to,
-            payload=Raw(_encoded(payload)),
+            payload=Raw(encoded_payload(payload)),
         )
         client, keyring = self._mail().client(by), self.connection.keyring
 
@@ -144,7 +145,7 @@ class MessageMethods:
         to: Iterable[str],
         payload: object = None,
         *,
-        kind: str = KIND,
+        kind: str = envelopes.DEFAULT_KIND,
         key: str = "",
         ttl: Duration | None = None,
     ) -> list[Sent]:
@@ -305,24 +306,3 @@ async def _read_into(answer: asyncio.Future[ReceivedMessage], reader: InboxReade
     except AntiphonError as error:
         if not answer.done():
             answer.set_exception(error)
-
-
-def _body(**fields: Any) -> envelopes.MessageBody:
-    """A message's body, checked as its receiver checks it."""
-    try:
-        return msgspec.convert(
-            {**fields, "payload": fields["payload"]}, type=envelopes.MessageBody, strict=True
-        )
-    except msgspec.ValidationError as problem:
-        raise Malformed(f"this message cannot be sent: {problem}", reason="message") from problem
-
-
-def _encoded(payload: object) -> bytes:
-    try:
-        return msgspec.json.encode(payload)
-    except (TypeError, ValueError) as problem:
-        raise Malformed(
-            f"this payload is not JSON: {problem}",
-            reason="payload",
-            hint="send plain values, dataclasses or msgspec Structs; larger things as artifacts",
-        ) from problem
