@@ -43,6 +43,7 @@ from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
 from antiphon.sdk.many.many_methods import ManyMethods
+from antiphon.sdk.memory.memory_methods import MemoryMethods
 from antiphon.sdk.messages.message_methods import MessageMethods
 from antiphon.sdk.plans.plan_methods import PlanMethods, Planned
 from antiphon.sdk.task import AsyncTask, Task, kind_of
@@ -97,6 +98,7 @@ class Mesh(
     AgentMethods,
     ManyMethods,
     MessageMethods,
+    MemoryMethods,
     PlanMethods,
     TempoMethods,
     ReportMethods,

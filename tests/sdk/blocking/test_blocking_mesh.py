@@ -56,6 +56,7 @@ def test_the_names_are_those_of_the_async_classes():
         "broadcast",
         "dead_messages",
         "inbox",
+        "memory",  # documents are awaited and watched: docs/memory.md
         "message_threads",
         "send",
         "put_manifest_plan",  # what the command line plans with

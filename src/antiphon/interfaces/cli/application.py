@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "cancel": "antiphon.interfaces.cli.commands.jobs.cancel",
     "retry": "antiphon.interfaces.cli.commands.jobs.retry",
     "plan": "antiphon.interfaces.cli.commands.plans.plan",
+    "memory": "antiphon.interfaces.cli.commands.memory.memory",
     "report": "antiphon.interfaces.cli.commands.tempo.report",
     "tempo": "antiphon.interfaces.cli.commands.tempo.tempo",
     "worker": "antiphon.interfaces.cli.commands.nodes.worker",
@@ -78,7 +79,7 @@ def make_app(*names: str) -> typer.Typer:
     app.callback()(antiphon)
     for name in names or COMMANDS:
         module = import_module(COMMANDS[name])
-        if name in {"plan", "tempo"}:  # they have commands of their own
+        if name in {"plan", "memory", "tempo"}:  # they have commands of their own
             app.add_typer(getattr(module, name), name=name)
             continue
         # After the first word of the command to run, every option is that command's.

@@ -1,4 +1,4 @@
-"""Who may read a blob: every member that may read a job whose accepted records name it.
+"""Who may read a blob: every member that may read a job or a document whose records name it.
 
 A member must not get a blob through its own records, or it could get any blob by submitting or
 completing a job that names its digest. So it matters who wrote the record. A record written under
@@ -10,11 +10,12 @@ permission was delegated to.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from antiphon.core.authority import memory_rights
 from antiphon.core.authority.chain_check import path_to_author
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.families.jobs import JOBS
@@ -26,14 +27,19 @@ from antiphon.core.families.jobs.ops import (
     JobSchedule,
     JobYield,
 )
+from antiphon.core.families.memory import MEMORY
+from antiphon.core.families.memory.ops import MemoryPut, Stored
 from antiphon.core.manifest import BlobInput
+from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.op import Op
 from antiphon.core.record.verdict import Verdict
+from antiphon.runtime.log.lane_reader import JobView
 
 if TYPE_CHECKING:
     from antiphon.core.authority.scope import Scope
     from antiphon.runtime.log.session import Session
 
+JOB_ID_LENGTH: Final = 64
 Vouching = Literal["others"] | frozenset[str]
 """`others`: others' records name the blob. Otherwise: the users who must have stored it."""
 
@@ -59,32 +65,47 @@ class BlobRights:
         self._node_of = node_of
         self._users_of = users_of
 
-    def may_read(self, user: str, kind: str) -> bool:
-        """Whether a user may read jobs of this kind."""
-        return self._scope_of(user).admits(kind, *READ_BY)
+    def may_read(self, user: str, kind: str, job_id: str) -> bool:
+        """Whether a user may read jobs of this kind, or documents of the space of this name."""
+        read_by = READ_BY if _is_job(job_id) else memory_rights.READ_BY
+        return self._scope_of(user).admits(kind, *read_by)
 
     def may_store(self, user: str) -> bool:
-        """Whether a user may submit or work on anything."""
-        return bool(self._scope_of(user).of(*CALLED_BY, *WORKED_BY))
+        """Whether a user may submit or work on anything, or write documents."""
+        return bool(self._scope_of(user).of(*CALLED_BY, *WORKED_BY, *memory_rights.WRITTEN_BY))
 
     async def vouches(self, user: str, kind: str, job_id: str, digest: str) -> Vouching:
         """Whose accepted records on a lane name the blob, as seen from this user."""
         node = self._node_of(user)
         if not node or not kind or not job_id:
             return frozenset()
-        view = await self._session.read_lane(kind, job_id)
+        is_job = _is_job(job_id)
+        key = LaneKey(JOBS.name if is_job else MEMORY.name, kind, job_id)
+        view = await self._session.read(key)
+        named = [
+            (judged.opened.op, judged.opened.seq, judged.opened.commit_ms)
+            for judged in view.history
+            if judged.verdict is Verdict.OK
+        ]
+        if not is_job and view.lane.state is not None:
+            # What waits beside a document may be older than where its lane was entered.
+            waiting = [one.seq for one in view.lane.state.siblings]
+            for record in await self._session.log.fetch_many(waiting) if waiting else ():
+                opened = self._session.open(record)
+                named.append((opened.op, opened.seq, opened.commit_ms))
         through: set[str] = set()
-        for judged in view.history:
-            op, seq = judged.opened.op, judged.opened.seq
-            if judged.verdict is not Verdict.OK or not names(op, digest):
+        for written, seq, commit_ms in named:
+            op = written
+            if not names(op, digest):
                 continue
-            job = view.lane.job
+            job = view.lane.job if isinstance(view, JobView) else None
             if isinstance(op, JobSchedule) and op.body.is_derived and job is not None:
                 # The coordinator only wrote what the submitter, or the plan's author, named.
                 op = replace(op, author=job.scheduler, auth=job.call_auth)
-            control = self._session.history.at(seq, judged.opened.commit_ms)
+            control = self._session.history.at(seq, commit_ms)
             own: tuple[str, ...] = ()
-            if control is not None and isinstance(op, JOBS.ops):
+            is_judged = isinstance(op, (*JOBS.ops, *MEMORY.ops))
+            if control is not None and op is not None and is_judged:
                 own = path_to_author(control, op, seq, node)
             if not own:
                 return "others"
@@ -92,14 +113,21 @@ class BlobRights:
         return frozenset((user, *self._users_of(through))) if through else frozenset()
 
 
+def _is_job(name: str) -> bool:
+    """Whether a lane of this name is a job's: that of a document is shorter."""
+    return len(name) == JOB_ID_LENGTH
+
+
 def names(op: Op | None, digest: str) -> bool:
-    """Whether an op names this content as its job's input or output."""
+    """Whether an op names this content as its job's input or output, or as a document's value."""
     if isinstance(op, JobSchedule):
         given = op.body.manifest.inputs
         inputs = () if given is UNSET else given
         return any(isinstance(one, BlobInput) and one.hash == digest for one in inputs)
     if isinstance(op, JobComplete | JobResolve):
         return any(output.hash == digest for output in op.body.outputs)
+    if isinstance(op, MemoryPut):
+        return isinstance(op.body.value, Stored) and op.body.value.hash == digest
     if isinstance(op, JobClaim | JobYield):
         return op.body.checkpoint is not None and op.body.checkpoint.hash == digest
     if isinstance(op, JobOffer):

@@ -34,6 +34,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt
 from antiphon.ports import NANOSECONDS_PER_MS, Record
+from antiphon.runtime.memory.replica_documents import ReplicaDocuments
 from antiphon.runtime.node import replica_tree
 from antiphon.runtime.node.replica_plans import ReplicaPlans
 from antiphon.runtime.node.replica_reports import SCHEMA as REPORTS_SCHEMA
@@ -139,6 +140,7 @@ class Replica:
         self.tree = replica_tree.Tree(self._db)
         """The Merkle tree over the records: what seals are compared with."""
         self.plans = ReplicaPlans(self._db)
+        self.documents = ReplicaDocuments(self._db)
         """Plans, and the jobs derived from them."""
         self.waits = ReplicaWaits(self._db)
         self.reports = ReplicaReports(self._db)

@@ -47,7 +47,7 @@ class Storeroom(ScopedMesh):
         super().__init__(*args)
         self.word = {}
 
-    def may_read(self, user, kind):
+    def may_read(self, user, kind, _job):
         return self.scope_of(user).admits(kind, *READ_BY)
 
     def may_store(self, user):

@@ -51,8 +51,8 @@ _decode = msgspec.json.Decoder(BlobRequest).decode
 class Rights(Protocol):
     """What members may read and store."""
 
-    def may_read(self, user: str, kind: str) -> bool:
-        """Whether jobs of this kind may be read."""
+    def may_read(self, user: str, kind: str, job_id: str) -> bool:
+        """Whether this job of this kind may be read, or whatever else has that name."""
 
     def may_store(self, user: str) -> bool:
         """Whether anything may be stored."""
@@ -216,7 +216,7 @@ class BlobService:
 
     async def _admitted(self, user: str, blob_request: BlobRequest) -> Index:
         """Where the blob is, if this user may read it. Missing and not permitted look alike."""
-        self._require_reading(user, blob_request.kind)
+        self._require_reading(user, blob_request)
         vouching = await self._rights.vouches(
             user, blob_request.kind, blob_request.job, blob_request.digest
         )
@@ -227,13 +227,13 @@ class BlobService:
             raise _Refused(words.ABSENT, "no such blob for this job")
         return index
 
-    def _require_reading(self, user: str, kind: str) -> None:
-        if not kind or not self._rights.may_read(user, kind):
+    def _require_reading(self, user: str, asked: BlobRequest) -> None:
+        if not asked.kind or not self._rights.may_read(user, asked.kind, asked.job):
             raise _Refused(words.DENIED, "this key may not read that job")
 
     async def _give(self, blob_request: _Get, number: int, reply: bytes) -> None:
         try:
-            self._require_reading(blob_request.user, blob_request.blob_request.kind)
+            self._require_reading(blob_request.user, blob_request.blob_request)
             place = blob_request.places[number]
             chunk = await self._blobs.chunk(
                 blob_request.index, place, blob_request.blob_request.digest

@@ -38,7 +38,7 @@ class BlobRequest(Struct, frozen=True, forbid_unknown_fields=True):
     do: Literal["put", "get", "has"]
     digest: Annotated[str, Meta(pattern=r"^blake3:[0-9a-f]{64}\Z")]
     kind: Annotated[str, Meta(max_length=255)] = ""
-    job: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
+    job: Annotated[str, Meta(pattern=r"^([0-9a-f]{64}|[a-z2-7]{24})?\Z")] = ""
 
 
 class Taken(Struct, frozen=True, omit_defaults=True):

@@ -1,0 +1,1 @@
+"""Shared memory: documents that agents write together (docs/memory.md)."""

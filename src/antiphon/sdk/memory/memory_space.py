@@ -1,0 +1,346 @@
+"""One space of shared memory: read, write, watch, and resolve conflicts (docs/memory.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Struct
+
+from antiphon.core.families.memory.ops import MAX_KEY_LENGTH, Strategy
+from antiphon.core.families.memory.writing import Wanted
+from antiphon.errors import LostRace, Malformed, Misconfigured, Unavailable
+from antiphon.runtime.memory import document_values
+from antiphon.runtime.memory.documents import Deferred, Documents, Outcome, Settled
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from antiphon.core.families.memory.ops import Inline, Stored
+    from antiphon.core.families.memory.state import Document as State
+    from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.node.replica import Replica
+
+MERGES: Final = 64
+"""How often both values are merged while others keep writing."""
+MOST_LISTED: Final = 10_000
+CAUGHT_UP_S: Final = 5.0
+_STRATEGIES: Final = ("remote", "local", "merge", "defer")
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """A document as it was read."""
+
+    space: str
+    key: str
+    value: Any
+    """None if it was deleted, or holds `null`."""
+    revision: int
+    """The place on the log of the record that wrote it."""
+    hlc: tuple[int, int]
+    """That record's timestamp: milliseconds, and a counter within them."""
+    author: str
+    """The node that wrote it, and its agent."""
+    agent: str
+    conflicts: int
+    """How many deferred values wait to be resolved."""
+    is_deleted: bool
+
+    @property
+    def written_at(self) -> datetime:
+        """When it was written, by its author's clock."""
+        return datetime.fromtimestamp(self.hlc[0] / 1000, UTC)
+
+
+class Sibling(Struct, frozen=True, kw_only=True):
+    """A deferred value, beside a document."""
+
+    space: str
+    key: str
+    id: str
+    value: Any
+    """None also where the deferred put was a deletion."""
+    base: int
+    """The revision that it was made from."""
+    author: str
+    agent: str
+
+
+class PutResult(Struct, frozen=True, kw_only=True):
+    """What became of a put."""
+
+    outcome: Outcome
+    """`written`; `skipped`: what is there stays; `conflict`: it waits beside the document."""
+    document: Document | None
+    """The document as it is now."""
+    sibling: str = ""
+    """For a conflict, the id by which it can be resolved."""
+
+
+class Host(Protocol):
+    """What a space needs of its mesh."""
+
+    @property
+    def session(self) -> Session:
+        """See `Mesh`."""
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """See `Mesh`."""
+
+    @property
+    def agent(self) -> str:
+        """See `Mesh`."""
+
+    def replica(self) -> AbstractAsyncContextManager[Replica]:
+        """See `Mesh`."""
+
+
+class MemorySpace:
+    """The documents of one space."""
+
+    def __init__(self, mesh: Host, name: str, documents: Callable[[], Documents]) -> None:
+        """Use `mesh.memory[name]`."""
+        self.name = name
+        self._mesh = mesh
+        self._of = documents
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def get(self, key: str) -> Document | None:
+        """The document; None if there is none, or it was deleted."""
+        found = await self._of().read(self.name, _checked(key))
+        return None if found is None or found.value is None else await self._shown(found)
+
+    async def keys(self, prefix: str = "") -> list[str]:
+        """The keys of all documents, in order; from this machine's replica."""
+        async with self._replica() as replica:
+            found = replica.documents.standing(self.name, prefix=prefix, limit=MOST_LISTED)
+        return [one.key for one in found]
+
+    async def conflicts(self, key: str | None = None) -> list[Sibling]:
+        """Deferred values that nobody has resolved: of one document, or of the whole space."""
+        documents = self._of()
+        if key is not None:
+            state = await documents.read(self.name, _checked(key))
+            return [] if state is None else await self._siblings(state)
+        async with self._replica() as replica:
+            known = replica.documents.conflicts(self.name, limit=MOST_LISTED)
+        return [sibling for one in known for sibling in await self.conflicts(one.key)]
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def put(
+        self,
+        key: str,
+        value: object,
+        *,
+        base: Document | int | None = None,
+        strategy: Strategy = "remote",
+        merge: Callable[[Any, Any], Any] | None = None,
+    ) -> PutResult:
+        """Write a value that was made from `base`: a document that you read, or its revision.
+
+        Without a base the value is for a document that does not exist yet. If the document has
+        another revision than the base, the strategy decides. With `merge` (a function of the
+        value that is there and yours, async or not) it is `merge`.
+        """
+        if merge is not None:
+            strategy = "merge"
+        _check_strategy(strategy)
+        if strategy == "merge" and merge is None:
+            raise Misconfigured(
+                "the strategy merge needs a function",
+                hint="put(…, merge=lambda theirs, mine: …), or update(key, function)",
+            )
+        wanted = await self._wanted(key, value, base, strategy)
+        settled = await self._of().put(wanted)
+        if merge is None or settled.outcome != "skipped":
+            return await self._result(settled)
+        return await self._merged(key, lambda theirs: merge(theirs, value))
+
+    async def update(self, key: str, change: Callable[[Any], Any]) -> PutResult:
+        """Write what a function makes of the present value, again while others write first.
+
+        The function, async or not, gets the value, or None if there is no document. It may be
+        called several times.
+        """
+        return await self._merged(key, change)
+
+    async def delete(
+        self, key: str, *, base: Document | int | None = None, strategy: Strategy = "remote"
+    ) -> PutResult:
+        """Delete a document; without a base, the one that is there now."""
+        if base is None:
+            state = await self._of().read(self.name, _checked(key))
+            base = state.revision if state is not None else 0
+        _check_strategy(strategy)
+        return await self._result(await self._of().put(self._bare(key, None, base, strategy)))
+
+    async def resolve(
+        self,
+        key: str,
+        value: object,
+        *,
+        siblings: Iterable[Sibling | str] | None = None,
+        base: Document | int | None = None,
+    ) -> PutResult:
+        """End conflicts with a value: all that the document has, or those that are named.
+
+        `skipped` if the document, or one of the siblings, is not what it was any more.
+        """
+        documents = self._of()
+        state = await documents.read(self.name, _checked(key))
+        if state is None or not state.siblings:
+            raise Misconfigured(
+                f"{key!r} in {self.name} has no conflict",
+                hint=f"antiphon memory conflicts {self.name} lists those of the space",
+            )
+        if siblings is None:
+            named = tuple(one.op for one in state.siblings)
+        else:
+            named = tuple(one if isinstance(one, str) else one.id for one in siblings)
+        given = state.revision if base is None else base
+        wanted = await self._wanted(key, value, given, "remote", named)
+        return await self._result(await documents.put(wanted))
+
+    # --- following ----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def watch(self, key: str | None = None) -> AsyncIterator[AsyncIterator[Document]]:
+        """Documents after each change from now on: of one key, or of the whole space.
+
+        While nothing is written there, nothing is read.
+        """
+        if key is not None:
+            _checked(key)
+
+        async def shown() -> AsyncIterator[Document]:
+            async for change in changes:
+                yield await self._shown(change.document)
+
+        async with self._of().watch(self.name, key) as changes:
+            yield shown()
+
+    # --- in between -----------------------------------------------------------------------------
+
+    async def _merged(self, key: str, change: Callable[[Any], Any]) -> PutResult:
+        documents = self._of()
+        for attempt in range(MERGES):
+            if attempt:
+                await documents.session.pause(min(attempt - 1, 4))
+            state = await documents.read(self.name, _checked(key))
+            present = None if state is None else await self._value(state.key, state.value)
+            made = change(present)
+            if inspect.isawaitable(made):
+                made = await made
+            revision = state.revision if state is not None else 0
+            settled = await documents.put(await self._wanted(key, made, revision, "merge"))
+            if settled.outcome != "skipped":
+                return await self._result(settled)
+        raise LostRace(f"others wrote {key!r} first {MERGES} times", hint="try again")
+
+    async def _wanted(
+        self,
+        key: str,
+        value: object,
+        base: Document | int | None,
+        strategy: Strategy,
+        resolves: tuple[str, ...] = (),
+    ) -> Wanted:
+        kept = await document_values.keep(value, self._mesh.artifacts)
+        return self._bare(key, kept, base, strategy, resolves)
+
+    def _bare(
+        self,
+        key: str,
+        value: Inline | Stored | None,
+        base: Document | int | None,
+        strategy: Strategy,
+        resolves: tuple[str, ...] = (),
+    ) -> Wanted:
+        revision = base.revision if isinstance(base, Document) else base or 0
+        return Wanted(
+            space=self.name,
+            key=_checked(key),
+            agent=self._mesh.agent,
+            value=value,
+            base=revision,
+            strategy=strategy,
+            resolves=resolves,
+        )
+
+    async def _result(self, settled: Settled) -> PutResult:
+        state = settled.document
+        document = None if state is None else await self._shown(state)
+        return PutResult(outcome=settled.outcome, document=document, sibling=settled.op_id)
+
+    async def _shown(self, state: State) -> Document:
+        return Document(
+            space=self.name,
+            key=state.key,
+            value=await self._value(state.key, state.value),
+            revision=state.revision,
+            hlc=state.written,
+            author=state.author,
+            agent=state.agent,
+            conflicts=len(state.siblings),
+            is_deleted=state.value is None,
+        )
+
+    async def _siblings(self, state: State) -> list[Sibling]:
+        return [await self._sibling(one) for one in await self._of().siblings(state)]
+
+    async def _sibling(self, one: Deferred) -> Sibling:
+        return Sibling(
+            space=self.name,
+            key=one.body.key,
+            id=one.op_id,
+            value=await self._value(one.body.key, one.body.value),
+            base=one.body.base,
+            author=one.author,
+            agent=one.body.agent,
+        )
+
+    async def _value(self, key: str, value: Inline | Stored | None) -> Any:
+        return await document_values.read(value, self._mesh.artifacts, space=self.name, key=key)
+
+    @asynccontextmanager
+    async def _replica(self) -> AsyncIterator[Replica]:
+        """This machine's replica, with everything that was on the log when it was asked for."""
+        newest = await self._mesh.session.log.last()
+        goal = newest.seq if newest is not None else 0
+        async with self._mesh.replica() as replica:
+            try:
+                async with asyncio.timeout(CAUGHT_UP_S):
+                    while replica.cursor.seq < goal:  # noqa: ASYNC110 - a node in this process
+                        await asyncio.sleep(0.005)
+            except TimeoutError:
+                raise Unavailable(
+                    f"this machine's replica is behind the log at record {goal}", hint="try again"
+                ) from None
+            yield replica
+
+
+def _checked(key: str) -> str:
+    if not 0 < len(key) <= MAX_KEY_LENGTH:
+        raise Malformed(
+            f"a key has 1 to {MAX_KEY_LENGTH} characters",
+            reason="key",
+            hint="use a shorter text, such as 'plan' or 'files/src/main.py'",
+        )
+    return key
+
+
+def _check_strategy(strategy: str) -> None:
+    if strategy not in _STRATEGIES:
+        raise Misconfigured(
+            f"{strategy!r} is not a strategy", hint=f"choose from: {', '.join(_STRATEGIES)}"
+        )
+
+
+__all__ = ["Document", "MemorySpace", "PutResult", "Sibling", "Strategy"]
