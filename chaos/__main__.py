@@ -12,6 +12,7 @@ COMMANDS = (
     "escape",
     "hostile",
     "liar",
+    "messages",
     "outsider",
     "partition",
     "pulse",

@@ -231,15 +231,17 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
     box = RelayService(engine, RelayRules(session, members, gate.scope_of).accept, hearing=hearing)
     roll = RollCallService(engine.log.connection, described.mesh, hearing)
     mail = MailGate(session, engine.mail)
-    desk = MailService(
+    desk = MailDesk(session, mail)
+    letters = MailService(
         engine.log.connection,
         hearing,
         verbs=(mail_requests.PUT, mail_requests.MAIL),
-        answer=MailDesk(session, mail).answer,
+        answer=desk.answer,
+        refusal=desk.refusal,
         busy=mail_requests.told(RateLimited("too many requests at once", retry_s=BUSY_S)),
         tell=NatsBus(ear, described.mesh),
     )
-    services = (gate.run(), house.run(), storeroom.run(), box.run(), roll.run(), desk.run())
+    services = (gate.run(), house.run(), storeroom.run(), box.run(), roll.run(), letters.run())
     try:
         async with beside(*services, ready=house.ready):
             await storeroom.ready.wait()

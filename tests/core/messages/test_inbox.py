@@ -128,8 +128,11 @@ def test_the_higher_priority_comes_first_but_not_only(box):
 def test_senders_take_turns(box):
     for number in range(1_000):
         box.put(f"f{number}", party="flood")
+    assert box.read(limit=3) == ["f0", "f1", "f2"]
     box.put("other", party="calm")
-    assert "other" in box.read(limit=3)
+    assert box.read(limit=1) == ["other"]  # those who were served before come after it
+    box.put("again", party="calm")
+    assert "again" in box.read(limit=2)
 
 
 def test_the_share_of_a_party_and_the_whole_inbox_are_bounded(box):

@@ -14,6 +14,7 @@ however long the inbox is.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import Final
 
@@ -30,6 +31,8 @@ MAX_OF_PARTY: Final = 2_500
 """What one party may have waiting in one inbox."""
 MAX_DONE: Final = 20_000
 """Ended messages that are remembered; the store remembers them too."""
+MAX_SERVED: Final = 4_096
+"""Parties of which it is remembered when they had their turn."""
 EVERY: Final = 4
 """One message in so many is not of the highest priority, but of each in turn."""
 
@@ -85,13 +88,22 @@ class _Waiting:
 class _Turns:
     """The threads of one priority that can be handed out now, by party, parties in turn."""
 
-    __slots__ = ("_by_party",)
+    __slots__ = ("_by_party", "_count", "_served")
 
     def __init__(self) -> None:
-        self._by_party: dict[str, list[tuple[int, ThreadName, int]]] = {}
+        self._by_party: OrderedDict[str, list[tuple[int, ThreadName, int]]] = OrderedDict()
+        self._served: dict[str, int] = {}
+        """The turn at which a party was served last."""
+        self._count = 0
 
     def add(self, party: str, order: int, thread: ThreadName, version: int) -> None:
-        heappush(self._by_party.setdefault(party, []), (order, thread, version))
+        heap = self._by_party.get(party)
+        if heap is None:
+            heap = self._by_party[party] = []
+            first, served = next(iter(self._by_party)), self._served.get
+            if served(party, 0) < served(first, 0):
+                self._by_party.move_to_end(party, last=False)  # the others had their turn
+        heappush(heap, (order, thread, version))
 
     def pop(self) -> tuple[ThreadName, int] | None:
         """The oldest thread of the party whose turn it is."""
@@ -100,6 +112,11 @@ class _Turns:
         party = next(iter(self._by_party))
         heap = self._by_party.pop(party)
         _, thread, version = heappop(heap)
+        self._count += 1
+        self._served.pop(party, None)
+        self._served[party] = self._count
+        if len(self._served) > MAX_SERVED:
+            del self._served[next(iter(self._served))]
         if heap:
             self._by_party[party] = heap  # at the end: the others are first
         return thread, version

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-PER_S: Final = 50.0
-BURST: Final = 250.0
+PER_S: Final = 20.0
+BURST: Final = 100.0
 
 
 class SendRate(Struct, frozen=True):

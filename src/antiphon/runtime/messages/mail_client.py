@@ -140,11 +140,14 @@ class MemberMail:
         self._line = line
         self._keyring = keyring
         self._agent = agent
+        self._begun: asyncio.Future[None] | None = None
+        """Done when another gate has begun to serve."""
+        self._hearing: asyncio.Task[None] | None = None
 
     async def put(self, receiver: str, envelope: bytes) -> PutAnswer:
         """See `MailClient.put`."""
         payload = mail_requests.encode_put(mail_requests.Put(receiver, envelope))
-        told = await self._line.ask(PUT, payload, timeout_s=ANSWER_WITHIN_S)
+        told = await self._send(PUT, payload, ANSWER_WITHIN_S)
         answer = mail_requests.read_answer(told)
         return PutAnswer(answer.id, answer.is_duplicate)
 
@@ -158,9 +161,9 @@ class MemberMail:
         thread: str = "",
         holding: Iterable[str] | None = None,
     ) -> list[HandedMessage]:
-        """See `MailClient.read`. A gate that begins anew knows nothing of those who wait: asks."""
+        """See `MailClient.read`."""
         held = None if holding is None else tuple(holding)[: mail_requests.MAX_HOLDING]
-        asking = self._ask(
+        answer = await self._ask(
             wait_ms / 1000,
             do="read",
             session=session,
@@ -170,29 +173,7 @@ class MemberMail:
             thread=thread,
             holding=held,
         )
-        if not wait_ms:
-            return list((await asking).handed)
-        answering = asyncio.ensure_future(asking)
-        hearing = asyncio.ensure_future(self._gate_begins())
-        try:
-            await asyncio.wait((answering, hearing), return_when=asyncio.FIRST_COMPLETED)
-            if answering.done():
-                return list(answering.result().handed)
-            raise OutcomeUnknown("the gate was started again before it answered")
-        finally:
-            for task in (answering, hearing):
-                task.cancel()
-            await asyncio.gather(answering, hearing, return_exceptions=True)
-
-    async def _gate_begins(self) -> None:
-        """Return when a gate says that it serves from now on."""
-        while True:
-            with suppress(AntiphonError):
-                bus = self._session.engine.bus
-                async with bus.subscribe(MAIL_GATE.at(), max_pending=4) as notices:
-                    async for _ in notices:
-                        return
-            await asyncio.sleep(1)
+        return list(answer.handed)
 
     async def ack(self, id_: str, revision: int = 0) -> None:
         """See `MailClient.ack`."""
@@ -220,6 +201,10 @@ class MemberMail:
 
     async def close(self) -> None:
         """See `MailClient.close`."""
+        if self._hearing is not None:
+            self._hearing.cancel()
+            await asyncio.gather(self._hearing, return_exceptions=True)
+            self._hearing = None
 
     async def _ask(self, wait_s: float = 0.0, **fields: Any) -> MailAnswer:
         signer = (self._keyring.did, self._keyring.sign)
@@ -230,5 +215,34 @@ class MemberMail:
             subject=mail_requests.request_subject(self._line.user),
             at_ms=self._session.wall.now_ms(),
         )
-        told = await self._line.ask(MAIL, payload, timeout_s=wait_s + ANSWER_WITHIN_S)
+        told = await self._send(MAIL, payload, wait_s + ANSWER_WITHIN_S)
         return mail_requests.read_answer(told)
+
+    async def _send(self, verb: str, payload: bytes, timeout_s: float) -> bytes:
+        """Ask the gate. One that begins anew knows nothing of those who wait for the last one."""
+        if self._hearing is None:
+            self._hearing = asyncio.ensure_future(self._hear_gates())
+        if self._begun is None or self._begun.done():
+            self._begun = asyncio.get_running_loop().create_future()
+        begun = self._begun
+        answering = asyncio.ensure_future(self._line.ask(verb, payload, timeout_s=timeout_s))
+        try:
+            await asyncio.wait((answering, begun), return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                return answering.result()
+            raise OutcomeUnknown("the gate was started again before it answered")
+        finally:
+            if not answering.done():
+                answering.cancel()
+                await asyncio.gather(answering, return_exceptions=True)
+
+    async def _hear_gates(self) -> None:
+        """Tell those who wait whenever a gate says that it serves from now on."""
+        while True:
+            with suppress(AntiphonError):
+                bus = self._session.engine.bus
+                async with bus.subscribe(MAIL_GATE.at(), max_pending=4) as notices:
+                    async for _ in notices:
+                        if self._begun is not None and not self._begun.done():
+                            self._begun.set_result(None)
+            await asyncio.sleep(1)

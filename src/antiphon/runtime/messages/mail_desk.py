@@ -33,6 +33,11 @@ class MailDesk:
         self._session = session
         self._gate = gate
 
+    def refusal(self, user: str, verb: str) -> bytes | None:
+        """The answer to one that asks too much, before its request is looked at; None: look."""
+        limited = self._gate.limit_on(user) if verb == mail_requests.PUT else None
+        return None if limited is None else mail_requests.told(limited)
+
     async def answer(self, user: str, verb: str, payload: bytes) -> bytes:
         """The answer to one request, whatever it is."""
         try:

@@ -29,7 +29,7 @@ from antiphon.core.messages import register, send_right
 from antiphon.core.messages.inbox import Pick
 from antiphon.core.messages.register import Note, read_note, write_note
 from antiphon.core.record.ids import split_address
-from antiphon.errors import Held, InboxFull, LostRace, OutcomeUnknown, Rejected
+from antiphon.errors import Held, InboxFull, LostRace, OutcomeUnknown, RateLimited, Rejected
 from antiphon.runtime.messages.control_reads import ControlReads
 from antiphon.runtime.messages.fair_queue import FairQueue
 from antiphon.runtime.messages.inbox_index import InboxIndex, dead_prefix, register_key
@@ -138,6 +138,10 @@ class MailGate:
         await self._rates.take(by)
         async with self._queue.turn(by):
             return await self._put(receiver, envelope)
+
+    def limit_on(self, by: str) -> RateLimited | None:
+        """The error that a put of this asker would raise now because of its rate, or None."""
+        return self._rates.limit_on(by)
 
     async def _put(self, receiver: str, envelope: bytes) -> PutAnswer:
         node, _ = split_address(receiver)

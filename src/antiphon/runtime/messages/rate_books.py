@@ -55,20 +55,30 @@ class RateBooks:
             book = self._open(sender)
         if book.loading is not None:
             await asyncio.shield(book.loading)
-        book.rate = book.rate.at(self._now_ms())
-        if not book.rate.may_send:
-            if not book.is_told:
-                book.is_told = True
-                self._save_soon(sender, book)
-            raise RateLimited(
-                "this machine sends more messages than the mesh takes from one",
-                retry_s=book.rate.wait_ms() / 1000,
-            )
+        limited = self.limit_on(sender)
+        if limited is not None:
+            raise limited
         book.is_told = False
         book.rate = book.rate.less(1)
         book.unsaved += 1
         if book.unsaved >= SAVE_EVERY:
             self._save_soon(sender, book)
+
+    def limit_on(self, sender: str) -> RateLimited | None:
+        """The error for a sender that has sent too much; None if it has not, or is not known."""
+        book = self._books.get(sender)
+        if book is None:
+            return None
+        book.rate = book.rate.at(self._now_ms())
+        if book.rate.may_send:
+            return None
+        if not book.is_told:
+            book.is_told = True
+            self._save_soon(sender, book)
+        return RateLimited(
+            "this machine sends more messages than the mesh takes from one",
+            retry_s=book.rate.wait_ms() / 1000,
+        )
 
     async def close(self) -> None:
         """Wait for what is being written."""

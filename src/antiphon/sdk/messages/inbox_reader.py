@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 WAIT_MS: Final = 50_000
 """How long one request waits for a message; the fallback where nobody wakes the reader."""
-PREFETCH: Final = 8
 MAX_HOLDING: Final = 240
 _MARGIN: Final = 0.9
 """A message that waited here for this part of its lease is not handed to the program."""
@@ -47,7 +46,7 @@ class InboxReader:
         address: tuple[str, str],
         *,
         lease_ms: int,
-        prefetch: int = PREFETCH,
+        prefetch: int = 1,
         thread: str = "",
         wait_ms: int | None = None,
     ) -> None:

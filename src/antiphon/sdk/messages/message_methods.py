@@ -212,7 +212,7 @@ class MessageMethods:
         *,
         agent: str | None = None,
         lease: Duration = LEASE_S,
-        prefetch: int = 8,
+        prefetch: int = 1,
         thread: str = "",
         wait: Duration | None = None,
     ) -> InboxReader:
@@ -222,8 +222,9 @@ class MessageMethods:
             await handle(message.payload)
             await message.ack()
 
-        A message that is not settled within `lease` is handed out again. With `wait`, the iterator
-        ends when no message came for so long.
+        A message that is not settled within `lease` is handed out again. With `prefetch`, several
+        are leased at once: more a second, but others' wait behind those here. With `wait`, the
+        iterator ends when no message came for so long.
         """
         from antiphon.sdk.messages.inbox_reader import InboxReader
 

@@ -37,21 +37,26 @@ Answers: TypeAlias = Callable[[str, str, bytes], Awaitable[bytes]]
 class MailService:
     """Serves one mesh's members, over a connection with all permissions."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per thing that the runtime decides
         self,
         connection: Connection,
         hearing: MemberRequests,
         *,
         verbs: tuple[str, ...],
         answer: Answers,
+        refusal: Callable[[str, str], bytes | None],
         busy: bytes,
         tell: NatsBus,
     ) -> None:
-        """`busy` is the answer to what is too much; `tell` is a bus that members hear."""
+        """`refusal` has the answer to a user who asks too much, before anything is looked at.
+
+        `busy` is the answer to what is more than is received; `tell` is a bus that members hear.
+        """
         self._connection = connection
         self._hearing = hearing
         self._verbs = verbs
         self._answer = answer
+        self._refusal = refusal
         self._busy = busy
         self._tell = tell
         self._in_hand: Counter[tuple[str, str]] = Counter()
@@ -79,6 +84,10 @@ class MailService:
         def on_request(subject: bytes, reply: bytes, payload: bytes, header: bytes) -> None:
             user = subject.decode().split(".")[2]
             if not reply.startswith(inbox_of(user).encode() + b"."):
+                return
+            refused = self._refusal(user, verb)
+            if refused is not None:
+                self._send(reply, refused)
                 return
             if self._in_hand[user, verb] >= PER_USER or self._all >= MAX_IN_ALL:
                 self._refuse(subject, reply, payload, header)
