@@ -48,8 +48,9 @@ class Running:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line)
+        with suppress(ValueError, OSError):  # closed, since the test was done with it
+            for line in self.process.stdout:
+                self._lines.put(line)
 
     def line(self, holding: str = "") -> str:
         """The next line of standard output that holds this text."""
