@@ -11,6 +11,7 @@ COMMANDS = {
     "authority": "bench.authority",
     "fairness": "bench.fairness.command",
     "graph": "bench.graph.command",
+    "lanes": "bench.lanes",
     "latency": "bench.latency.command",
     "lifecycle": "bench.lifecycle.command",
     "many": "bench.many.command",

@@ -17,6 +17,7 @@ from msgspec import Struct
 from antiphon.assembly.logins import Purpose, connect
 from antiphon.assembly.mesh_connection import OWNER
 from antiphon.core.authority.rules import Rules
+from antiphon.core.bus.subjects import ENTRY
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.errors import Held, Misconfigured, RateLimited
 from antiphon.files import replace_file
@@ -194,6 +195,7 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
         ReadService,
         RelayService,
         RollCallService,
+        admits_readers,
         client_context,
         open_ear,
         system_connector,
@@ -230,6 +232,13 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
     storeroom = BlobService(engine, rights, hearing=hearing)
     box = RelayService(engine, RelayRules(session, members, gate.scope_of).accept, hearing=hearing)
     roll = RollCallService(engine.log.connection, described.mesh, hearing)
+    entries = RollCallService(
+        engine.log.connection,
+        described.mesh,
+        hearing,
+        asks=ENTRY,
+        admits=admits_readers(described.mesh, branches, gate.scope_of),
+    )
     mail = MailGate(session, engine.mail)
     desk = MailDesk(session, mail)
     letters = MailService(
@@ -241,7 +250,8 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
         busy=mail_requests.told(RateLimited("too many requests at once", retry_s=BUSY_S)),
         tell=NatsBus(ear, described.mesh),
     )
-    services = (gate.run(), house.run(), storeroom.run(), box.run(), roll.run(), letters.run())
+    passing = (roll.run(), entries.run())
+    services = (gate.run(), house.run(), storeroom.run(), box.run(), *passing, letters.run())
     try:
         async with beside(*services, ready=house.ready):
             await storeroom.ready.wait()

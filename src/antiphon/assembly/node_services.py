@@ -125,6 +125,7 @@ async def replicating(
         from antiphon.runtime.coordinator.coordinator import Coordinator
         from antiphon.runtime.coordinator.offer_audit import OfferAudit
         from antiphon.runtime.coordinator.quorums import Quorums
+        from antiphon.runtime.lane_entries.entry_service import EntryService
         from antiphon.runtime.node.artifact_eviction import Evictor
         from antiphon.runtime.node.coordinator_watch import CoordinatorWatch
         from antiphon.runtime.node.overdue_jobs import OverdueJobs
@@ -152,6 +153,7 @@ async def replicating(
             Pulse(clock, keyring, reverb.metrics, suggest=reverb.suggestion).run(node.ready),
             reverb.run(),
             Sealer(node, bar_s=bar_s).run(),
+            EntryService(node).run(),
             Evictor(node, blobs=blobs_of(connection)).run(),
             Presence(connection.session, connection.keyring, card).run(),
         ]

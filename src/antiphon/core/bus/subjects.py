@@ -64,6 +64,8 @@ class BusSubject(Struct, frozen=True):
 
 ROLL: Final = BusSubject("roll", (Party.MEMBERS,), (Party.MEMBERS,), via_gate=True)
 """Asks who is online."""
+ENTRY: Final = BusSubject("entry", (Party.MEMBERS,), (), via_gate=True)
+"""Asks full nodes where a lane can be entered."""
 CARE: Final = BusSubject("care", (Party.WORKERS,), (Party.WORKERS,))
 """Messages between the full nodes that maintain a mesh."""
 WORK: Final = BusSubject("work.{kind}", (Party.WORKERS,), (Party.WORKERS,))
@@ -87,6 +89,7 @@ LOGIN: Final = BusSubject("gate.{user}.login", (Party.DOOR,), (Party.GATE,))
 
 BUS: Final = (
     ROLL,
+    ENTRY,
     CARE,
     WORK,
     LIVE,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from antiphon.engines.nats.gate.member_requests import MemberRequests
     from antiphon.engines.nats.gate.read_service import ReadService
     from antiphon.engines.nats.gate.relay_service import RelayService
-    from antiphon.engines.nats.gate.roll_call_service import RollCallService
+    from antiphon.engines.nats.gate.roll_call_service import RollCallService, admits_readers
     from antiphon.engines.nats.member.visible_subjects import Reader
     from antiphon.engines.nats.server.accounts import Accounts
     from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
@@ -57,6 +57,7 @@ __getattr__ = from_modules(
         "RollCallService": "antiphon.engines.nats.gate.roll_call_service",
         "TlsFiles": "antiphon.engines.nats.server.certificates",
         "UserKey": "antiphon.engines.nats.credentials.keypairs",
+        "admits_readers": "antiphon.engines.nats.gate.roll_call_service",
         "client_context": "antiphon.engines.nats.server.certificates",
         "open_ear": "antiphon.engines.nats.server.login_issuer",
         "server_files": "antiphon.engines.nats.server.certificates",
@@ -81,6 +82,7 @@ __all__ = [
     "RollCallService",
     "TlsFiles",
     "UserKey",
+    "admits_readers",
     "client_context",
     "open_ear",
     "server_files",

@@ -21,6 +21,7 @@ from msgspec import Struct
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import JobLane
 from antiphon.core.family import Lane
+from antiphon.core.lane_entry import can_enter
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.protocol import Protocol
 from antiphon.core.record.branches import LaneKey
@@ -28,6 +29,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import Outcome
 from antiphon.errors import Unavailable
 from antiphon.ports import LANES_AT_ONCE, OpLog, Record
+from antiphon.runtime.log.lane_entry import Entered
 
 TRIES: Final = 6
 """How often a lane is read while the copy that answers lacks a record known to be on it."""
@@ -36,6 +38,8 @@ REFUSED_KEPT: Final = 64
 LONG: Final = 64
 """Lanes longer than this are continued from where reading stopped, not read from the start."""
 PLACES_KEPT: Final = 64
+ENTERED_FROM: Final = 128
+"""Records of a lane from which on it is worth asking where it can be entered."""
 LANES_PER_TURN: Final = 8
 """Lanes that are judged before the loop's other tasks get their turn."""
 
@@ -166,6 +170,9 @@ class Judge(typing.Protocol):
     async def pause(self, attempt: int) -> None:
         """Wait before trying again."""
 
+    async def find_entry(self, key: LaneKey) -> Entered | None:
+        """The newest sealed record at which a lane can be entered."""
+
 
 class LaneReader:
     """Reads lanes for one session, whose own ops are by `reader`."""
@@ -185,6 +192,32 @@ class LaneReader:
             if place.reach >= at_least:
                 return place.view()
         raise Unavailable(f"this copy of the log does not have record {at_least} yet")
+
+    async def enter(self, key: LaneKey) -> LaneView:
+        """A lane as it is now; a long one from a sealed record on, where its family allows that.
+
+        The view shows only what was read. What is known of the lane from earlier is used, and
+        nothing is remembered that does not begin at its beginning.
+        """
+        if key in self._places or not can_enter(self._by.protocol, key):
+            return await self.read(key)
+        place = _Place(lane=self._by.protocol.empty(key))
+        wanted = self._by.protocol.subjects_of(self._by.mesh, key)
+        found: Entered | None = None
+        async for page in self._by.log.read_lane(wanted):
+            if not place.length and len(page) >= ENTERED_FROM:
+                found = await self._by.find_entry(key)
+                if found is not None:
+                    break
+            await self._judge(place, page)
+        if found is None:
+            if place.length > LONG:
+                self._remember(key, place)
+            return place.view()
+        place.take(found.record, found.opened, Outcome(Verdict.OK, found.lane), self._reader)
+        async for page in self._by.log.read_lane(wanted, after=place.reach):
+            await self._judge(place, page)
+        return place.view()
 
     async def read_many(
         self, wanted: Mapping[LaneKey, int], *, no_further: bool = False

@@ -29,6 +29,7 @@ from antiphon.core.record.op import Op
 from antiphon.core.record.verdict import ABOUT_TIME, Verdict
 from antiphon.core.reducer import Outcome, judge, settled
 from antiphon.errors import Corrupt, EngineDenied, IdTaken, LostRace, OutcomeUnknown, Unavailable
+from antiphon.runtime.log.lane_entry import Entered, LaneEntries
 from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Session:
         self._deps = BoundedCache[int, Dep](most=DEPS_KEPT, most_bytes=DEPS_KEPT_BYTES)
         self._sent: dict[bytes, tuple[int, float]] = {}
         self.lanes = LaneReader(self, author.did)
+        self._entries = LaneEntries(self)
         self._chain_choice = ChainChoice(author.did)
 
     # --- our own ops ------------------------------------------------------------------------------
@@ -276,6 +278,14 @@ class Session:
         """
         self.confirm_soon(at_least)
         return await self.lanes.read(key, at_least=at_least)
+
+    async def enter(self, key: LaneKey) -> LaneView:
+        """A lane as it is now; of a long one perhaps only the end (`LaneReader.enter`)."""
+        return await self.lanes.enter(key)
+
+    async def find_entry(self, key: LaneKey) -> Entered | None:
+        """The newest sealed record at which a lane can be entered, if a full node tells one."""
+        return await self._entries.find(key)
 
     async def read_lane(self, kind: str, job_id: str, *, at_least: int = 0) -> JobView:
         """The lane of a job."""

@@ -81,7 +81,7 @@ class Documents:
     async def _read(self, key: LaneKey) -> DocumentLane:
         known = self._lanes.get(key)
         if known is None:
-            view = await self.session.read(key)
+            view = await self.session.enter(key)
         else:
             view = (await self.session.read_on({key: known}))[key]
         return self._keep(key, cast("DocumentLane", view.lane))
@@ -193,8 +193,14 @@ class Documents:
         key, op = opened.place.key, opened.op
         await session.confirm(record.seq)
         lane = self._lanes.get(key)
-        if lane is None or lane.tails[0] >= record.seq or lane.tails[0] != (op.prev if op else -1):
-            # Not known, or already read beyond it: judge it where it stands.
+        if lane is None:
+            view = await session.enter(key)
+            lane = self._keep(key, cast("DocumentLane", view.lane))
+            if lane.tails[0] == record.seq and isinstance(op, MemoryPut) and lane.state is not None:
+                is_new = view.verdict_of(opened.op_id) is Verdict.OK
+                return Changed(op.body, lane.state) if is_new else None
+        if lane.tails[0] >= record.seq or lane.tails[0] != (op.prev if op else -1):
+            # Already read beyond it, or something is missing: judge it where it stands.
             lane = cast("DocumentLane", await session.lanes.before(key, record.seq))
         outcome = await session.judge(opened, lane)
         after = self._keep(key, cast("DocumentLane", outcome.lane))

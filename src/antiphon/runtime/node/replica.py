@@ -421,6 +421,15 @@ class Replica:
         )
         return [StoredRecord(Record(*row[:4]), Verdict(row[4])) for row in rows]
 
+    def accepted_before(self, key: LaneKey, seq: int, *, limit: int) -> list[StoredRecord]:
+        """The newest records of a lane before a sequence that took effect, newest first."""
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records"
+            " where lane = ? and seq < ? and verdict = 'ok' order by seq desc limit ?",
+            (self._row_of(key), seq, limit),
+        )
+        return [StoredRecord(Record(*row[:4]), Verdict(row[4])) for row in rows]
+
     def job_records(self, kind: str, job: str) -> list[StoredRecord]:
         """The records of a job's lane."""
         return self.lane_records(job_key(kind, job))
