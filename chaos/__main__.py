@@ -8,6 +8,7 @@ from importlib import import_module
 COMMANDS = (
     "clock",
     "coordinator",
+    "documents",
     "drain",
     "escape",
     "hostile",

@@ -12,6 +12,7 @@ from antiphon.core.derivations import quorum_derivation
 from antiphon.core.derivations.limit_use import LimitUse
 from antiphon.core.families.jobs import completion_proof, planned, replicas, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
+from antiphon.core.families.memory import table as memory_table
 from antiphon.core.families.seals import table as seals_table
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
@@ -56,6 +57,7 @@ CAUGHT_BY = {
     "stolen_calls_unheeded": {"every_job_ends"},
     "first_page_only": {"light_equals_full"},
     "ticks_doubled": {"derived_once", "ticks_in_order"},
+    "base_ignored": {"nothing_overwritten"},
 }
 ON_CHAINED_WORLDS = {
     "revocation_ignored": {"leases_end", "truly_held"},
@@ -99,6 +101,7 @@ def patchable():
         quorum_derivation.derive,
         completion_proof.is_proved,
         seals_table._matches,
+        memory_table._fits,
         worker.HELD,
         TenureRunner._write,
         LogStore.append,
@@ -114,7 +117,7 @@ def patchable():
         PlanRunner._derived_ms,
         chain_check.fault,
         opened_record.open_record,
-        table._has_lost_authority,
+        table.has_lost_authority,
         Grants.revoked,
         Chain.judge,
         Chain.may_revoke,
@@ -134,7 +137,7 @@ def test_a_mutant_is_caught_and_its_world_passes_without_it(name):
     assert catch is not None, f"{name} survived {len(plans)} seeds"
     assert catch.law in (CAUGHT_BY | ON_CHAINED_WORLDS)[name], catch
     if list(mutants.MUTANTS).index(name) % size(6, soak=1) == 0:
-        assert not run(catch.plan).violations
+        assert not run(catch.plan, mutants.guests_for(name)).violations
 
 
 def test_a_quick_hunt_goes_where_a_mutant_can_do_harm_and_provokes_it():

@@ -23,7 +23,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.testing.mutations import ABOUT_CHAINS, MUTANTS, PROVOKED_BY
+from antiphon.testing.mutations import ABOUT_CHAINS, ABOUT_DOCUMENTS, MUTANTS, PROVOKED_BY
+from antiphon.testing.simulation.actors.document_writers import documents_as_guest
+from antiphon.testing.simulation.actors.guests import Guest
 from antiphon.testing.simulation.seed_plan import Outcome, Plan
 from antiphon.testing.simulation.world import run
 
@@ -73,11 +75,16 @@ def at_once(name: str, seeds: Sequence[int]) -> list[Plan]:
     return [plan for plan in plans if plan.is_chained or name not in ABOUT_CHAINS]
 
 
+def guests_for(name: str) -> list[Guest]:
+    """Who else has to be in a world, so that a mutant can do harm there."""
+    return [documents_as_guest()[0]] if name in ABOUT_DOCUMENTS else []
+
+
 def hunt(name: str, plans: Sequence[Plan]) -> Catch | None:
     """The first world that breaks a law under this mutant, or None."""
     for plan in plans:
         with MUTANTS[name]():
-            outcome = run(plan)
+            outcome = run(plan, guests_for(name))
         if outcome.violations:
             first = outcome.violations[0]
             return Catch(name, plan, first.law, first.what)

@@ -2,6 +2,7 @@
 
     of_rules      of what may happen to a job, and of the log beneath it
     of_authority  of who may do what
+    of_memory     of documents
     of_runtime    of what workers and full nodes do, whatever the rules say
 
 `MUTANTS` is the whole list; `antiphon.testing.mutants` hunts them. They live here and nowhere
@@ -14,13 +15,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from antiphon.testing.mutations import authority, rules, runtime
+from antiphon.testing.mutations import authority, memory, rules, runtime
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
 MUTANTS: Final[dict[str, Mutant]] = {
-    mutant.__name__: mutant for mutant in (*rules.MUTANTS, *authority.MUTANTS, *runtime.MUTANTS)
+    mutant.__name__: mutant
+    for mutant in (*rules.MUTANTS, *authority.MUTANTS, *runtime.MUTANTS, *memory.MUTANTS)
 }
+ABOUT_DOCUMENTS: Final = frozenset(mutant.__name__ for mutant in memory.MUTANTS)
+"""Mutants that show only where somebody writes documents."""
 ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS)
 """Mutants of what only chained worlds have."""
 PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {

@@ -77,7 +77,9 @@ class World:
     def __init__(self, plan: Plan, folder: Path, guests: Sequence[Guest] = ()) -> None:
         """Nothing runs before `run`."""
         self.plan = plan
-        protocol = PROTOCOL.adding(*(guest.family for guest in guests)) if guests else PROTOCOL
+        known = {family.name for family in PROTOCOL.families}
+        new = [guest.family for guest in guests if guest.family.name not in known]
+        protocol = PROTOCOL.adding(*new) if new else PROTOCOL
         loop = new_loop(outside=OUTSIDE)
         clock = HostClock(loop, epoch_ms=EPOCH_MS)
         server = MemoryServer(clock)

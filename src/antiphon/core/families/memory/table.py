@@ -29,8 +29,7 @@ def step(document: Document | None, op: MemoryPut, at: At) -> Document | Verdict
     """The document after an op, or the verdict if nothing changes."""
     body = op.body
     revision, siblings = (document.revision, document.siblings) if document else (0, ())
-    found = body.base if body.found is None else body.found
-    if found != revision or not _may_follow(body):
+    if not _fits(body, revision):
         return Verdict.BASE
     if body.is_deferred:
         return _deferred(document, op, at)
@@ -42,9 +41,10 @@ def step(document: Document | None, op: MemoryPut, at: At) -> Document | Verdict
     return _written(op, at.seq, digest(codec.encode(op)))
 
 
-def _may_follow(body: MemoryBody) -> bool:
-    """Whether its strategy lets it follow a revision that it was not made from."""
-    return not body.is_behind or body.strategy in ("local", "defer")
+def _fits(body: MemoryBody, revision: int) -> bool:
+    """Whether it found the present revision, and may follow it by its base or its strategy."""
+    found = body.base if body.found is None else body.found
+    return found == revision and (not body.is_behind or body.strategy in ("local", "defer"))
 
 
 def _left(siblings: tuple[Sibling, ...], resolved: tuple[str, ...]) -> tuple[Sibling, ...] | None:
