@@ -25,7 +25,9 @@ if TYPE_CHECKING:
         Corrupt,
         Forked,
         GiveUp,
+        Held,
         JobFailed,
+        LockLost,
         Malformed,
         Misconfigured,
         NobodyAnswers,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         PartlySubmitted,
         Rejected,
         RetryLater,
+        StaleFence,
         Unavailable,
         WaitExhausted,
     )
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from antiphon.sdk.call_options import CallOptions, Retry, TaskOptions
     from antiphon.sdk.graphs.graph import Graph
     from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.locks.fenced_file import FencedFile
+    from antiphon.sdk.locks.lock import Lock
+    from antiphon.sdk.locks.lock_methods import LockStatus
     from antiphon.sdk.many.bound_calls import Call, as_completed, gather
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.messages.http_sender import HttpSender
@@ -71,14 +77,19 @@ _WHERE = {
     "CircuitOpen": "antiphon.errors",
     "Conflict": "antiphon.errors",
     "Corrupt": "antiphon.errors",
+    "FencedFile": "antiphon.sdk.locks.fenced_file",
     "Forked": "antiphon.errors",
     "GiveUp": "antiphon.errors",
+    "Held": "antiphon.errors",
     "Hook": "antiphon.runtime.executors.hooks",
     "HttpSender": "antiphon.sdk.messages.http_sender",
     "Job": "antiphon.core.families.jobs.state",
     "JobContext": "antiphon.runtime.executors.handlers",
     "JobFailed": "antiphon.errors",
     "JobHandle": "antiphon.sdk.handle",
+    "Lock": "antiphon.sdk.locks.lock",
+    "LockLost": "antiphon.errors",
+    "LockStatus": "antiphon.sdk.locks.lock_methods",
     "Malformed": "antiphon.errors",
     "Manifest": "antiphon.core.manifest",
     "Mesh": "antiphon.sdk.mesh",
@@ -94,6 +105,7 @@ _WHERE = {
     "Retry": "antiphon.sdk.call_options",
     "RetryLater": "antiphon.errors",
     "Score": "antiphon.core.tempo.score",
+    "StaleFence": "antiphon.errors",
     "State": "antiphon.core.families.jobs.state",
     "Task": "antiphon.sdk.task",
     "TaskOptions": "antiphon.sdk.call_options",
@@ -122,15 +134,20 @@ __all__ = [
     "CircuitOpen",
     "Conflict",
     "Corrupt",
+    "FencedFile",
     "Forked",
     "GiveUp",
     "Graph",
+    "Held",
     "Hook",
     "HttpSender",
     "Job",
     "JobContext",
     "JobFailed",
     "JobHandle",
+    "Lock",
+    "LockLost",
+    "LockStatus",
     "Malformed",
     "Manifest",
     "Mesh",
@@ -145,6 +162,7 @@ __all__ = [
     "Retry",
     "RetryLater",
     "Score",
+    "StaleFence",
     "State",
     "Task",
     "TaskOptions",

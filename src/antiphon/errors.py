@@ -9,8 +9,10 @@ The branches follow what a caller can do about the error, not where it happened:
     ├── Conflict            someone else was first, or holds it
     │   ├── LostRace        compare-and-set failed: the subject has a newer record
     │   ├── IdTaken         the engine stores other bytes under this message id
-    │   └── Held            a key, a lease or a state directory is in use
-    │       └── PortTaken   another program listens on the server's port
+    │   ├── Held            a key, a lock, a lease or a state directory is in use
+    │   │   └── PortTaken   another program listens on the server's port
+    │   ├── LockLost        a lock is no longer, or may no longer be, this agent's
+    │   └── StaleFence      a later holder of the lock has already written
     ├── Unavailable         try again later
     │   ├── OutcomeUnknown  the write may or may not be stored: read before deciding
     │   ├── CircuitOpen     too many requests went unanswered: none is sent for a while
@@ -57,6 +59,7 @@ __all__ = [
     "IdTaken",
     "InboxFull",
     "JobFailed",
+    "LockLost",
     "LostRace",
     "Malformed",
     "Misconfigured",
@@ -69,6 +72,7 @@ __all__ = [
     "RateLimited",
     "Rejected",
     "RetryLater",
+    "StaleFence",
     "Unavailable",
     "WaitExhausted",
 ]
@@ -120,6 +124,14 @@ class Held(Conflict):
 
 class PortTaken(Held):
     """Another program already listens at the server's address."""
+
+
+class LockLost(Conflict):
+    """A lock is no longer, or may no longer be, this agent's: what it protects must stop."""
+
+
+class StaleFence(Conflict):
+    """A write with a fence below the highest one seen: its author's hold is over."""
 
 
 class Unavailable(AntiphonError):

@@ -42,6 +42,7 @@ from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
+from antiphon.sdk.locks.lock_methods import LockMethods
 from antiphon.sdk.many.many_methods import ManyMethods
 from antiphon.sdk.memory.memory_methods import MemoryMethods
 from antiphon.sdk.messages.message_methods import MessageMethods
@@ -100,6 +101,7 @@ class Mesh(
     MessageMethods,
     MemoryMethods,
     PlanMethods,
+    LockMethods,
     TempoMethods,
     ReportMethods,
     HelpMethods,

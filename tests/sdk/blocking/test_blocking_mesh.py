@@ -63,6 +63,8 @@ def test_the_names_are_those_of_the_async_classes():
         "caller",  # what submits many
         "submit_arguments",  # what the command line submits with
         "watching",
+        "adopt_lock",  # goes with Lock.pass_to, which is awaited
+        "try_lock",  # lock(wait=0) is here
     }
     only_blocking = {"close", "forget", "wrap"}
     only_blocking |= {"as_completed", "gather"}  # functions of the module, in the async SDK

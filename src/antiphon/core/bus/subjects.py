@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core.authority import job_rights
+from antiphon.core.authority import job_rights, lock_rights
 
 ROOT: Final = "apb"
 
@@ -29,6 +29,8 @@ class Party(Enum):
     """Members, for the kinds that they work on; if the subject names no kind, for any."""
     TEMPO = auto()
     """Members that may set the pulse."""
+    LOCKERS = auto()
+    """Members, for the scopes in which they take locks."""
     USER = auto()
     """The engine user that the subject names: a member, a ticket, a door or the gate itself."""
     TICKET = auto()
@@ -43,6 +45,7 @@ HELD_FOR: Final[Mapping[Party, tuple[str, ...]]] = MappingProxyType(
         Party.READERS: job_rights.READ_BY,
         Party.WORKERS: job_rights.WORKED_BY,
         Party.TEMPO: job_rights.TEMPO_BY,
+        Party.LOCKERS: (lock_rights.TAKE,),
     }
 )
 """A member with one of these commands for a kind is such a party for that kind."""
@@ -82,6 +85,8 @@ BAR_REPORT: Final = BusSubject("bar", (Party.TEMPO,), (Party.TEMPO,))
 """What happened in each bar."""
 MAIL_GATE: Final = BusSubject("mailgate", (Party.GATE,), (Party.MEMBERS,))
 """A gate says that it serves messages from now on: whoever waits for one asks again."""
+LOCK_WAIT: Final = BusSubject("await.{kind}", (Party.LOCKERS,), (Party.LOCKERS,))
+"""Who waits for locks of a scope, and since when."""
 INBOX: Final = BusSubject("inbox.{user}.{place}", (Party.MEMBERS, Party.GATE), (Party.USER,))
 """Replies to a user."""
 JOIN: Final = BusSubject("gate.{user}.join", (Party.TICKET,), (Party.GATE,))
@@ -98,6 +103,7 @@ BUS: Final = (
     PROMISE,
     BAR_REPORT,
     MAIL_GATE,
+    LOCK_WAIT,
     INBOX,
     JOIN,
     LOGIN,

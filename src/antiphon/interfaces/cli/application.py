@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "plan": "antiphon.interfaces.cli.commands.plans.plan",
     "memory": "antiphon.interfaces.cli.commands.memory.memory",
     "msg": "antiphon.interfaces.cli.commands.messages.msg",
+    "lock": "antiphon.interfaces.cli.commands.locks.lock",
     "report": "antiphon.interfaces.cli.commands.tempo.report",
     "tempo": "antiphon.interfaces.cli.commands.tempo.tempo",
     "worker": "antiphon.interfaces.cli.commands.nodes.worker",
@@ -80,7 +81,7 @@ def make_app(*names: str) -> typer.Typer:
     app.callback()(antiphon)
     for name in names or COMMANDS:
         module = import_module(COMMANDS[name])
-        if name in {"memory", "msg", "plan", "tempo"}:  # they have commands of their own
+        if name in {"lock", "memory", "msg", "plan", "tempo"}:  # they have commands of their own
             app.add_typer(getattr(module, name), name=name)
             continue
         # After the first word of the command to run, every option is that command's.

@@ -451,6 +451,18 @@ class Replica:
             found += [(LaneKey(family, row[0], row[1]), table.decode(row[2])) for row in rows]
         return found
 
+    def lanes_having(self, family: str, column: str, *, limit: int) -> list[Lane]:
+        """The oldest lanes of a family that have a value in one of its columns."""
+        table = self.tables[family]
+        if column not in {one.name for one in table.family.columns}:
+            raise ValueError(f"the family {family} has no column {column}")
+        rows = self._db.execute(
+            f"select body from {table.name} where {column} is not null"  # noqa: S608 - its own
+            " order by id limit ?",
+            (limit,),
+        )
+        return [table.decode(row[0]) for row in rows]
+
     def job(self, kind: str, job: str) -> Job | None:
         """The state of this job (M20)."""
         row = self._db.execute(

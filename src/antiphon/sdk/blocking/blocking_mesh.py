@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 from antiphon.errors import Misconfigured
 from antiphon.sdk.blocking.blocking_graph import BlockingGraph
 from antiphon.sdk.blocking.blocking_handle import BlockingHandle
+from antiphon.sdk.blocking.blocking_lock import BlockingLock
 from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
 from antiphon.sdk.blocking.loop_thread import OpenContext, entered, forget_after_fork, iterate, run
 from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.sdk.locks.lock_methods import DEFAULT_SCOPE, TTL_S, WAIT_S
 from antiphon.sdk.many.bound_calls import as_completed, gather
 from antiphon.sdk.task import AsyncTask
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.blocking.blocking_task import BlockingTaskDecorator
     from antiphon.sdk.call_options import CallOptions, Duration, Scheduling, TaskOptions
     from antiphon.sdk.costs.cost_report import CostBy, CostReport
+    from antiphon.sdk.locks.lock_methods import LockStatus, Ttl
     from antiphon.sdk.many.bound_calls import Call
     from antiphon.sdk.mesh import EngineName, Mesh
     from antiphon.sdk.plans.plan_methods import PlanStatus
@@ -332,6 +335,29 @@ class BlockingMesh:
         )
         with entered(working) as worker:
             yield BlockingWorker(worker.value)
+
+    @contextmanager
+    def lock(
+        self,
+        key: str,
+        *,
+        scope: str = DEFAULT_SCOPE,
+        ttl: Ttl = TTL_S,
+        wait: Duration | None = WAIT_S,
+        agent: str = "",
+    ) -> Iterator[BlockingLock]:
+        """Hold a lock for the length of the block. As `Mesh.lock`, but nothing ends the block."""
+        taken = self._here.lock(key, scope=scope, ttl=ttl, wait=wait, agent=agent)
+        with entered(taken) as opened:
+            yield BlockingLock(opened.value)
+
+    def locks(self, scope: str = "") -> list[LockStatus]:
+        """The locks that are held. As `Mesh.locks`."""
+        return run(self._here.locks(scope))
+
+    def break_lock(self, key: str, *, scope: str = DEFAULT_SCOPE, fence: str = "") -> bool:
+        """End whoever's hold. As `Mesh.break_lock`."""
+        return run(self._here.break_lock(key, scope=scope, fence=fence))
 
     # --- reading ------------------------------------------------------------------------------
 

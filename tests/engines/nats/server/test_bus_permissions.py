@@ -30,6 +30,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
         (
             EVERYTHING,
             [
+                "apb.m.await.>",
                 "apb.m.bar",
                 "apb.m.beat",
                 "apb.m.care",
@@ -40,6 +41,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.work.>",
             ],
             [
+                "apb.m.await.>",
                 "apb.m.bar",
                 "apb.m.beat",
                 "apb.m.care",

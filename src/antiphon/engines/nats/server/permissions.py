@@ -115,7 +115,7 @@ def _filters(subject: BusSubject, party: Party, user: str, kinds: Sequence[str])
     """As much of a subject as a party to it is concerned with."""
     pattern = subject.pattern
     match party:
-        case Party.READERS | Party.WORKERS if "{kind}" in pattern:
+        case Party.READERS | Party.WORKERS | Party.LOCKERS if "{kind}" in pattern:
             named = pattern.replace("{kind}.{job}", "{jobs}").replace("{kind}.{thread}", "{jobs}")
             return [named.format(kind=one, jobs=below(one)) for one in kinds]
         case Party.READERS | Party.WORKERS:

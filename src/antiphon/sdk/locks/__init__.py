@@ -1,0 +1,1 @@
+"""Locks for programs: one holder at a time, with a fence for what the lock protects."""

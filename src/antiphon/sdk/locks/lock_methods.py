@@ -1,0 +1,200 @@
+"""Locks on a mesh (docs/locks.md).
+
+async with mesh.lock("file:src/lib.rs", scope="repo.app") as lock:
+    ...
+
+lock = await mesh.try_lock("nightly-report")
+if lock is not None:
+    async with lock:
+        ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.families.locks.ops import MAX_KEY, TakeBody
+from antiphon.core.families.locks.state import LockLane
+from antiphon.core.families.locks.table import standing
+from antiphon.core.policy import lock_time
+from antiphon.core.record.subjects import check_kind
+from antiphon.core.record.verdict import Verdict
+from antiphon.core.tempo.time_text import time_text
+from antiphon.errors import Held, Malformed
+from antiphon.runtime.locks.lock_line import LockLine
+from antiphon.sdk.durations import seconds
+from antiphon.sdk.locks.lock import Lock
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from antiphon.core.families.locks.state import Lock as LockState
+    from antiphon.runtime.locks.lock_hold import NextTime
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.tempo.beat_clock import BeatClock
+    from antiphon.sdk.call_options import Duration
+
+    Ttl = Duration | Literal["phase", "bar"]
+
+DEFAULT_SCOPE: Final = "main"
+TTL_S: Final = lock_time.EDIT_MS / 1000
+"""For an edit. Give long tasks 300."""
+WAIT_S: Final = 60.0
+MOST_LISTED: Final = 10_000
+
+
+class LockStatus(Struct, frozen=True, kw_only=True):
+    """A lock that somebody holds, for people."""
+
+    scope: str
+    key: str
+    node: str
+    agent: str
+    fence: str
+    acquired: str
+    """ISO 8601, in UTC; so is the next."""
+    expires: str
+    """When it ends without a renewal."""
+    is_expired: bool
+    """Whether that time has passed: then it is free, and its next holder's take will say so."""
+    takes: int
+    """How often it has been taken."""
+
+
+class LockMethods:
+    """What `Mesh` can do with locks."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def session(self) -> Session:
+            """See `Mesh`."""
+
+        @property
+        def clock(self) -> BeatClock:
+            """See `Mesh`."""
+
+        @property
+        def agent(self) -> str:
+            """See `Mesh`."""
+
+        def replica(self) -> AbstractAsyncContextManager[Replica]:
+            """See `Mesh`."""
+
+    def lock(
+        self,
+        key: str,
+        *,
+        scope: str = DEFAULT_SCOPE,
+        ttl: Ttl = TTL_S,
+        wait: Duration | None = WAIT_S,
+        agent: str = "",
+    ) -> Lock:
+        """A lock to use with `async with`: waits for it, keeps it, releases it.
+
+        `ttl` is how long it outlives its holder; `"phase"` and `"bar"` end with one of the mesh's
+        tempo. `wait` is how long to wait for it, None without end: then `Held` is raised. `agent`
+        is who holds it, this process's agent unless you run several.
+        """
+        line = self._line(key, scope, agent)
+        return Lock(line, self._hold_time(ttl), None if wait is None else seconds(wait))
+
+    async def try_lock(
+        self, key: str, *, scope: str = DEFAULT_SCOPE, ttl: Ttl = TTL_S, agent: str = ""
+    ) -> Lock | None:
+        """The lock, taken, if it is free right now; None if it is not."""
+        try:
+            return await self.lock(key, scope=scope, ttl=ttl, wait=0, agent=agent).take()
+        except Held:
+            return None
+
+    async def adopt_lock(
+        self, key: str, *, scope: str = DEFAULT_SCOPE, ttl: Ttl = TTL_S, agent: str = ""
+    ) -> Lock:
+        """The lock that `Lock.pass_to` gave to this agent, taken; `LockLost` if it has none."""
+        return await self.lock(key, scope=scope, ttl=ttl, agent=agent).adopt()
+
+    async def break_lock(self, key: str, *, scope: str = DEFAULT_SCOPE, fence: str = "") -> bool:
+        """End whoever's hold; False if nobody holds it. With a fence, only the hold that has it.
+
+        Its holder is told by the log, and its block is cancelled. This needs the permission
+        `break-lock`.
+        """
+        line = self._line(key, scope, "")
+        await line.look()
+        verdict = await line.break_hold(fence or None)
+        if verdict in {Verdict.ALREADY, Verdict.NO_LOCK}:
+            return False
+        if verdict is not Verdict.OK:
+            raise line.refusal(verdict, "broken")
+        return True
+
+    async def locks(self, scope: str = "") -> list[LockStatus]:
+        """The locks that are held, or were when their time ended; of one scope, or of all."""
+        control = await self.session.sync_control()
+        seq, now_ms = self.session.confirmed + 1, self.session.now_by_both_clocks_ms()
+        async with self.replica() as replica:
+            lanes = replica.lanes_having("locks", "holder", limit=MOST_LISTED)
+        known = (lane.state for lane in lanes if isinstance(lane, LockLane))
+        held = (standing(control, lock, seq) for lock in known)
+        return [
+            _status(lock, now_ms)
+            for lock in held
+            if lock is not None and lock.hold is not None and scope in ("", lock.kind)
+        ]
+
+    def _line(self, key: str, scope: str, agent: str) -> LockLine:
+        who = agent or self.agent
+        check_kind(scope)
+        try:
+            msgspec.convert({"kind": scope, "key": key, "agent": who, "ttl_ms": 1}, TakeBody)
+        except msgspec.ValidationError as problem:
+            raise Malformed(
+                f"{key[:80]!r} for {who[:80]!r} cannot be locked: {problem}",
+                reason="key",
+                hint=f"a key has 1 to {MAX_KEY} printable characters, such as 'file:src/lib.rs'",
+            ) from problem
+        return LockLine(self.session, scope, key, who)
+
+    def _hold_time(self, ttl: Ttl) -> NextTime:
+        if not (ttl == "phase" or ttl == "bar"):  # noqa: PLR1714 - mypy narrows by these
+            time = lock_time.fixed(round(seconds(ttl) * 1000))
+            return lambda _after_ms: time
+        which: lock_time.Boundary = "bar" if ttl == "bar" else "phase"
+
+        def next_time(after_ms: int) -> lock_time.HoldTime:
+            session = self.session
+            return lock_time.until_boundary(
+                which,
+                self.clock.meter(),
+                self.clock.phases(),
+                session.wall.now_ms(),
+                after_ms=after_ms,
+                least_ms=session.control.rules.lease_min_ms,
+            )
+
+        return next_time
+
+
+def _status(lock: LockState, now_ms: int) -> LockStatus:
+    hold = lock.hold
+    if hold is None:
+        raise TypeError("a lock that nobody holds has no status")
+    return LockStatus(
+        scope=lock.kind,
+        key=lock.key,
+        node=hold.node,
+        agent=hold.agent,
+        fence=hold.fence,
+        acquired=time_text(hold.taken_ms),
+        expires=time_text(hold.deadline_ms),
+        is_expired=hold.is_over(now_ms, now_ms),
+        takes=lock.takes,
+    )
+
+
+__all__ = ["Lock", "LockMethods", "LockStatus"]
