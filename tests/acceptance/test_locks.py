@@ -8,10 +8,10 @@ pytestmark = [pytest.mark.nats, pytest.mark.req("S4")]
 
 
 def test_a_lock_is_held_while_a_command_runs_listed_broken_and_free_again(tmp_path):
-    shell = Shell(tmp_path)
+    shell = Shell(tmp_path, is_warm=False)
     with shell.dev():
         take = ["lock", "take", "deploy", "--scope", "prod.web"]
-        with shell.start(*take, "--", "sh", "-c", "echo $ANTIPHON_FENCE > fence; exec sleep 600"):
+        with shell.start(*take, "--", "sh", "-c", "echo $LOCK_FENCE > fence; exec sleep 600"):
             [held] = until(lambda: shell.run("lock", "ls", "--json").json["locks"])
             assert (held["key"], held["scope"], held["agent"]) == ("deploy", "prod.web", "main")
             assert held["acquired"] < held["expires"]

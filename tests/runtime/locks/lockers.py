@@ -2,7 +2,7 @@
 
 from antiphon.assembly import MeshConnection
 from antiphon.core.authority.rules import Rules
-from antiphon.core.policy.lock_time import fixed
+from antiphon.core.policy.locks.lock_time import fixed
 from antiphon.runtime.locks.lock_line import LockLine
 from antiphon.runtime.log.session import Session
 from antiphon.sdk.locks.lock import Lock

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.core.families.locks.ops import Successor
-    from antiphon.core.policy.lock_time import HoldTime
+    from antiphon.core.policy.locks.lock_time import HoldTime
     from antiphon.ports import Hints
     from antiphon.runtime.locks.lock_line import LockLine
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.core.bus.signed_message import MessageType, Refused
 from antiphon.core.bus.subjects import LOCK_WAIT
-from antiphon.core.policy.lock_turns import CREDIT_MS, REFRESH_S, Arrival, LockTurns
+from antiphon.core.policy.locks.lock_turns import CREDIT_MS, REFRESH_S, Arrival, LockTurns
 from antiphon.errors import AntiphonError, Unavailable
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt
 from antiphon.ports import NANOSECONDS_PER_MS, Record
+from antiphon.runtime.locks.replica_locks import ReplicaLocks
 from antiphon.runtime.memory.replica_documents import ReplicaDocuments
 from antiphon.runtime.node import replica_tree
 from antiphon.runtime.node.replica_plans import ReplicaPlans
@@ -141,6 +142,7 @@ class Replica:
         """The Merkle tree over the records: what seals are compared with."""
         self.plans = ReplicaPlans(self._db)
         self.documents = ReplicaDocuments(self._db)
+        self.locks = ReplicaLocks(self._db)
         """Plans, and the jobs derived from them."""
         self.waits = ReplicaWaits(self._db)
         self.reports = ReplicaReports(self._db)
@@ -450,18 +452,6 @@ class Replica:
             )
             found += [(LaneKey(family, row[0], row[1]), table.decode(row[2])) for row in rows]
         return found
-
-    def lanes_having(self, family: str, column: str, *, limit: int) -> list[Lane]:
-        """The oldest lanes of a family that have a value in one of its columns."""
-        table = self.tables[family]
-        if column not in {one.name for one in table.family.columns}:
-            raise ValueError(f"the family {family} has no column {column}")
-        rows = self._db.execute(
-            f"select body from {table.name} where {column} is not null"  # noqa: S608 - its own
-            " order by id limit ?",
-            (limit,),
-        )
-        return [table.decode(row[0]) for row in rows]
 
     def job(self, kind: str, job: str) -> Job | None:
         """The state of this job (M20)."""

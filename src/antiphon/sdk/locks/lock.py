@@ -161,7 +161,7 @@ class Lock:
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        raised: type[BaseException] | None,
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -175,7 +175,7 @@ class Lock:
         if self._has_cancelled and block is not None:
             self._has_cancelled = False
             is_ours_alone = block.uncancel() <= self._cancelling
-            if kind is asyncio.CancelledError and not is_ours_alone:
+            if raised is asyncio.CancelledError and not is_ours_alone:
                 return
-        if lost is not None and (problem is None or kind is asyncio.CancelledError):
+        if lost is not None and (problem is None or raised is asyncio.CancelledError):
             raise lost from problem

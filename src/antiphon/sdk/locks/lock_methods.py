@@ -17,9 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.families.locks.ops import MAX_KEY, TakeBody
-from antiphon.core.families.locks.state import LockLane
 from antiphon.core.families.locks.table import standing
-from antiphon.core.policy import lock_time
+from antiphon.core.policy.locks import lock_time
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.time_text import time_text
@@ -138,8 +137,7 @@ class LockMethods:
         control = await self.session.sync_control()
         seq, now_ms = self.session.confirmed + 1, self.session.now_by_both_clocks_ms()
         async with self.replica() as replica:
-            lanes = replica.lanes_having("locks", "holder", limit=MOST_LISTED)
-        known = (lane.state for lane in lanes if isinstance(lane, LockLane))
+            known = replica.locks.held(limit=MOST_LISTED)
         held = (standing(control, lock, seq) for lock in known)
         return [
             _status(lock, now_ms)

@@ -91,7 +91,7 @@ def take(
 ) -> int:
     """Take a lock, run a command while it is held, and release it.
 
-    The command finds the lock's fence in ANTIPHON_FENCE. It is ended if the lock is lost. The exit
+    The command finds the lock's fence in LOCK_FENCE. It is ended if the lock is lost. The exit
     code is the command's.
 
     \b
@@ -121,7 +121,7 @@ async def _take(
 async def _run(held: Lock, words: list[str]) -> int:
     try:
         process = await asyncio.create_subprocess_exec(
-            *words, env={**os.environ, "ANTIPHON_FENCE": held.fence}
+            *words, env={**os.environ, "LOCK_FENCE": held.fence}
         )
     except OSError as problem:
         raise WrongUsage(f"{words[0]} cannot be run: {problem.strerror}") from problem

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.policy.lock_time import fixed, until_boundary
-from antiphon.core.policy.lock_turns import CREDIT_MS, FORGET_S, MOST_WAITERS, Arrival, LockTurns
+from antiphon.core.policy.locks.lock_time import fixed, until_boundary
+from antiphon.core.policy.locks.lock_turns import (
+    CREDIT_MS,
+    FORGET_S,
+    MOST_WAITERS,
+    Arrival,
+    LockTurns,
+)
 from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.phases import Phases, phases_of_bar
 

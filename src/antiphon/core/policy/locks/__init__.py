@@ -1,0 +1,1 @@
+"""Locks: whose turn it is, and how long a hold lasts."""

@@ -1,0 +1,29 @@
+"""What a replica knows about locks (spec §10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from antiphon.core.families.locks.state import Lock, LockLane
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_decode = msgspec.msgpack.Decoder(LockLane).decode
+
+
+class ReplicaLocks:
+    """Queries for people who list locks."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def held(self, *, limit: int) -> list[Lock]:
+        """Locks that were not released, the oldest first; the time of a hold may be over."""
+        rows = self._db.execute(
+            "select body from lanes_locks where holder is not null order by id limit ?", (limit,)
+        )
+        found = (_decode(row[0]).state for row in rows)
+        return [lock for lock in found if lock is not None]
