@@ -143,7 +143,6 @@ class Replica:
         self.plans = ReplicaPlans(self._db)
         self.documents = ReplicaDocuments(self._db)
         self.locks = ReplicaLocks(self._db)
-        """Plans, and the jobs derived from them."""
         self.waits = ReplicaWaits(self._db)
         self.reports = ReplicaReports(self._db)
         """What this node has summed up of each bar."""
