@@ -33,6 +33,7 @@ from chaos.network.raw_connection import SLOWER
 from chaos.outsider.attacks.amplification import AMPLIFICATION
 from chaos.outsider.attacks.blobs import BLOBS
 from chaos.outsider.attacks.delegations import DELEGATIONS
+from chaos.outsider.attacks.documents import DOCUMENTS
 from chaos.outsider.attacks.encryption import ENCRYPTION
 from chaos.outsider.attacks.floods import FLOODS, WEARING
 from chaos.outsider.attacks.forgeries import FORGERIES
@@ -60,6 +61,7 @@ ATTEMPTS: Final = {
     "logins": LOGINS,
     "encryption": ENCRYPTION,
     "blobs": BLOBS,
+    "documents": DOCUMENTS,
     "burdens": AMPLIFICATION,
     "floods": FLOODS,
     "wearing down": WEARING,

@@ -93,6 +93,12 @@ async def _read_others(target: TargetMesh) -> Outcome:
     return Outcome("gate", "no record of a job within its scope names it")
 
 
+async def refuses_blob(target: TargetMesh, blob: bytes, *, kind: str, job: str) -> bool:
+    """Whether the gate refuses stored bytes to who names this as what admits them."""
+    code, _ = await _begin(target, "get", _digest(blob), kind=kind, job=job)
+    return code in {ABSENT, DENIED}
+
+
 async def _lie_about_bytes(target: TargetMesh) -> Outcome:
     promised = _digest(os.urandom(32))
     code, taken = await _begin(target, "put", promised)

@@ -150,3 +150,20 @@ async def test_a_question_that_makes_no_sense_is_not_answered():
             await bus.publish(ENTRY.at(), subject.encode(), reply="inbox.x.1")
             first = await anext(answers)
         assert msgspec.json.decode(first.payload, type=LaneEntry).seq > 0
+
+
+@pytest.mark.nats
+async def test_a_members_full_node_runs_although_it_may_not_hear_questions(tmp_path):
+    from antiphon.assembly import owned_replica, replicating
+    from antiphon.core.authority.grant_terms import Terms
+    from tests.runtime.gate.test_member_artifacts import hosted
+
+    terms = Terms(can=("read",), kinds=("*",), alias="peer")
+    async with hosted(tmp_path, peer=terms) as (owner, peer):
+        async with (
+            owned_replica(":memory:", None, peer.connection) as replica,
+            replicating(peer.connection, replica, caretaking=True) as node,
+        ):
+            written = await owner.memory["notes"].put("plan", 1)
+            await node.reached(written.document.revision)
+            assert replica.lane(document_key("notes", "plan")).state.value == Inline(text="1")

@@ -6,6 +6,7 @@ in the replica.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from antiphon.core.bus.subjects import ENTRY
 from antiphon.core.families.seals.ops import MeshSeal
 from antiphon.core.lane_entry import LaneEntry, can_enter
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Corrupt, Rejected, Unavailable
+from antiphon.errors import Corrupt, EngineDenied, Rejected, Unavailable
 from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.node.full_node import SEAL_LANE
 
@@ -38,7 +39,11 @@ class EntryService:
         self._node = node
 
     async def run(self) -> None:
-        """Listen for questions."""
+        """Listen for questions, where this node may: a member hears nobody else's."""
+        with suppress(EngineDenied):
+            await self._answer()
+
+    async def _answer(self) -> None:
         session, replica = self._node.session, self._node.replica
         async with session.engine.bus.subscribe(ENTRY.at(), max_pending=MOST_WAITING) as calls:
             async for call in calls:
@@ -49,6 +54,8 @@ class EntryService:
                     entry = entry_of(replica, key) if key is not None else None
                     if entry is not None:
                         await session.engine.bus.publish(call.reply, _encode(entry))
+                except EngineDenied:
+                    raise
                 except (UnicodeError, Unavailable, Rejected, Corrupt):
                     continue  # not a subject, no engine, not an inbox: the asker reads the lane
 
