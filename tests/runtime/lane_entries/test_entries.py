@@ -159,11 +159,11 @@ async def test_a_members_full_node_runs_although_it_may_not_hear_questions(tmp_p
     from tests.runtime.gate.test_member_artifacts import hosted
 
     terms = Terms(can=("read",), kinds=("*",), alias="peer")
-    async with hosted(tmp_path, peer=terms) as (owner, peer):
-        async with (
-            owned_replica(":memory:", None, peer.connection) as replica,
-            replicating(peer.connection, replica, caretaking=True) as node,
-        ):
-            written = await owner.memory["notes"].put("plan", 1)
-            await node.reached(written.document.revision)
-            assert replica.lane(document_key("notes", "plan")).state.value == Inline(text="1")
+    async with (
+        hosted(tmp_path, peer=terms) as (owner, peer),
+        owned_replica(":memory:", None, peer.connection) as replica,
+        replicating(peer.connection, replica, caretaking=True) as node,
+    ):
+        written = await owner.memory["notes"].put("plan", 1)
+        await node.reached(written.document.revision)
+        assert replica.lane(document_key("notes", "plan")).state.value == Inline(text="1")
