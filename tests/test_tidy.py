@@ -42,6 +42,8 @@ USED_BY_NAME = {
     "antiphon.testing.simulate",
     "antiphon.testing.simulate_tempo",
     "antiphon.testing.simulation.tempo.tempo_mutants",
+    "antiphon.testing.simulation.messages.message_mutants",
+    "antiphon.testing.simulation.messages.message_world",
     "antiphon.testing.mutants",
     "antiphon.testing.engine_suite",
     "antiphon.testing.local_server",

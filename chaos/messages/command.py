@@ -37,10 +37,11 @@ from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
+from antiphon.testing.simulation.messages.message_laws import MessageFacts, judge
 from bench.measurement.report import say
 from chaos.messages import process
 from chaos.messages.fairness import FloodSwitch, measure
-from chaos.messages.journal import Found, judge, read_journal
+from chaos.messages.journal import read_journal
 from chaos.messages.process import KEY, AgentConfig, FloodConfig, GateConfig
 
 AGENTS_PER_PROCESS: Final = 4
@@ -68,6 +69,8 @@ class Run(Struct, frozen=True, kw_only=True):
     kill_every_s: float
     most_kills: int
     probes: int
+    rate: float
+    """Messages a second, of all agents together, at most."""
     seed: int
 
     @property
@@ -157,6 +160,7 @@ class Town:
                 journals=self.journals,
                 addresses=addresses,
                 count=self._run.per_pair,
+                pause_s=self._run.agents / self._run.rate,
                 log=self._directory / f"agents-{first}.log",
             )
             self.agents.append(Child(config))
@@ -182,7 +186,7 @@ class Town:
         await asyncio.sleep(chance.uniform(0, 0.3))
         await asyncio.to_thread(child.start)
 
-    def look(self) -> Found:
+    def look(self) -> MessageFacts:
         return judge(read_journal(self.journals / f"{one}.journal") for one in self.addresses)
 
     def progress(self) -> int:
@@ -201,7 +205,7 @@ async def _join(place: StateDirectory, ticket: hosted_mesh.Ticket, alias: str) -
     raise Unavailable("the gate did not answer")
 
 
-async def run_load(town: Town, run: Run) -> tuple[Found, float]:
+async def run_load(town: Town, run: Run) -> tuple[MessageFacts, float]:
     """Let them write to one another, with kills, until everything has arrived."""
     chance = random.Random(run.seed)
     kinds = ["agents", "gate", "agents", "server"]
@@ -308,6 +312,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="600 messages of 6 agents, 4 kills")
     parser.add_argument("--messages", type=int)
     parser.add_argument("--agents", type=int)
+    parser.add_argument("--rate", type=float, default=150.0, help="messages a second, in all")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
     telemetry.configure("error", "text")
@@ -316,7 +321,8 @@ def main(argv: list[str]) -> int:
         agents=args.agents or (6 if args.quick else 20),
         kill_every_s=2.0 if args.quick else 15.0,
         most_kills=4 if args.quick else 1_000,
-        probes=40 if args.quick else 150,
+        probes=45 if args.quick else 240,
+        rate=args.rate,
         seed=args.seed,
     )
     return asyncio.run(execute(run))

@@ -16,6 +16,8 @@ from chaos.messages.process import KEY
 
 PAUSE_S: Final = 0.02
 WITHIN_S: Final = 30.0
+TURNS: Final = 3
+"""How often calm and flood are measured, one after the other."""
 
 
 class Fairness(Struct, frozen=True):
@@ -49,8 +51,8 @@ class _Receiver:
                 await message.ack()
 
 
-async def probe(sender: Mesh, receivers: list[_Receiver], count: int, of: str) -> list[float]:
-    """Medians, per receiver, of how long a message takes; one at a time."""
+async def probe(sender: Mesh, receivers: list[_Receiver], count: int, of: str) -> list[list[float]]:
+    """How long messages take to each receiver, in ms; one at a time."""
     took: list[list[float]] = [[] for _ in receivers]
     for number in range(count):
         for at, receiver in enumerate(receivers):
@@ -62,7 +64,7 @@ async def probe(sender: Mesh, receivers: list[_Receiver], count: int, of: str) -
                 await sender.send(receiver.mesh.address, number, kind="chaos", key=key)
                 took[at].append((await arrives - begun) * 1000)
             await asyncio.sleep(PAUSE_S)
-    return [sorted(one)[len(one) // 2] for one in took]
+    return took
 
 
 async def engine_p50_ms(owner: Mesh, count: int) -> float:
@@ -91,17 +93,27 @@ async def measure(owner: Mesh, homes: list[Path], flooding: FloodSwitch, count: 
         reading = [asyncio.ensure_future(one.run()) for one in receivers]
         try:
             await probe(sender, receivers, 5, "warm")
-            calm = await probe(sender, receivers, count, "calm")
             engine_ms = await engine_p50_ms(owner, count)
-            await flooding.start()
-            flooded = await probe(sender, receivers, count, "flood")
+            calm: list[list[float]] = [[] for _ in receivers]
+            flooded: list[list[float]] = [[] for _ in receivers]
+            for turn in range(TURNS):  # in turns: a machine is not equally busy all the time
+                some = await probe(sender, receivers, count // TURNS, f"calm{turn}")
+                _add(calm, some)
+                await flooding.start()
+                _add(flooded, await probe(sender, receivers, count // TURNS, f"flood{turn}"))
+                await flooding.stop()
         finally:
             await flooding.stop()
             for task in reading:
                 task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
-    ratios = [after / before for before, after in zip(calm, flooded, strict=True)]
-    return Fairness(max(calm), max(flooded), ratios[0], ratios[1], engine_ms)
+    before, after = ([sorted(one)[len(one) // 2] for one in each] for each in (calm, flooded))
+    return Fairness(max(before), max(after), after[0] / before[0], after[1] / before[1], engine_ms)
+
+
+def _add(all_: list[list[float]], some: list[list[float]]) -> None:
+    for each, more in zip(all_, some, strict=True):
+        each.extend(more)
 
 
 class FloodSwitch:

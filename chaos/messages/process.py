@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +17,16 @@ from antiphon.assembly.hosted_mesh import gatekeeping
 from antiphon.errors import AntiphonError, InboxFull, RateLimited, Unavailable
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.mesh import Mesh
+from antiphon.sdk.messages.received_message import ReceivedMessage
 from chaos.cluster.worker_process import die_with_parent
 from chaos.messages.journal import Journal, read_journal
 
 KEY: Final = "agent"
 AGAIN_S: Final = 0.3
 LEASE_S: Final = 30.0
-IN_FLIGHT: Final = 3
+IN_FLIGHT: Final = 1
 """Messages that one agent is sending at a time."""
+ACKS_AT_ONCE: Final = 8
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
@@ -34,6 +37,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     addresses: dict[int, str]
     count: int
     """Messages from each agent to each other one."""
+    pause_s: float
+    """Between two messages of one agent."""
     log: Path
 
 
@@ -98,7 +103,8 @@ async def _be_agent(config: AgentConfig, me: int) -> None:
                     if other != me:
                         pair = f"{me}.{other}"
                         rest = range(stored[pair], config.count)
-                        group.create_task(_send_all(mesh, journal, room, pair, address, rest))
+                        thread = Thread(pair, address, rest, config.pause_s)
+                        group.create_task(_send_all(mesh, journal, room, thread))
                 await reading
         except* AntiphonError as problems:
             print(f"agent {me}: {problems.exceptions!r}", file=sys.stderr, flush=True)
@@ -107,11 +113,19 @@ async def _be_agent(config: AgentConfig, me: int) -> None:
             stored = Counter(one.key.rpartition(".")[0] for one in lines if one.what == "A")
 
 
-async def _send_all(
-    mesh: Mesh, journal: Journal, room: asyncio.Semaphore, pair: str, to: str, rest: range
-) -> None:
-    """One thread, one message after the other; the same message until it is confirmed."""
-    for number in rest:
+class Thread(Struct, frozen=True):
+    """The messages from one agent to another."""
+
+    pair: str
+    to: str
+    rest: range
+    pause_s: float
+
+
+async def _send_all(mesh: Mesh, journal: Journal, room: asyncio.Semaphore, thread: Thread) -> None:
+    """One message after the other; the same message until it is confirmed."""
+    pair, to = thread.pair, thread.to
+    for number in thread.rest:
         key = f"{pair}.{number}"
         async with room:
             journal.write("S", key)
@@ -124,16 +138,23 @@ async def _send_all(
                 except (InboxFull, Unavailable):
                     await asyncio.sleep(AGAIN_S)
             journal.write("A", key)
+            await asyncio.sleep(thread.pause_s)
 
 
 async def _read(mesh: Mesh, journal: Journal) -> None:
-    async for message in mesh.inbox(lease=LEASE_S, prefetch=16):
-        journal.write("H", message.key)
-        try:
-            await message.ack()
-        except AntiphonError:
-            continue  # it is handed out again
-        journal.write("K", message.key)
+    """Messages that are here together are of different threads: they are settled together."""
+    room = asyncio.Semaphore(ACKS_AT_ONCE)
+
+    async def settle(message: ReceivedMessage) -> None:
+        async with room:
+            with suppress(AntiphonError):  # else it is handed out again
+                await message.ack()
+                journal.write("K", message.key)
+
+    async with asyncio.TaskGroup() as group:
+        async for message in mesh.inbox(lease=LEASE_S, prefetch=ACKS_AT_ONCE):
+            journal.write("H", message.key)
+            group.create_task(settle(message))
 
 
 # --- the flood ----------------------------------------------------------------------------------

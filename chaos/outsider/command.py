@@ -39,6 +39,7 @@ from chaos.outsider.attacks.floods import FLOODS, WEARING
 from chaos.outsider.attacks.forgeries import FORGERIES
 from chaos.outsider.attacks.headers import HEADERS
 from chaos.outsider.attacks.logins import LEAVING, LOGINS
+from chaos.outsider.attacks.mail import MAIL_ATTEMPTS
 from chaos.outsider.attacks.replies import ACKNOWLEDGEMENTS, REPLIES
 from chaos.outsider.attacks.subjects import ADMINISTRATION, LISTENING, READING, WRITING
 from chaos.outsider.attempt import REFUSALS, Attempt, Outcome
@@ -62,6 +63,7 @@ ATTEMPTS: Final = {
     "encryption": ENCRYPTION,
     "blobs": BLOBS,
     "documents": DOCUMENTS,
+    "mail": MAIL_ATTEMPTS,
     "burdens": AMPLIFICATION,
     "floods": FLOODS,
     "wearing down": WEARING,
