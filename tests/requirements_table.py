@@ -258,14 +258,13 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 7
+PENDING_CEILING: Final = 6
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
         "M26",
         "M27",
         "M28",
-        "S11",
         "S16",
         "P11",
         "P12",

@@ -304,6 +304,10 @@ class Bus(Protocol):
     def new_inbox(self) -> str:
         """A fresh reply subject, relative to the mesh, that only this connection listens on."""
 
+    @property
+    def user(self) -> str:
+        """The engine's name for whoever is connected: one token of a subject."""
+
 
 class Blobs(Protocol):
     """Bytes by their BLAKE3 digest (`blake3:<hex>`).

@@ -8,6 +8,7 @@ from typing import Any
 from antiphon.assembly import MeshConnection
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
+from antiphon.core.presence.cards import Card
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.key_files import SeedKeyring
@@ -16,7 +17,7 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
-from antiphon.runtime.presence.roll_call import Card, Presence
+from antiphon.runtime.presence.roll_call import Presence
 from antiphon.runtime.services import beside
 from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.virtual_time import new_loop

@@ -8,6 +8,7 @@ import pytest
 from antiphon.core.authority.grant_terms import RIGHTS
 from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.families.jobs.state import State
+from antiphon.core.presence.presence_table import STALE_MS
 from antiphon.runtime.worker.worker import WorkerSettings
 from antiphon.sdk import defaults
 from antiphon.sdk.defaults import RightName, StateName
@@ -23,6 +24,7 @@ def test_the_defaults_are_those_that_hold_where_nobody_says_anything():
     assert WorkerSettings().slots == Settings().slots == defaults.SLOTS
     assert Retry().base_ms == defaults.RETRY_BASE_S * 1000
     assert Retry().cap_ms == defaults.RETRY_CAP_S * 1000
+    assert defaults.STALE_MS == STALE_MS
 
 
 @pytest.mark.processes

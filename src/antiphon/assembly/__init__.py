@@ -22,13 +22,20 @@ from antiphon.lazy_names import from_modules
 if TYPE_CHECKING:
     from antiphon.assembly.memory_mesh import MemoryMesh
     from antiphon.assembly.mesh_connection import MeshConnection, engine_info, join
-    from antiphon.assembly.node_services import local_replica, owned_replica, replicating, working
+    from antiphon.assembly.node_services import (
+        announcing,
+        local_replica,
+        owned_replica,
+        replicating,
+        working,
+    )
 
 __getattr__ = from_modules(
     __name__,
     {
         "MemoryMesh": "antiphon.assembly.memory_mesh",
         "MeshConnection": "antiphon.assembly.mesh_connection",
+        "announcing": "antiphon.assembly.node_services",
         "engine_info": "antiphon.assembly.mesh_connection",
         "join": "antiphon.assembly.mesh_connection",
         "local_replica": "antiphon.assembly.node_services",
@@ -41,6 +48,7 @@ __getattr__ = from_modules(
 __all__ = [
     "MemoryMesh",
     "MeshConnection",
+    "announcing",
     "engine_info",
     "join",
     "local_replica",

@@ -14,6 +14,7 @@ from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.protocol import PROTOCOL, Protocol
+from antiphon.core.record.ids import DEFAULT_AGENT
 from antiphon.errors import Misconfigured
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.log.author import Author, Mark
@@ -38,6 +39,7 @@ class MeshConnection(Struct, frozen=True):
     session: Session
     keyring: Keyring
     alias: str
+    agent: str = DEFAULT_AGENT
 
     @property
     def engine(self) -> Engine:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.subject_rights import exceeds
+from antiphon.core.presence.cards import Card, Role
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime.identity.host_clock import installed_version
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
-from antiphon.runtime.presence.roll_call import Card, Presence
+from antiphon.runtime.presence.roll_call import Presence
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ BAR_S: Final = 32.0
 """A bar at the default tempo: eight beats of four seconds (spec §7.5)."""
 WRITER_S: Final = 5.0
 """How long a reader waits until the process that keeps the replica has caught up."""
-
-Role = Literal["worker", "node", "dev"]
 
 
 @asynccontextmanager
@@ -75,8 +74,7 @@ async def working(
             done=worker.done,
         )
 
-    presence = Presence(connection.session, connection.keyring, card)
-    services = [worker.run(), presence.run()]
+    services = [worker.run(), Presence(connection.session, connection.keyring, card).run()]
     if settings.battery_low:
         watch = BatteryWatch(worker, battery or HostBattery(), low=settings.battery_low)
         services.append(watch.run())
@@ -88,10 +86,25 @@ async def working(
         yield worker
 
 
+@asynccontextmanager
+async def announcing(connection: MeshConnection) -> AsyncIterator[None]:
+    """Say that an agent is there while the block runs. Nothing that goes wrong there ends it."""
+    presence = Presence(connection.session, connection.keyring, lambda: _card(connection, "agent"))
+    saying = asyncio.ensure_future(presence.run())
+    try:
+        yield
+    finally:
+        saying.cancel()
+        await asyncio.wait([saying])
+        if not saying.cancelled():
+            saying.exception()  # read, so that nobody is told
+
+
 def _card(connection: MeshConnection, role: Role, **fields: object) -> Card:
     return Card(
         node=connection.keyring.did,
         alias=connection.alias,
+        agent=connection.agent,
         role=role,
         version=installed_version(),
         at_ms=connection.session.wall.now_ms(),
@@ -133,11 +146,13 @@ async def replicating(
         from antiphon.runtime.node.write_volume_watch import VolumeWatch
         from antiphon.runtime.plans.plan_audit import PlanAudit
         from antiphon.runtime.plans.plan_runner import PlanRunner
+        from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
         from antiphon.runtime.tempo.beat_clock import BeatClock
         from antiphon.runtime.tempo.pulse import Pulse
         from antiphon.runtime.tempo.reverb import Reverb
 
         clock, keyring = BeatClock(connection.session), connection.keyring
+        watch = HeartbeatWatch(connection.session, replica.presence.add)
         reverb = Reverb(node, clock, keyring, metrics)
         node.watchers += [
             VolumeWatch(node).applied,
@@ -155,7 +170,8 @@ async def replicating(
             Sealer(node, bar_s=bar_s).run(),
             EntryService(node).run(),
             Evictor(node, blobs=blobs_of(connection)).run(),
-            Presence(connection.session, connection.keyring, card).run(),
+            watch.run(),
+            Presence(connection.session, connection.keyring, card, watch).run(),
         ]
     async with beside(*services, ready=node.ready):
         yield node

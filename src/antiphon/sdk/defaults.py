@@ -52,5 +52,9 @@ SLOTS: Final = 8
 """Jobs that a worker runs at the same time."""
 ROLL_CALL_S: Final = 0.4
 """How long to listen for the answers to a roll call."""
+STALE_MS: Final = 60_000
+"""How long after its last heartbeat a node is not live any more."""
+CHANGES_SHOWN: Final = 50
+"""How many changes of presence are shown."""
 DEAD_LETTERS_MAX: Final = 1_000
 """How many jobs that ended without a result are checked to find what to retry."""

@@ -12,9 +12,10 @@ from antiphon.core.authority_lapse import lapses
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.policy.explanation import Explanation, Lot, Tenure, Wait, Waits, explain
 from antiphon.core.policy.selection import Candidate
+from antiphon.core.presence.cards import Card
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected
-from antiphon.runtime.presence.roll_call import Card, roll_call
+from antiphon.runtime.presence.live_nodes import cards_of_live
 
 if TYPE_CHECKING:
     from antiphon.core.opened_record import OpenedRecord
@@ -41,7 +42,7 @@ async def explain_job(
 ) -> tuple[Explanation, list[Card]]:
     """The explanation, and the cards of the nodes that answered within `wait_s`."""
     async with asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(roll_call(session, wait_s=wait_s))
+        asking = tasks.create_task(cards_of_live(session, wait_s=wait_s))
         view = await session.read_lane(kind, job_id)
         control = await session.sync_control()
     cards = asking.result()

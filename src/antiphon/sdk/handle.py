@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from antiphon.core.families.jobs.state import JobLane
+    from antiphon.core.presence.cards import Card
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.presence.roll_call import Card
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.explanation import Explanation

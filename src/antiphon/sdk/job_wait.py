@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from antiphon.core.families.jobs.state import Job
+    from antiphon.core.presence.cards import Card
     from antiphon.core.record.branches import LaneKey
     from antiphon.runtime.caller.submission import Ended
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.presence.roll_call import Card
     from antiphon.sdk.call_options import Duration
 
 DIAGNOSIS_AFTER_S: Final = 2.0
@@ -79,9 +79,9 @@ async def diagnosed(session: Session, jobs: Sequence[LaneKey]) -> list[list[str]
     waiting = [job for job in waiting if job.state is State.PENDING and not job.attempts]
     if not waiting:
         return []
-    from antiphon.runtime.presence.roll_call import roll_call
+    from antiphon.runtime.presence.live_nodes import cards_of_live
 
-    cards = await roll_call(session, wait_s=ROLL_CALL_S)
+    cards = await cards_of_live(session, wait_s=ROLL_CALL_S)
     return [lines for job in waiting if (lines := unanswered(job, cards))]
 
 

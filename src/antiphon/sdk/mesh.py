@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from antiphon.core.authority.control import AnnouncedProtocol
     from antiphon.core.authority.rules import Rules
     from antiphon.core.families.jobs.ops import ScheduleBody
+    from antiphon.core.presence.cards import Card as Card  # noqa: PLC0414 - interfaces
     from antiphon.core.story import Line as Line  # noqa: PLC0414 - interfaces
     from antiphon.ports import EngineInfo, Record
     from antiphon.runtime.artifacts.store import Artifacts
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from antiphon.runtime.node.coordinator_watch import CoordinatorStatus as CoordinatorStatus  # noqa: PLC0414 - interfaces
     from antiphon.runtime.node.full_node import FullNode
     from antiphon.runtime.node.replica import Replica
-    from antiphon.runtime.presence.roll_call import Card as Card  # noqa: PLC0414 - interfaces
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
@@ -176,6 +176,7 @@ class Mesh(
                 key = self._key or chosen.node
                 self._connection = await self._join(self._stack, self._role, key)
             await self.session.sync_control()
+            await self._announce(self._stack)
         except BaseException:
             self._connection = None
             await self._stack.aclose()
@@ -187,7 +188,7 @@ class Mesh(
         self, stack: AsyncExitStack, role: str, key: str | None, kinds: Collection[str] = ()
     ) -> MeshConnection:
         try:
-            return await stack.enter_async_context(
+            joined = await stack.enter_async_context(
                 mesh_connection.join(
                     self.home,
                     role,
@@ -196,6 +197,7 @@ class Mesh(
                     token=read_environment().engine_token,
                 )
             )
+            return self._named(joined)
         except Held as held:
             if key is None:
                 raise
@@ -208,9 +210,8 @@ class Mesh(
         from antiphon.assembly import MemoryMesh, owned_replica, replicating
 
         self._memory = MemoryMesh()
-        self._connection = await self._stack.enter_async_context(
-            self._memory.connection("owner", self._memory.owner)
-        )
+        owner = self._memory.connection("owner", self._memory.owner)
+        self._connection = self._named(await self._stack.enter_async_context(owner))
         # In one process there is no other node to expire leases, offer jobs again or coordinate.
         replica = await self._stack.enter_async_context(
             owned_replica(":memory:", None, self._connection)
@@ -429,7 +430,8 @@ class Mesh(
             if commands:
                 terms = command_terms(commands, home, network=network, unsafe=unsafe_no_sandbox)
             if self._memory is not None:
-                connection = await stack.enter_async_context(self._memory.connection("worker"))
+                worker = self._memory.connection("worker")
+                connection = self._named(await stack.enter_async_context(worker))
             else:
                 key = read_environment().key_for("worker")
                 connection = await self._join(stack, "worker", key, {*self.kinds, *commands})
@@ -507,12 +509,6 @@ class Mesh(
 
         since_ms = 0 if since is None else round(since.timestamp() * 1000)
         return await cost_report(self.replica(), by=by, since_ms=since_ms, kind=kind)
-
-    async def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
-        """The nodes that answer a roll call right now."""
-        from antiphon.runtime.presence.roll_call import roll_call
-
-        return await roll_call(self.session, wait_s=wait_s)
 
     async def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> CoordinatorStatus:
         """The coordinator, and whether it is online right now."""

@@ -2,8 +2,8 @@
 
 import pytest
 
+from antiphon.core.presence.cards import Card
 from antiphon.interfaces.cli.commands.mesh.doctor import clock_findings
-from antiphon.runtime.presence.roll_call import Card
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

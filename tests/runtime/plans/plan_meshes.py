@@ -91,9 +91,9 @@ async def end(session, job, kind=KIND) -> None:
     await submission.cancel(session, kind, job.id, reason="")
 
 
-async def grant(by, to: str, *, can=("schedule",), kinds=("report.*",)) -> list[str]:
+async def grant(by, to: str, *, can=("schedule",), kinds=("report.*",), **more) -> list[str]:
     """Delegate as the owner, or as who passes its permission on; the cids."""
-    terms, did = Terms(can=can, kinds=kinds), by.author.did
+    terms, did = Terms(can=can, kinds=kinds, **more), by.author.did
     owner, made = by.control.owner, []
     for payload in payloads(terms, issuer=did, audience=to, owner=owner, nonce=by.entropy.token):
         granted = by.author._keyring.delegate(payload)

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.core.bus.subjects import ROLL
-from antiphon.runtime.presence.roll_call import Card, Presence, roll_call
+from antiphon.core.presence.cards import Card
+from antiphon.runtime.presence.roll_call import Presence, roll_call
 from tests.runtime.meshes import a_mesh, eventually
 
 DAY_MS = 86_400_000

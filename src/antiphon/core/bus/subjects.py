@@ -33,6 +33,8 @@ class Party(Enum):
     """Members, for the scopes in which they take locks."""
     USER = auto()
     """The engine user that the subject names: a member, a ticket, a door or the gate itself."""
+    SELF = auto()
+    """The engine user that the subject names, if it is a member."""
     TICKET = auto()
     """That user, if it uses a ticket."""
     DOOR = auto()
@@ -69,6 +71,8 @@ ROLL: Final = BusSubject("roll", (Party.MEMBERS,), (Party.MEMBERS,), via_gate=Tr
 """Asks who is online."""
 ENTRY: Final = BusSubject("entry", (Party.MEMBERS,), (), via_gate=True)
 """Asks full nodes where a lane can be entered."""
+HEARTBEAT: Final = BusSubject("heartbeat.{user}", (Party.SELF,), (Party.MEMBERS,))
+"""What a node says about itself every few seconds. Nobody can crowd out another's."""
 CARE: Final = BusSubject("care", (Party.WORKERS,), (Party.WORKERS,))
 """Messages between the full nodes that maintain a mesh."""
 WORK: Final = BusSubject("work.{kind}", (Party.WORKERS,), (Party.WORKERS,))
@@ -95,6 +99,7 @@ LOGIN: Final = BusSubject("gate.{user}.login", (Party.DOOR,), (Party.GATE,))
 BUS: Final = (
     ROLL,
     ENTRY,
+    HEARTBEAT,
     CARE,
     WORK,
     LIVE,

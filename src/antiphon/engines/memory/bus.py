@@ -143,6 +143,11 @@ class MemoryBus:
         wanted = SubjectFilter(subject)
         return Subscription(self._connection, self._store, wanted, max_pending=max_pending)
 
+    @property
+    def user(self) -> str:
+        """Each connection is its own."""
+        return str(self._connection.number)
+
     def new_inbox(self) -> str:
         """A fresh reply subject; numbered, so that a seed gives the same ones."""
         self._inboxes += 1

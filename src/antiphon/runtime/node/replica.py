@@ -36,12 +36,11 @@ from antiphon.errors import Corrupt
 from antiphon.ports import NANOSECONDS_PER_MS, Record
 from antiphon.runtime.locks.replica_locks import ReplicaLocks
 from antiphon.runtime.memory.replica_documents import ReplicaDocuments
-from antiphon.runtime.node import replica_tree
+from antiphon.runtime.node import replica_reports, replica_tree
 from antiphon.runtime.node.replica_plans import ReplicaPlans
-from antiphon.runtime.node.replica_reports import SCHEMA as REPORTS_SCHEMA
-from antiphon.runtime.node.replica_reports import ReplicaReports
 from antiphon.runtime.node.replica_table import LaneTable, Row
 from antiphon.runtime.node.replica_waits import ReplicaWaits
+from antiphon.runtime.presence import presence_changes
 
 SCHEMA_VERSION: Final = 6
 LANES_IN_MEMORY: Final = 50_000
@@ -133,7 +132,8 @@ class Replica:
         if not read_only:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")
-            self._db.executescript(_SCHEMA + replica_tree.SCHEMA + REPORTS_SCHEMA)
+            beside = replica_tree.SCHEMA + replica_reports.SCHEMA + presence_changes.SCHEMA
+            self._db.executescript(_SCHEMA + beside)
             self._db.execute("begin immediate")
             self._claim_file()
             self._db.execute("commit")
@@ -144,8 +144,9 @@ class Replica:
         self.documents = ReplicaDocuments(self._db)
         self.locks = ReplicaLocks(self._db)
         self.waits = ReplicaWaits(self._db)
-        self.reports = ReplicaReports(self._db)
+        self.reports = replica_reports.ReplicaReports(self._db)
         """What this node has summed up of each bar."""
+        self.presence = presence_changes.PresenceChanges(self._db)
         self._load()
         if not read_only:
             self.tree.load(self._cursor.seq)

@@ -1,77 +1,126 @@
-"""Roll calls: who is online, asked on the bus (spec §10).
+"""Heartbeats and roll calls: how a node says that it is online, and how it asks who else is.
 
-Nothing about presence is stored. A node that asks publishes a roll call. Every node that receives
-it answers once, with a signed card, after a short random pause so that thousands of answers do not
-arrive at once. The asking node collects and verifies the cards for a moment. A card is signed for
-the inbox of one roll call, so an old card is worthless, whatever any clock shows.
+Every node publishes a heartbeat about every six seconds (spec §10). Full nodes hear them all, and
+one of them answers a roll call for all (`live_nodes`). Where none can, every node answers for
+itself, once, with a signed card, after a short random pause so that thousands of answers do not
+arrive at once. A card is signed for the inbox of one roll call, so an old card is worthless,
+whatever any clock shows.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from antiphon.core.bus.signed_message import MessageType, Refused
-from antiphon.core.bus.subjects import ROLL
+from antiphon.core.bus.signed_message import Refused
+from antiphon.core.bus.subjects import HEARTBEAT, ROLL
+from antiphon.core.clock import hlc
+from antiphon.core.presence.cards import CARDS, HEARTBEAT_AGE_MS, HEARTBEATS, Card
+from antiphon.core.presence.presence_table import BEAT_MS
 from antiphon.errors import Rejected, Unavailable
+from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
     from antiphon.ports import Keyring
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
 
 ANSWER_WITHIN_S: Final = 0.1
 MAX_CARDS: Final = 10_000
-MAX_CARD_BYTES: Final = 256 * 1024
-
-
-class Card(Struct, frozen=True, kw_only=True):
-    """A node's description of itself."""
-
-    node: str
-    alias: str
-    role: Literal["worker", "node", "dev"]
-    version: str
-    at_ms: int
-    """The node's own clock."""
-    kinds: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    weight: int = 1
-    slots: int = 0
-    busy: int = 0
-    done: int = 0
-    applied: int = 0
-
-
-CARDS: Final = MessageType("card", Card, max_bytes=MAX_CARD_BYTES)
+FOR_ALL: Final = b"for all"
+"""The question that one node answers for all; the empty one everybody answers."""
+GOODBYE_S: Final = 1.0
+_SPREAD: Final = 0.1
+"""Heartbeats come sooner by up to this part, so that those of a fleet do not stay together."""
 
 
 class Presence:
-    """Answers roll calls for one node until cancelled."""
+    """Says that one node is online, and answers roll calls for it, until cancelled."""
 
-    def __init__(self, session: Session, keyring: Keyring, describe: Callable[[], Card]) -> None:
-        """`describe` makes the card when a roll call arrives."""
+    def __init__(
+        self,
+        session: Session,
+        keyring: Keyring,
+        describe: Callable[[], Card],
+        watch: HeartbeatWatch | None = None,
+    ) -> None:
+        """`describe` makes the card when it is sent; a node with a `watch` may answer for all."""
         self._session = session
         self._keyring = keyring
         self._describe = describe
+        self._watch = watch
+        self._said_ms = 0
 
     async def run(self) -> None:
-        """Listen for roll calls."""
-        bus, me = self._session.engine.bus, (self._keyring.did, self._keyring.sign)
+        """Send heartbeats and listen for roll calls; say goodbye at the end."""
+        async with beside(self._send_heartbeats()):
+            await self._answer()
+
+    # --- heartbeats ---------------------------------------------------------------------------
+
+    async def _send_heartbeats(self) -> None:
+        if self._watch is not None:
+            await self._watch.ready.wait()
+        try:
+            while True:
+                await self.say()
+                early = self._session.entropy.random() * _SPREAD
+                await asyncio.sleep(BEAT_MS / 1000 * (1 - early))
+        finally:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_S):
+                    await self.say(is_away=True)
+
+    async def say(self, *, is_away: bool = False) -> None:
+        """Publish one heartbeat; a lost one is only missed."""
+        bus, session = self._session.engine.bus, self._session
+        self._said_ms = hlc.rising(
+            self._said_ms, session.wall.now_ms(), bearable_ms=HEARTBEAT_AGE_MS
+        )
+        knows = self._watch is not None and self._watch.knows_others
+        card = replace(self._describe(), is_away=is_away, knows_others=knows)
+        where = HEARTBEAT.at(user=bus.user)
+        with suppress(Unavailable, Rejected):
+            await bus.publish(where, self._signed(card, where))
+
+    def _signed(self, card: Card, where: str) -> bytes:
+        """With as many of its kinds as a heartbeat has room for."""
+        me, mesh = (self._keyring.did, self._keyring.sign), self._session.mesh
+        while True:
+            try:
+                return HEARTBEATS.sign(card, me, mesh=mesh, subject=where, at_ms=self._said_ms)
+            except Rejected:
+                if not card.kinds:
+                    raise
+                card = replace(card, kinds=card.kinds[: len(card.kinds) // 2])
+
+    # --- roll calls ---------------------------------------------------------------------------
+
+    async def _answer(self) -> None:
+        bus = self._session.engine.bus
         async with bus.subscribe(ROLL.at(), max_pending=16) as calls:
             async for call in calls:
-                await asyncio.sleep(self._session.entropy.random() * ANSWER_WITHIN_S)
                 if not call.reply:
                     continue
-                try:
-                    mesh, where = self._session.mesh, call.reply
-                    await bus.publish(
-                        where, CARDS.sign(self._describe(), me, mesh=mesh, subject=where)
-                    )
-                except (Unavailable, Rejected):
-                    continue  # the engine does not answer, or the inbox is not valid
+                # The engine may not answer, and the inbox may not be valid.
+                with suppress(Unavailable, Rejected):
+                    if call.payload == FOR_ALL:
+                        await self._answer_for_all(call.reply)
+                        continue
+                    await asyncio.sleep(self._session.entropy.random() * ANSWER_WITHIN_S)
+                    me, mesh = (self._keyring.did, self._keyring.sign), self._session.mesh
+                    card = CARDS.sign(self._describe(), me, mesh=mesh, subject=call.reply)
+                    await bus.publish(call.reply, card)
+
+    async def _answer_for_all(self, where: str) -> None:
+        if self._watch is None or not self._watch.answers(where):
+            return
+        for page in self._watch.pages(where):
+            await self._session.engine.bus.publish(where, page)
 
 
 async def roll_call(session: Session, *, wait_s: float = 0.4) -> list[Card]:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from antiphon.core.families.jobs.state import Job
+    from antiphon.core.presence.cards import Card
     from antiphon.core.proof.output import Output
     from antiphon.core.story import Line
     from antiphon.runtime.log.lane_reader import JobView
-    from antiphon.runtime.presence.roll_call import Card
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.explanation import Explanation
     from antiphon.sdk.handle import Ended, JobHandle, OutputMessage, RetryLinks

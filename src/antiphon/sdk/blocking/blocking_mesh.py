@@ -26,7 +26,7 @@ from antiphon.sdk.blocking.blocking_handle import BlockingHandle
 from antiphon.sdk.blocking.blocking_lock import BlockingLock
 from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
 from antiphon.sdk.blocking.loop_thread import OpenContext, entered, forget_after_fork, iterate, run
-from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.sdk.defaults import CHANGES_SHOWN, ROLL_CALL_S, STALE_MS
 from antiphon.sdk.locks.lock_methods import DEFAULT_SCOPE, TTL_S, WAIT_S
 from antiphon.sdk.many.bound_calls import as_completed, gather
 from antiphon.sdk.task import AsyncTask
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.authority.rules import Rules
     from antiphon.core.manifest import Manifest
+    from antiphon.core.presence.cards import Card
     from antiphon.core.proof.output import Output
     from antiphon.core.tempo.messages import StatusClaim, TaskState
     from antiphon.core.tempo.policy import TempoPolicy
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.handlers import JobContext
     from antiphon.runtime.executors.hooks import Hook
     from antiphon.runtime.node.coordinator_watch import CoordinatorStatus
-    from antiphon.runtime.presence.roll_call import Card
+    from antiphon.runtime.presence.live_nodes import LiveNode
+    from antiphon.runtime.presence.presence_changes import KeptChange
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_task import BlockingTaskDecorator
@@ -439,6 +441,16 @@ class BlockingMesh:
     def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
         """The nodes that answer a roll call right now."""
         return run(self._here.nodes(wait_s=wait_s))
+
+    def live_nodes(
+        self, stale_threshold_ms: int = STALE_MS, *, wait_s: float = ROLL_CALL_S
+    ) -> list[LiveNode]:
+        """The nodes whose last heartbeat is not older than this: `Mesh.live_nodes`."""
+        return run(self._here.live_nodes(stale_threshold_ms, wait_s=wait_s))
+
+    def presence_changes(self, *, last: int = CHANGES_SHOWN) -> list[KeptChange]:
+        """Which nodes came, fell silent and went: `Mesh.presence_changes`."""
+        return run(self._here.presence_changes(last=last))
 
     def cost(
         self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""

@@ -15,6 +15,7 @@ from tests.job_scopes import BRANCHES, job_scope
 
 USER = UserKey.new().public
 OWN = f"apb.m.inbox.{USER}.>"
+HEARTBEAT = f"apb.m.heartbeat.{USER}"
 
 
 def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
@@ -26,7 +27,12 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
 @pytest.mark.parametrize(
     "scope, publish, subscribe, unheard",
     [
-        (NOTHING, ["apb.m.inbox.>"], ["apb.m.beat", OWN, "apb.m.mailgate", "apb.m.roll"], []),
+        (
+            NOTHING,
+            [HEARTBEAT, "apb.m.inbox.>"],
+            ["apb.m.beat", "apb.m.heartbeat.>", OWN, "apb.m.mailgate", "apb.m.roll"],
+            [],
+        ),
         (
             EVERYTHING,
             [
@@ -34,6 +40,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.bar",
                 "apb.m.beat",
                 "apb.m.care",
+                HEARTBEAT,
                 "apb.m.inbox.>",
                 "apb.m.live.>",
                 "apb.m.promise.>",
@@ -45,6 +52,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.bar",
                 "apb.m.beat",
                 "apb.m.care",
+                "apb.m.heartbeat.>",
                 OWN,
                 "apb.m.live.>",
                 "apb.m.mailgate",
@@ -57,9 +65,10 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
         ),
         (
             job_scope(reads=("render.video",)),
-            ["apb.m.inbox.>"],
+            [HEARTBEAT, "apb.m.inbox.>"],
             [
                 "apb.m.beat",
+                "apb.m.heartbeat.>",
                 OWN,
                 "apb.m.live.render.video.*",
                 "apb.m.mailgate",
@@ -77,6 +86,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
             job_scope(reads=("a", "a.b", "c.>"), works=("c.d", "e.>"), calls=("c.d",)),
             [
                 "apb.m.care",
+                HEARTBEAT,
                 "apb.m.inbox.>",
                 "apb.m.live.c.d.*",
                 "apb.m.live.e.*.>",
@@ -90,6 +100,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
             [
                 "apb.m.beat",
                 "apb.m.care",
+                "apb.m.heartbeat.>",
                 OWN,
                 "apb.m.live.a.b.*",
                 "apb.m.live.c.*.>",

@@ -69,6 +69,11 @@ class NatsBus:
             self._connection, self._prefix, subject, max_pending=max(1, max_pending)
         )
 
+    @property
+    def user(self) -> str:
+        """See `ports.Bus.user`."""
+        return self._node.partition(".")[0]
+
     def new_inbox(self) -> str:
         """See `ports.Bus.new_inbox`."""
         self._inboxes += 1

@@ -62,7 +62,9 @@ def of_member(
     kinds = {party: scope.of(*commands) for party, commands in HELD_FOR.items()}
     audible, bounded = hearing(kinds[Party.READERS])
     said, heard = _bus(
-        mesh, user, {Party.USER: (), Party.MEMBERS: (), **kinds, Party.READERS: audible}
+        mesh,
+        user,
+        {Party.USER: (), Party.SELF: (), Party.MEMBERS: (), **kinds, Party.READERS: audible},
     )
     further = {Party.READERS: [f"{kind}.>" for kind in bounded]}
     unheard = (*_under(live, rights.unheard), *_bus(mesh, user, further)[1])

@@ -1,9 +1,9 @@
-"""`antiphon nodes`: which nodes are online, and with `--record` who agreed with whom."""
+"""`antiphon nodes`: which nodes are online, who came and went, and who agreed with whom."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -17,14 +17,16 @@ from antiphon.interfaces.cli.screen.options import (
     print_json,
     short_node,
 )
-from antiphon.interfaces.cli.screen.terminal import Piece, err, out
-from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
+from antiphon.sdk.defaults import ROLL_CALL_S, STALE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from antiphon.sdk.agents.presence_methods import KeptChange, LiveNode
     from antiphon.sdk.authority.quorum_record import PartyRecord
-    from antiphon.sdk.mesh import Card
+
+_STYLES: Final = {"warn": "running", "alert": "failed", "critical": "failed", "dead": "failed"}
 
 
 def nodes(
@@ -32,9 +34,29 @@ def nodes(
     wait: Annotated[
         float,
         typer.Option(
-            "--wait", parser=some_seconds, metavar="TIME", help="How long to wait for answers."
+            "--wait",
+            parser=some_seconds,
+            metavar="TIME",
+            help="How long to wait for answers where no full node answers for all.",
         ),
     ] = ROLL_CALL_S,
+    stale: Annotated[
+        float,
+        typer.Option(
+            "--stale",
+            parser=some_seconds,
+            metavar="TIME",
+            help="Leave out nodes whose last heartbeat is older.",
+        ),
+    ] = STALE_MS / 1000,
+    changes: Annotated[
+        bool,
+        typer.Option(
+            "--changes",
+            help="Show instead which nodes came, fell silent and went, as this machine's full"
+            " node noticed it.",
+        ),
+    ] = False,
     record: Annotated[
         bool,
         typer.Option(
@@ -48,23 +70,67 @@ def nodes(
     """List the nodes that are online."""
     if record:
         return command_loop.run(_record(home, as_json=as_json))
-    return command_loop.run(_nodes(home, wait, as_json=as_json))
+    if changes:
+        return command_loop.run(_changes(home, as_json=as_json))
+    return command_loop.run(_nodes(home, wait, round(stale * 1000), as_json=as_json))
 
 
-async def _nodes(home: Path | None, wait_s: float, *, as_json: bool) -> int:
+async def _nodes(home: Path | None, wait_s: float, stale_ms: int, *, as_json: bool) -> int:
     mesh = open_mesh(home)
     async with mesh:
-        cards = await mesh.nodes(wait_s=wait_s)
+        found = await mesh.live_nodes(stale_ms, wait_s=wait_s)
     if as_json:
-        print_json({"nodes": [_card_object(card) for card in cards]})
+        print_json({"nodes": [_node_object(one) for one in found]})
         return Exit.OK
-    if not cards:
+    if not found:
         out.say("no node is online")
         err.say("  try: ", "antiphon worker MODULE, or antiphon node")
         return Exit.OK
-    heads = ("ALIAS", "ROLE", "BUSY", "DONE", "VERSION", "ID", "KINDS")
-    out.table(heads, map(_row, cards), flexible=6, wraps=True)
+    heads = ("ALIAS", "ROLE", "AGENT", "STATE", "BUSY", "DONE", "VERSION", "ID", "KINDS")
+    out.table(heads, map(_row, found), flexible=8, wraps=True)
     return Exit.OK
+
+
+async def _changes(home: Path | None, *, as_json: bool) -> int:
+    async with open_mesh(home) as mesh:
+        kept = await mesh.presence_changes()
+    if as_json:
+        print_json({"changes": [_change_object(one) for one in kept]})
+        return Exit.OK
+    if not kept:
+        out.say("no node came or went while a full node ran on this machine")
+        err.say("  try: ", "antiphon node, and then again; or antiphon nodes")
+        return Exit.OK
+    heads = ("WHEN", "ALIAS", "AGENT", "WAS", "IS", "MISSED", "ID")
+    out.table(heads, map(_change_row, kept), flexible=1, wraps=True)
+    return Exit.OK
+
+
+def _change_row(one: KeptChange) -> list[Piece]:
+    change = one.change
+    return [
+        (moment(one.at_ms), "quiet"),
+        (change.alias, "strong"),
+        (change.agent, ""),
+        (change.was, "quiet"),
+        (change.level, _STYLES.get(change.level, "")),
+        (f"{change.misses}" if change.misses else "", ""),
+        (short_node(change.node), "quiet"),
+    ]
+
+
+def _change_object(one: KeptChange) -> dict[str, object]:
+    change = one.change
+    return {
+        "at_ms": one.at_ms,
+        "node": change.node,
+        "alias": change.alias,
+        "agent": change.agent,
+        "role": change.role,
+        "was": change.was,
+        "level": change.level,
+        "misses": change.misses,
+    }
 
 
 async def _record(home: Path | None, *, as_json: bool) -> int:
@@ -113,23 +179,32 @@ def _record_object(one: PartyRecord, name: str) -> dict[str, object]:
     }
 
 
-def _row(card: Card) -> list[Piece]:
+def _row(one: LiveNode) -> list[Piece]:
+    card = one.card
     is_worker = card.role == "worker"
+    what = f"(follows everything, at record {card.applied:,})" if card.role == "node" else ""
     return [
         (card.alias, "strong"),
         (card.role, ""),
+        (card.agent, ""),
+        (one.level, _STYLES.get(one.level, "")),
         (f"{card.busy}/{card.slots}" if is_worker else "", "running" if card.busy else ""),
         (f"{card.done:,}" if is_worker else "", ""),
         (card.version, "quiet"),
         (short_node(card.node), "quiet"),
-        (", ".join(card.kinds) or f"(follows everything, at record {card.applied:,})", ""),
+        (", ".join(card.kinds) or what, ""),
     ]
 
 
-def _card_object(card: Card) -> dict[str, object]:
+def _node_object(one: LiveNode) -> dict[str, object]:
+    card = one.card
     return {
         "alias": card.alias,
         "role": card.role,
+        "agent": card.agent,
+        "level": one.level,
+        "misses": one.misses,
+        "silent_ms": one.silent_ms,
         "node": card.node,
         "kinds": list(card.kinds),
         "labels": list(card.labels),

@@ -1,0 +1,186 @@
+"""What a full node knows from all heartbeats: the table, its changes, and answers for all.
+
+A heartbeat is checked only after its sender's share is: each engine user has a subject of its own,
+so whoever sends many is left out alone, before a signature is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw
+
+from antiphon.core.authority.scope import NOTHING, scope_of
+from antiphon.core.bus.signed_message import Refused
+from antiphon.core.bus.subjects import HEARTBEAT
+from antiphon.core.presence.cards import (
+    HEARTBEATS,
+    MAX_ON_PAGE,
+    MAX_PAGE_BYTES,
+    MAX_PAGES,
+    ROLL_PAGES,
+    KnownHeartbeat,
+    RollPage,
+)
+from antiphon.core.presence.presence_table import (
+    BEAT_MS,
+    GRACE_MS,
+    STALE_MS,
+    Heard,
+    PresenceChange,
+    PresenceTable,
+)
+from antiphon.errors import Unavailable
+from antiphon.runtime.services import beside
+
+if TYPE_CHECKING:
+    from antiphon.runtime.log.session import Session
+
+SWEEP_S: Final = 1.0
+MAX_PENDING: Final = 8_192
+MAX_OF_USER: Final = 256
+"""Heartbeats of one engine user in the time of one: its processes share a login."""
+_RIGHTS_FOR_S: Final = 30.0
+_PAGE_BYTES: Final = MAX_PAGE_BYTES // 2
+"""Of heartbeats; the rest of a page is its envelope."""
+
+Keep = Callable[[int, PresenceChange], None]
+
+
+class HeartbeatWatch:
+    """Listens to every heartbeat of a mesh until cancelled."""
+
+    def __init__(self, session: Session, keep: Keep) -> None:
+        """`keep` stores a change and when it was noticed."""
+        self.table = PresenceTable()
+        self.ready = asyncio.Event()
+        """Set once it listens."""
+        self._session = session
+        self._keep = keep
+        self._listens_since_ms: int | None = None
+        self._shares: dict[str, int] = {}
+        self._shares_until_ms = 0
+        self._ended: dict[str, bool] = {}
+        self._ended_key: tuple[int, int] | None = None
+        self._ended_until_ms = 0
+
+    @property
+    def now_ms(self) -> int:
+        """A clock that no adjustment moves."""
+        return round(self._session.wall.boot_s() * 1000)
+
+    @property
+    def knows_others(self) -> bool:
+        """Whether everybody who is online must have been heard by now."""
+        since_ms = self._listens_since_ms
+        return since_ms is not None and self.now_ms - since_ms >= BEAT_MS + GRACE_MS
+
+    async def run(self) -> None:
+        """Listen and keep what changes."""
+        async with beside(self._sweep()):
+            attempt = 0
+            while True:
+                try:
+                    await self._hear()
+                except Unavailable:
+                    self._listens_since_ms = None
+                    self.ready.set()
+                    await self._session.pause(min(attempt, 6))
+                    attempt += 1
+
+    async def _hear(self) -> None:
+        bus = self._session.engine.bus
+        async with bus.subscribe(HEARTBEAT.at(user="*"), max_pending=MAX_PENDING) as heartbeats:
+            self._listens_since_ms = self.now_ms
+            self.ready.set()
+            async for message in heartbeats:
+                self.hear(message.subject, message.payload)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.sweep()
+
+    # --- what is heard ------------------------------------------------------------------------
+
+    def hear(self, subject: str, payload: bytes) -> None:
+        """Take in a heartbeat, if its sender has not used up its share."""
+        if not self._may_be_heard(subject):
+            return
+        session = self._session
+        message = HEARTBEATS.open(
+            payload, mesh=session.mesh, subject=subject, now_ms=session.wall.now_ms()
+        )
+        if isinstance(message, Refused) or message.body.node != message.author:
+            return
+        if self._has_ended(message.author):
+            return
+        changed = self.table.hear(
+            message.body,
+            Heard(subject.rpartition(".")[2], payload, at_ms=message.at_ms, heard_ms=self.now_ms),
+        )
+        if changed is not None:
+            self._keep(session.wall.now_ms(), changed)
+
+    def sweep(self) -> None:
+        """Notice who fell silent, and whose authority ended."""
+        for changed in self.table.sweep(self.now_ms, self._has_ended):
+            self._keep(self._session.wall.now_ms(), changed)
+
+    def _may_be_heard(self, subject: str) -> bool:
+        if self.now_ms >= self._shares_until_ms:
+            self._shares.clear()
+            self._shares_until_ms = self.now_ms + BEAT_MS
+        heard = self._shares[subject] = self._shares.get(subject, 0) + 1
+        return heard <= MAX_OF_USER
+
+    def _has_ended(self, did: str) -> bool:
+        """Whether a node has no right on this mesh, as of a moment ago."""
+        control = self._session.control
+        key = (control.since, control.grants.revision)
+        if key != self._ended_key or self.now_ms >= self._ended_until_ms:
+            self._ended.clear()
+            self._ended_key = key
+            self._ended_until_ms = self.now_ms + round(_RIGHTS_FOR_S * 1000)
+        known = self._ended.get(did)
+        if known is None:
+            now_s = self._session.wall.now_ms() // 1000
+            scope = scope_of(control, self._session.protocol.branches, did, now_s)
+            known = self._ended[did] = scope.by_command == NOTHING.by_command
+        return known
+
+    # --- answers for all ----------------------------------------------------------------------
+
+    def answers(self, question: str) -> bool:
+        """Whether it is this node's to answer a roll call for all."""
+        return self.knows_others and self.table.answers(question, self._session.author.did)
+
+    def pages(self, where: str) -> Iterator[bytes]:
+        """Everything it knows of live nodes, signed for one inbox."""
+        known = [
+            KnownHeartbeat(
+                max(self.now_ms - one.last.heard_ms, 0), one.last.user, Raw(one.last.heartbeat)
+            )
+            for one in self.table.live(self.now_ms, stale_ms=10 * STALE_MS)
+        ]
+        parts = list(_parts(known))[:MAX_PAGES]
+        author = self._session.author
+        for number, part in enumerate(parts, 1):
+            page = RollPage(page=number, pages=len(parts), known=tuple(part))
+            me = (author.did, author.vouch)
+            yield ROLL_PAGES.sign(page, me, mesh=self._session.mesh, subject=where)
+
+
+def _parts(known: list[KnownHeartbeat]) -> Iterator[list[KnownHeartbeat]]:
+    part: list[KnownHeartbeat] = []
+    size = 0
+    for one in known:
+        length = len(bytes(one.heartbeat))
+        if part and (size + length > _PAGE_BYTES or len(part) == MAX_ON_PAGE):
+            yield part
+            part, size = [], 0
+        part.append(one)
+        size += length
+    yield part
