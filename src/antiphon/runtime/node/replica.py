@@ -145,7 +145,6 @@ class Replica:
         self.locks = ReplicaLocks(self._db)
         self.waits = ReplicaWaits(self._db)
         self.reports = replica_reports.ReplicaReports(self._db)
-        """What this node has summed up of each bar."""
         self.presence = presence_changes.PresenceChanges(self._db)
         self._load()
         if not read_only:
