@@ -11,7 +11,9 @@ from antiphon.core.families.memory.ops import Inline
 from antiphon.core.families.memory.state import document_key
 from antiphon.core.families.memory.writing import Wanted
 from antiphon.core.lane_entry import LaneEntry
+from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.lane_entries.entry_service import entry_of
+from antiphon.runtime.locks.lock_line import LockLine
 from antiphon.runtime.log import lane_entry, lane_reader
 from antiphon.runtime.memory.documents import Documents
 from antiphon.runtime.node.sealer import Sealer
@@ -167,3 +169,33 @@ async def test_a_members_full_node_runs_although_it_may_not_hear_questions(tmp_p
         written = await owner.memory["notes"].put("plan", 1)
         await node.reached(written.document.revision)
         assert replica.lane(document_key("notes", "plan")).state.value == Inline(text="1")
+
+
+async def test_a_second_look_at_a_long_lane_reads_what_is_new():
+    async with a_mesh("memory", CALM) as mesh:
+        node = await written(mesh, puts=LONG + 4, sealed_after=LONG)
+        session = (await mesh.connection()).session
+        documents, counted = Documents(session), Counted(session)
+        base = (await documents.read(SPACE, KEY)).revision
+        seen = counted.opened
+        await Documents(node.session).put(wanted(7, base))
+        assert (await documents.read(SPACE, KEY)).value == Inline(text="7")
+        assert counted.opened - seen < 4
+
+
+async def test_a_lock_that_was_taken_many_times_is_entered_too():
+    async with a_mesh("memory", CALM) as mesh:
+        node = await mesh.node(connection=await mesh.connection(mesh.owner), bar_s=3_600)
+        line = LockLine(node.session, "repo", "file", "main")
+        for _ in range(LONG // 2 + 2):
+            assert await line.take(10_000) is Verdict.OK
+            assert await line.release(line.hold.fence) is Verdict.OK
+        assert await line.take(10_000) is Verdict.OK
+        await node.reached(line.lane.tails[0])
+        assert await Sealer(node, bar_s=0).seal()
+        session = (await mesh.connection()).session
+        counted, other = Counted(session), LockLine(session, "repo", "file", "main")
+        await other.look()
+        assert other.hold == line.hold
+        assert counted.opened < 16
+        assert await other.take(10_000) is Verdict.LOCKED

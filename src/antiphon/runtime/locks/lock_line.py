@@ -46,7 +46,10 @@ class LockLine:
 
     async def look(self) -> None:
         """Read what is on the lane now."""
-        view = await self.session.read(self.at, at_least=self.lane.tails[0])
+        if self.lane.tails[0]:
+            view = (await self.session.read_on({self.at: self.lane}))[self.at]
+        else:
+            view = await self.session.enter(self.at)
         if isinstance(view.lane, LockLane) and view.lane.tails >= self.lane.tails:
             self.lane = view.lane
 

@@ -242,13 +242,26 @@ class LaneReader:
 
         What was judged stays judged, so nothing of it is verified again.
         """
+        if len(known) == 1:
+            return {key: await self._behind(key, lane) for key, lane in known.items()}
         views: dict[LaneKey, LaneView] = {}
         async with aclosing(self._records_of(known)) as lanes:
             async for key, records in lanes:
+                if records is None:
+                    views[key] = await self._behind(key, known[key])
+                    continue
                 place = _Place(lane=known[key], reach=max(known[key].tails))
-                await self._judge(place, [one for one in records or () if one.seq > place.reach])
-                views[key] = place.view() if records is not None else await self.read(key)
+                await self._judge(place, [one for one in records if one.seq > place.reach])
+                views[key] = place.view()
         return views
+
+    async def _behind(self, key: LaneKey, lane: Lane) -> LaneView:
+        """What is on a lane behind what is known; however long it is, only that is read."""
+        place = _Place(lane=lane, reach=max(lane.tails))
+        wanted = self._by.protocol.subjects_of(self._by.mesh, key)
+        async for page in self._by.log.read_lane(wanted, after=place.reach):
+            await self._judge(place, page)
+        return place.view()
 
     async def _records_of(
         self, keys: Collection[LaneKey]

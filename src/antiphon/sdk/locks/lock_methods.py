@@ -60,8 +60,6 @@ class LockStatus(Struct, frozen=True, kw_only=True):
     """When it ends without a renewal."""
     is_expired: bool
     """Whether that time has passed: then it is free, and its next holder's take will say so."""
-    takes: int
-    """How often it has been taken."""
 
 
 class LockMethods:
@@ -191,7 +189,6 @@ def _status(lock: LockState, now_ms: int) -> LockStatus:
         acquired=time_text(hold.taken_ms),
         expires=time_text(hold.deadline_ms),
         is_expired=hold.is_over(now_ms, now_ms),
-        takes=lock.takes,
     )
 
 

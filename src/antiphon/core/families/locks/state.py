@@ -64,8 +64,8 @@ class Lock(Struct, frozen=True, kw_only=True, gc=False):
     """None if it is free whatever the time."""
     last_fence: str
     """The newest fence; every later one is greater, because every later op is newer."""
-    takes: int
-    """How often a hold began."""
+    entry_seq: int
+    """The op from which this state follows, together with the ops after it (`table.enter`)."""
     hlc: tuple[int, int]
     hlc_author: str
 

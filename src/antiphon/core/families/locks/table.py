@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from antiphon.core.authority.chain_check import has_lost_authority
-from antiphon.core.clock.hlc import pack
+from antiphon.core.clock.hlc import pack, unpack
 from antiphon.core.families.locks import ops
 from antiphon.core.families.locks.state import Hold, Lock, LockState
 from antiphon.core.record.verdict import Verdict
@@ -56,6 +56,27 @@ def step(lock: Lock | None, op: Op, at: At) -> Lock | Verdict:
     return cell if isinstance(cell, Verdict) else cell(lock, op, at)
 
 
+def enter(op: Op, seq: int, _: str) -> Lock | None:
+    """The lock after an accepted op, from the op alone; a break does not say what it ended."""
+    match op:
+        case ops.LockTake(body=body) if body.fence is not None:
+            return _renewed(op, seq, body.fence)
+        case ops.LockTake(body=body):
+            return _held(op, seq, node=op.author, agent=body.agent, ttl_ms=body.ttl_ms)
+        case ops.LockRelease(body=body) if body.pass_to is not None:
+            to = body.pass_to
+            return _held(op, seq, node=to.node, agent=to.agent, ttl_ms=to.ttl_ms)
+        case ops.LockRelease():
+            return _released(op, seq)
+        case _:
+            return None
+
+
+def entry(lock: Lock) -> int:
+    """The sequence of the op at which a lane in this state can be entered."""
+    return lock.entry_seq
+
+
 def unfinished(lock: Lock) -> str:
     """Why a lock cannot be exported as a bundle yet; empty if it can."""
     return "" if lock.hold is None else "the lock is held"
@@ -65,13 +86,13 @@ def _is_ttl_allowed(ttl_ms: int, at: At) -> bool:
     return at.control.rules.lease_min_ms <= ttl_ms <= at.control.rules.lease_max_ms
 
 
-def _take_free(lock: Lock | None, op: ops.LockTake, at: At) -> Lock | Verdict:
+def _take_free(_: Lock | None, op: ops.LockTake, at: At) -> Lock | Verdict:
     body = op.body
     if body.fence is not None:
         return Verdict.FENCE
     if not _is_ttl_allowed(body.ttl_ms, at):
         return Verdict.LEASE
-    return _held(lock, op, at, node=op.author, agent=body.agent, ttl_ms=body.ttl_ms)
+    return _held(op, at.seq, node=op.author, agent=body.agent, ttl_ms=body.ttl_ms)
 
 
 def _take_over(lock: Lock, op: ops.LockTake, at: At) -> Lock | Verdict:
@@ -96,14 +117,10 @@ def _take_held(lock: Lock, op: ops.LockTake, at: At) -> Lock | Verdict:
         return Verdict.LEASE_OVER
     if not _is_ttl_allowed(body.ttl_ms, at):
         return Verdict.LEASE
-    renewed = replace(
-        hold,
-        deadline_ms=max(hold.deadline_ms, wall_ms + body.ttl_ms),
-        ttl_ms=body.ttl_ms,
-        auth_by=op.author,
-        auth=op.auth,
-        auth_seq=at.seq,
-    )
+    if wall_ms + body.ttl_ms >= hold.deadline_ms:
+        return _renewed(op, at.seq, body.fence)
+    # A shorter one takes nothing away; then the state does not follow from it alone.
+    renewed = replace(hold, ttl_ms=body.ttl_ms, auth_by=op.author, auth=op.auth, auth_seq=at.seq)
     return replace(lock, hold=renewed, hlc=op.hlc, hlc_author=op.author)
 
 
@@ -119,18 +136,20 @@ def _release(lock: Lock, op: ops.LockRelease, at: At) -> Lock | Verdict:
     if not hold.is_of(op.author, body.agent):
         return Verdict.NOT_CLAIMER
     if body.pass_to is None:
-        return _freed(lock, op)
+        return _released(op, at.seq)
     if op.hlc[0] > hold.deadline_ms or at.commit_ms > hold.deadline_ms:
         return Verdict.LEASE_OVER
     if not _is_ttl_allowed(body.pass_to.ttl_ms, at):
         return Verdict.LEASE
     to = body.pass_to
-    return _held(lock, op, at, node=to.node, agent=to.agent, ttl_ms=to.ttl_ms)
+    return _held(op, at.seq, node=to.node, agent=to.agent, ttl_ms=to.ttl_ms)
 
 
 def _break(lock: Lock, op: ops.LockBreak, _: At) -> Lock | Verdict:
     named = op.body.fence
-    return Verdict.FENCE if named not in {None, _hold_of(lock).fence} else _freed(lock, op)
+    if named not in {None, _hold_of(lock).fence}:
+        return Verdict.FENCE
+    return replace(lock, hold=None, hlc=op.hlc, hlc_author=op.author)
 
 
 def _hold_of(lock: Lock) -> Hold:
@@ -139,37 +158,46 @@ def _hold_of(lock: Lock) -> Hold:
     return lock.hold
 
 
-def _freed(lock: Lock, op: Op) -> Lock:
-    return replace(lock, hold=None, hlc=op.hlc, hlc_author=op.author)
+def _released(op: ops.LockRelease, seq: int) -> Lock:
+    return _lock(op, seq, op.body.fence, None)
+
+
+def _renewed(op: ops.LockTake, seq: int, fence: str) -> Lock:
+    hold = _hold(op, seq, node=op.author, agent=op.body.agent, ttl_ms=op.body.ttl_ms)
+    return _lock(op, seq, fence, replace(hold, fence=fence, taken_ms=unpack(fence).wall_ms))
 
 
 def _held(
-    lock: Lock | None,
-    op: ops.LockTake | ops.LockRelease,
-    at: At,
-    *,
-    node: str,
-    agent: str,
-    ttl_ms: int,
+    op: ops.LockTake | ops.LockRelease, seq: int, *, node: str, agent: str, ttl_ms: int
 ) -> Lock:
-    fence, wall_ms = pack(op.hlc), op.hlc[0]
-    hold = Hold(
+    hold = _hold(op, seq, node=node, agent=agent, ttl_ms=ttl_ms)
+    return _lock(op, seq, hold.fence, hold)
+
+
+def _hold(
+    op: ops.LockTake | ops.LockRelease, seq: int, *, node: str, agent: str, ttl_ms: int
+) -> Hold:
+    wall_ms = op.hlc[0]
+    return Hold(
         node=node,
         agent=agent,
-        fence=fence,
+        fence=pack(op.hlc),
         taken_ms=wall_ms,
         deadline_ms=wall_ms + ttl_ms,
         ttl_ms=ttl_ms,
         auth_by=op.author,
         auth=op.auth,
-        auth_seq=at.seq,
+        auth_seq=seq,
     )
+
+
+def _lock(op: ops.LockTake | ops.LockRelease, seq: int, fence: str, hold: Hold | None) -> Lock:
     return Lock(
         kind=op.body.kind,
         key=op.body.key,
         hold=hold,
         last_fence=fence,
-        takes=1 if lock is None else lock.takes + 1,
+        entry_seq=seq,
         hlc=op.hlc,
         hlc_author=op.author,
     )
