@@ -41,6 +41,12 @@ def join(host, machine, *terms, alias="box"):
     return answer.json
 
 
+def changes(host) -> list[tuple[str, str]]:
+    """Who came and went, as the host's full node noticed it."""
+    told = host.run("nodes", "--changes", "--json").json["changes"]
+    return [(one["alias"], one["level"]) for one in told]
+
+
 def test_three_commands_to_a_second_machines_first_job(host, machine):
     ticket = ticket_for(
         host, "--can", "claim", "--kind", "example.*", "--until", "2d", "--alias", "gpu-box"
@@ -55,6 +61,8 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
         job = re.search("example.add ([0-9a-f]{8})", answer.err)[1]
         told = host.run("nodes", "--json").json
         assert "gpu-box/worker-1" in json.dumps(told)
+        until(lambda: ("gpu-box/worker-1", "alive") in changes(host))
+        assert "gpu-box/worker-1" in host.run("nodes", "--changes").out
         seen_there = box.run("show", job, "--json").json
         assert (seen_there["state"], seen_there["result"]) == ("succeeded", 5)
         refused = box.run("submit", "example.add", "1", "1")
@@ -62,6 +70,7 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
         assert "command" in refused.err
         assert "antiphon who" in refused.err
         assert worker.stop() == 0
+    until(lambda: ("gpu-box/worker-1", "left") in changes(host))
 
 
 @pytest.mark.parametrize(
