@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from antiphon.core.families.jobs.derivation import MAX_DEPTH, Cause, Cron, Reaction, Tick
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.planned import PlanBody, derived_body
+from antiphon.core.families.plans import PLANS
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import plan_key
 from antiphon.core.manifest import job_id, with_nonce
@@ -13,7 +14,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from tests.core.authority.test_chain_check import Court
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.core.ledger import T0, Ledger, manifest
+from tests.core.ledger import T0, Ledger, manifest, open_stored
 
 pytestmark = pytest.mark.req("P13")
 OK = Verdict.OK
@@ -84,6 +85,26 @@ def test_the_last_accepted_put_stands_until_a_drop():
     assert planner.drop() is Verdict.ALREADY
     assert planner.put() is OK
     assert not planner.plan.is_dropped
+
+
+def test_a_plan_follows_from_its_last_put_and_what_comes_after():
+    planner = ticking()
+    assert planner.put(BOB, body(priority="low")) is OK
+    standing, (record, opened) = planner.plan, last_opened(planner.ledger)
+    assert PLANS.entry(standing) == record.seq
+    assert PLANS.enter(opened.op, opened.seq, opened.op_id) == standing
+    assert planner.drop() is OK
+    assert PLANS.entry(planner.plan) == record.seq
+    _, dropped = last_opened(planner.ledger)
+    assert PLANS.enter(dropped.op, dropped.seq, dropped.op_id) is None
+    lane = PLANS.lane((record.seq,), standing)
+    after = planner.ledger.history.settle(lane, dropped, lambda _: None).lane
+    assert after == planner.ledger.reader.all_lanes[plan_key(KIND, NAME)]
+
+
+def last_opened(ledger: Ledger):
+    record = ledger.log[-1]
+    return record, open_stored(ledger.mesh, record)
 
 
 def test_what_was_never_put_cannot_be_dropped():

@@ -212,7 +212,7 @@ class PlanMethods:
 
     async def _put(self, name: str, when: Trigger, schedule: ScheduleBody) -> bool:
         body, session = plan_body(check_name(name), when, schedule), self.session
-        view = await session.read(plan_key(body.kind, name))
+        view = await session.enter(plan_key(body.kind, name))
         control = await session.sync_control()
         plan = view.lane.state
         stands = isinstance(plan, Plan) and plan.body == body and not plan.is_dropped
@@ -253,7 +253,7 @@ class PlanMethods:
                 f"{len(found)} kinds have a plan named {name}: {', '.join(found)}",
                 hint=f"say which: --kind {found[0]}, or kind={found[0]!r}",
             )
-        view = await self.session.read(plan_key(found[0], name))
+        view = await self.session.enter(plan_key(found[0], name))
         body = DropBody(kind=found[0], name=name)
         await write_one(self.session, Intent(PlanDrop, body, view.lane), BEHIND)
         return found[0]
