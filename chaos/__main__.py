@@ -13,6 +13,7 @@ COMMANDS = (
     "escape",
     "hostile",
     "liar",
+    "locks",
     "messages",
     "outsider",
     "partition",

@@ -48,11 +48,19 @@ class LockWait:
         with self._line.session.log.hints(self._told) as hints:
             is_heard = hints.add(self._line.subject)
             hints.add(subjects.control(self._line.session.mesh, REVOCATIONS))
-            await self._line.look()
-            hold = await self._try()
-            if hold is not None:
-                return hold
-            if wait_s is not None and wait_s <= 0:
+            is_patient = wait_s is None or wait_s > 0
+            try:
+                await self._line.look()
+                hold = await self._try()
+                if hold is not None:
+                    return hold
+            except EngineDenied:
+                raise
+            except Unavailable:
+                if not is_patient:
+                    raise
+                self._is_touched = True
+            if not is_patient:
                 raise self._held()
             try:
                 async with asyncio.timeout(wait_s):

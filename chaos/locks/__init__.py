@@ -1,0 +1,1 @@
+"""`chaos locks`: many processes contend for a few locks while they and their server are killed."""
