@@ -46,6 +46,7 @@ USED_BY_NAME = {
     "antiphon.testing.simulation.messages.message_world",
     "antiphon.testing.mutants",
     "antiphon.testing.engine_suite",
+    "antiphon.testing.linearizability",  # of chaos runs
     "antiphon.testing.local_server",
 }
 NOT_OURS = {"__pycache__", "node_modules", "dist", "build", "results", "htmlcov"}
