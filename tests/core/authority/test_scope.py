@@ -315,6 +315,7 @@ def test_commands_count_by_what_the_branches_say_of_them():
 def test_lent_commands_that_open_nothing_more_neither_shorten_nor_crowd_out():
     court = Court()
     court.grant(OWNER, ALICE, cmd="/job/claim", pol=FRAME)
+    court.grant(OWNER, ALICE, cmd="/job/read", pol=FRAME, nonce=b"nonce of reading")
     court.grant(OWNER, BOB, cmd="/", until_ms=LONG_MS)
     before = asking(court, "render.frame", "build")
     for number, cmd in enumerate(("/job/read", "/job/cancel", "/elsewhere", "/else/where")):

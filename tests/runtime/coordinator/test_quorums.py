@@ -108,8 +108,9 @@ async def test_a_worker_with_free_slots_leaves_the_second_replica_to_others(engi
         for job in jobs:
             ended = await submission.wait_for_end(session, KIND, job.id)
             assert ended.job.outcome == "succeeded"
-            assert len(children(node, job)) == 3
-        assert [sorted(began) for began in workers] == [[*range(5)]] * 3
+            # Where the others are slow, one of them takes a second replica in the end: one more.
+            assert 3 <= len(children(node, job)) <= 4
+        assert [set(began) for began in workers] == [set(range(5))] * 3
 
 
 @on_both_engines
