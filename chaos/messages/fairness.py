@@ -10,11 +10,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from antiphon.core.messages.send_rate import PER_S
 from antiphon.errors import AntiphonError
 from antiphon.sdk.mesh import Mesh
 from chaos.messages.process import KEY
 
 PAUSE_S: Final = 0.02
+PROBE_PAUSE_S: Final = 1.2 / PER_S
+"""The probes of one sender stay below its own limit."""
 WITHIN_S: Final = 30.0
 TURNS: Final = 3
 """How often calm and flood are measured, one after the other."""
@@ -63,7 +66,7 @@ async def probe(sender: Mesh, receivers: list[_Receiver], count: int, of: str) -
             async with asyncio.timeout(WITHIN_S):
                 await sender.send(receiver.mesh.address, number, kind="chaos", key=key)
                 took[at].append((await arrives - begun) * 1000)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PROBE_PAUSE_S)
     return took
 
 
