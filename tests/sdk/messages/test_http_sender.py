@@ -120,3 +120,25 @@ async def test_the_chain_that_leads_to_the_sender_is_enough(tmp_path):
 def test_messages_do_not_travel_in_the_clear(tmp_path):
     with pytest.raises(Misconfigured, match="in the clear"):
         HttpSender("http://mesh.example:7464", mesh="a" * 16, home=tmp_path)
+
+
+async def test_a_sender_that_is_not_open_says_so(tmp_path):
+    sender = HttpSender(NOWHERE, mesh="a" * 16, home=tmp_path)
+    for use in (lambda: sender.did, lambda: sender.address):
+        with pytest.raises(Misconfigured, match="not open"):
+            use()
+
+
+async def test_what_is_refused_later_is_put_aside_and_the_rest_delivered(tmp_path):
+    async with a_node(CLOSED) as (url, mesh, to, read, under_test):
+        async with HttpSender(NOWHERE, mesh=mesh, home=tmp_path) as sender:
+            await sender.send(agent_address(sender.did, "nobody"), "to no member")
+            sent = await sender.send(to, "hello")
+            await grant(under_test, await under_test.connection(under_test.owner), sender.did)
+        (tmp_path / "undelivered" / "0-torn.json").write_text("{")
+        async with HttpSender(url, mesh=mesh, home=tmp_path) as later:
+            async with asyncio.timeout(PATIENCE_S):
+                while later.waiting:
+                    await asyncio.sleep(0.01)
+        assert sent.id in await read()
+        assert (tmp_path / "undelivered" / "refused" / "0-torn.json").exists()

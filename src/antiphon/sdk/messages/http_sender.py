@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from httpx2 import AsyncClient, Response
 
+    from antiphon.runtime.identity.key_files import HeldKey, SeedKeyring
+
 PATH: Final = "/v1/a2a/deliver"
 KEY: Final = "outside"
 """The name of the key in the state directory."""
@@ -71,13 +73,15 @@ class HttpSender:
         self._agent = check_agent(agent)
         self._home = StateDirectory(Path(home))
         self._entropy = SystemEntropy()
+        self._held: HeldKey | None = None
         self._client: AsyncClient | None = None
         self._again: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._client = _client()
+        client = _client()
         self._home.make()
-        self._key = self._home.key(KEY, self._entropy)
+        self._held = self._home.key(KEY, self._entropy)
+        self._client = client  # it has opened nothing yet
         self._spool.mkdir(exist_ok=True, mode=0o700)
         self._again = asyncio.create_task(self._keep_trying())
         return self
@@ -87,15 +91,22 @@ class HttpSender:
             self._again.cancel()
             with suppress(asyncio.CancelledError):
                 await self._again
-        self._key.release()
         if self._client is not None:
             await self._client.aclose()
-            self._client = None
+        if self._held is not None:
+            self._held.release()
+        self._client = self._held = None
+
+    @property
+    def _keyring(self) -> SeedKeyring:
+        if self._held is None:
+            raise Misconfigured("this sender is not open", hint="use it inside 'async with'")
+        return self._held.keyring
 
     @property
     def did(self) -> str:
         """The key that signs: the owner grants it `message` with `antiphon delegate`."""
-        return self._key.keyring.did
+        return self._keyring.did
 
     @property
     def address(self) -> str:
@@ -162,7 +173,8 @@ class HttpSender:
             except (Rejected, msgspec.MsgspecError):
                 refused = self._spool / "refused"
                 refused.mkdir(exist_ok=True, mode=0o700)
-                file.replace(refused / file.name)
+                with suppress(FileNotFoundError):  # `send` was told the same
+                    file.replace(refused / file.name)
                 continue
             file.unlink(missing_ok=True)
             delivered += 1
@@ -177,13 +189,13 @@ class HttpSender:
         """One try. Signed anew each time: what was signed long ago is not accepted."""
         from httpx2 import RequestError
 
-        if self._client is None:
-            raise Misconfigured("this sender is not open", hint="use it inside 'async with'")
-        keyring = self._key.keyring
+        keyring, client = self._keyring, self._client
+        if client is None:
+            raise Unavailable("this sender is closed")
         signer = (keyring.did, keyring.sign)
         signed = envelopes.sign(body, signer, mesh=self._mesh, at_ms=time.time_ns() // 1_000_000)
         try:
-            answer = await self._client.post(self._url, content=signed)
+            answer = await client.post(self._url, content=signed)
         except RequestError as problem:
             reason = str(problem) or type(problem).__name__
             raise Unavailable(f"{self._url} does not answer: {reason}") from problem
