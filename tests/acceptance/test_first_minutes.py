@@ -151,7 +151,7 @@ def test_jobs_lists_the_newest_first_and_filters(shell):
 
 
 def test_nodes_answers_with_one_worker_and_one_full_node(shell):
-    told = shell.run("nodes", "--json").json["nodes"]
+    told = shell.run("nodes", "--wait", "20", "--json").json["nodes"]
     assert sorted((node["alias"], node["role"]) for node in told) == [
         ("node-1", "node"),
         ("worker-1", "worker"),
@@ -159,7 +159,7 @@ def test_nodes_answers_with_one_worker_and_one_full_node(shell):
     worker = next(node for node in told if node["role"] == "worker")
     assert "example.add" in worker["kinds"]
     assert worker["slots"] == 8
-    table = shell.run("nodes").out
+    table = shell.run("nodes", "--wait", "20").out
     assert worker["node"][-8:] in table
     assert "example.sleep" in table
 

@@ -19,7 +19,7 @@ def shell(tmp_path_factory):
 
 @pytest.mark.req("S17")
 def test_a_named_process_is_known_by_its_name(shell):
-    told = shell.run("nodes", "--json").json["nodes"]
+    told = shell.run("nodes", "--wait", "20", "--json").json["nodes"]
     assert sorted(node["alias"] for node in told) == ["box-node", "box-worker"]
     keys = {path.stem for path in shell.home.glob("keys/*.key")}
     assert {"box", "box-node", "box-worker"} <= keys

@@ -59,8 +59,7 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
         answer = host.run("submit", "example.add", "2", "3")
         assert answer.out == "5\n"
         job = re.search("example.add ([0-9a-f]{8})", answer.err)[1]
-        told = host.run("nodes", "--json").json
-        assert "gpu-box/worker-1" in json.dumps(told)
+        until(lambda: "gpu-box/worker-1" in host.run("nodes", "--json").out)
         until(lambda: ("gpu-box/worker-1", "alive") in changes(host))
         assert "gpu-box/worker-1" in host.run("nodes", "--changes").out
         seen_there = box.run("show", job, "--json").json

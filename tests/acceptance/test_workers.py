@@ -142,7 +142,7 @@ def test_processes_share_one_state_and_none_is_special(tmp_path):
         with two.start("node", "--json") as node, two.start("worker", "tasks", "--json") as worker:
             node.line("ready")
             worker.line("ready")
-            assert len(two.run("nodes", "--json").json["nodes"]) == 4
+            until(lambda: len(two.run("nodes", "--json").json["nodes"]) == 4)
             assert story(one, before) == story(two, before)
             dev.process.kill()
             dev.process.wait()
