@@ -12,8 +12,12 @@ from antiphon.core.derivations import quorum_derivation
 from antiphon.core.derivations.limit_use import LimitUse
 from antiphon.core.families.jobs import completion_proof, planned, replicas, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
+from antiphon.core.families.locks import table as lock_table
+from antiphon.core.families.locks.ops import LockRelease
+from antiphon.core.families.locks.state import Hold
 from antiphon.core.families.memory import table as memory_table
 from antiphon.core.families.seals import table as seals_table
+from antiphon.core.policy.locks.lock_time import HoldTime
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
@@ -58,6 +62,9 @@ CAUGHT_BY = {
     "first_page_only": {"light_equals_full"},
     "ticks_doubled": {"derived_once", "ticks_in_order"},
     "base_ignored": {"nothing_overwritten"},
+    "locks_by_one_clock": {"one_holder"},
+    "fence_kept_on_pass": {"lock_fences_rise", "one_fence_one_holder"},
+    "holders_never_stop": {"stops_in_time"},
 }
 ON_CHAINED_WORLDS = {
     "revocation_ignored": {"leases_end", "truly_held"},
@@ -88,6 +95,8 @@ KNOWN_TO_CATCH = {
     "commit_clock_only": 5,
     "expiry_a_second_late": 5,
     "anyone_expires": 3,
+    "locks_by_one_clock": 4,
+    "holders_never_stop": 3,
 }
 """Seeds to begin with where the first one catches nothing. If what happens in a world changes, the
 hunt goes on from the first seed: the table only saves time."""
@@ -102,6 +111,9 @@ def patchable():
         completion_proof.is_proved,
         seals_table._matches,
         memory_table._fits,
+        Hold.is_over,
+        HoldTime.stop_after_ms,
+        dict(lock_table.TRANSITIONS[LockRelease]),
         worker.HELD,
         TenureRunner._write,
         LogStore.append,

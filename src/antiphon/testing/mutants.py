@@ -23,9 +23,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.testing.mutations import ABOUT_CHAINS, ABOUT_DOCUMENTS, MUTANTS, PROVOKED_BY
+from antiphon.testing.mutations import (
+    ABOUT_CHAINS,
+    ABOUT_DOCUMENTS,
+    ABOUT_LOCKS,
+    MUTANTS,
+    PROVOKED_BY,
+)
 from antiphon.testing.simulation.actors.document_writers import documents_as_guest
 from antiphon.testing.simulation.actors.guests import Guest
+from antiphon.testing.simulation.locks.lock_agents import locks_as_guests
 from antiphon.testing.simulation.seed_plan import Outcome, Plan
 from antiphon.testing.simulation.world import run
 
@@ -36,6 +43,8 @@ PROVOKED_S: Final = 240.0
 """How long it storms: as things come, and where what provokes a mutant comes often."""
 FAULTS_PER_HOUR: Final = 1_200.0
 JOBS_PER_HOUR: Final = 450.0
+FEW_JOBS_PER_HOUR: Final = 30.0
+"""Where a mutant has nothing to do with jobs."""
 
 
 class Catch(Struct, frozen=True):
@@ -52,12 +61,12 @@ class Catch(Struct, frozen=True):
         return self.plan.seed
 
 
-def world(seed: int, stress: tuple[str, ...] = ()) -> Plan:
+def world(seed: int, stress: tuple[str, ...] = (), jobs_per_hour: float = JOBS_PER_HOUR) -> Plan:
     """A short and stormy run."""
     return Plan(
         seed=seed,
         chaos_s=PROVOKED_S if stress else CHAOS_S,
-        jobs_per_hour=JOBS_PER_HOUR,
+        jobs_per_hour=jobs_per_hour,
         faults_per_hour=FAULTS_PER_HOUR,
         stress=stress,
         stop_at_first=True,
@@ -71,12 +80,15 @@ def anywhere(_: str, seeds: Sequence[int]) -> list[Plan]:
 
 def at_once(name: str, seeds: Sequence[int]) -> list[Plan]:
     """Those in which it can do harm at all, with more of what provokes it."""
-    plans = [world(seed, PROVOKED_BY.get(name, ())) for seed in seeds]
+    jobs_per_hour = FEW_JOBS_PER_HOUR if name in ABOUT_LOCKS else JOBS_PER_HOUR
+    plans = [world(seed, PROVOKED_BY.get(name, ()), jobs_per_hour) for seed in seeds]
     return [plan for plan in plans if plan.is_chained or name not in ABOUT_CHAINS]
 
 
 def guests_for(name: str) -> list[Guest]:
     """Who else has to be in a world, so that a mutant can do harm there."""
+    if name in ABOUT_LOCKS:
+        return locks_as_guests()[0]
     return [documents_as_guest()[0]] if name in ABOUT_DOCUMENTS else []
 
 

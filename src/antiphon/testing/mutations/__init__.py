@@ -3,6 +3,7 @@
     of_rules      of what may happen to a job, and of the log beneath it
     of_authority  of who may do what
     of_memory     of documents
+    of_locks      of locks, and of those who hold them
     of_runtime    of what workers and full nodes do, whatever the rules say
 
 `MUTANTS` is the whole list; `antiphon.testing.mutants` hunts them. They live here and nowhere
@@ -15,16 +16,24 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from antiphon.testing.mutations import authority, memory, rules, runtime
+from antiphon.testing.mutations import authority, locks, memory, rules, runtime
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
 MUTANTS: Final[dict[str, Mutant]] = {
     mutant.__name__: mutant
-    for mutant in (*rules.MUTANTS, *authority.MUTANTS, *runtime.MUTANTS, *memory.MUTANTS)
+    for mutant in (
+        *rules.MUTANTS,
+        *authority.MUTANTS,
+        *runtime.MUTANTS,
+        *memory.MUTANTS,
+        *locks.MUTANTS,
+    )
 }
 ABOUT_DOCUMENTS: Final = frozenset(mutant.__name__ for mutant in memory.MUTANTS)
 """Mutants that show only where somebody writes documents."""
+ABOUT_LOCKS: Final = frozenset(mutant.__name__ for mutant in locks.MUTANTS)
+"""Mutants that show only where somebody takes locks."""
 ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS)
 """Mutants of what only chained worlds have."""
 PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
@@ -60,5 +69,7 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "stolen_calls_unheeded": ("unquenchable",),
     "first_page_only": ("bury",),
     "ticks_doubled": ("crash",),
+    "locks_by_one_clock": ("step",),
+    "holders_never_stop": ("cut_off", "half_open"),
 }
 """What puts the very rule to the test that a mutant breaks: in a quick hunt it comes often."""

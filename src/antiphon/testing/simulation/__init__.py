@@ -6,6 +6,9 @@
     grant_plan       who is granted what, by whom, and when that ends
     fault_schedule   the faults: of processes, connections, the server, clocks and operators
     network          latency and loss of messages
+    locks            agents that take locks, and the laws that hold of them
+    messages         a world of its own: inboxes
+    tempo            a world of its own: beats
     actors           machines, workload (who submits which jobs), the owner, guests
     hostile          a hostile member: its attacks, forgeries, starvation of others, false proofs
     checks           laws and a referee that read the log without the core

@@ -80,6 +80,7 @@ class GrantPlan:
         self._brokers = brokers
         self._machines = machines
         self._hostile_member = hostile_member
+        self._needs = sorted({command for one in machines for command in one.needs})
         self._heir = ""
         self._forbidden = ""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -157,12 +158,14 @@ class GrantPlan:
     def _free_wish(self, machine: Machine) -> Wish:
         draw = self._chance.random()
         some = tuple(sorted(self._chance.sample(KINDS, self._chance.randint(1, 2))))
+        if machine.needs:
+            return [(command, EVERY_KIND) for command in machine.needs]
         if isinstance(machine, FullMachine):
             return [("/job" if draw < 0.5 else "/job/complete", EVERY_KIND)]  # noqa: PLR2004
         if isinstance(machine, SubmitterMachine):
             return [("/job" if draw < 0.2 else "/job/schedule", EVERY_KIND)]  # noqa: PLR2004
         if isinstance(machine, Scribe):
-            return [("/job", EVERY_KIND)]
+            return [(command, EVERY_KIND) for command in ("/job", *self._needs)]
         if draw < 0.45 or (isinstance(machine, HostileMember) and draw < 0.6):  # noqa: PLR2004
             return [("/job", EVERY_KIND)]
         if draw < 0.65 or isinstance(machine, HostileMember):  # noqa: PLR2004
@@ -294,6 +297,8 @@ class GrantPlan:
                 self._take_all(machine)
             giver = self._giver(machine)
             self.give(giver, machine.holder, "/job", rest if is_bound else EVERY_KIND)
+            for command in self._needs if machine in self._brokers else machine.needs:
+                self.give(giver, machine.holder, command, EVERY_KIND)
 
     def _readmit_everybody(self) -> None:
         """Now, and again: what somebody was about to show may reach the log later."""

@@ -236,6 +236,8 @@ class World:
         await self._until(lambda: not self.grant_plan.is_recovering, within_s=SUCCESSION_S)
         self.grant_plan.restore()
         self._name_coordinator(self.full[0])
+        for guest in self.guests:
+            guest.come_to_rest()
         began_s = loop.time()
         await self._until(self._is_quiet, within_s=HEALING_S)
         self._healing_s = loop.time() - began_s
@@ -284,6 +286,7 @@ class World:
         last = self.cluster.referee.log.last_seq
         return (
             all(submitter.is_finished for submitter in self.submitters)
+            and all(guest.is_at_rest for guest in self.guests)
             and self.grant_plan.is_idle
             and not unfinished(self.cluster, self.workers)
             and self.cluster.referee.is_sealed
@@ -296,6 +299,9 @@ class World:
         for submitter in self.submitters:
             if not submitter.is_finished:
                 self.cluster.referee.accuse("calls_arrive", f"{submitter.name} never finished")
+        for guest in self.guests:
+            if not guest.is_at_rest:
+                self.cluster.referee.accuse("guests_finish", f"{guest.name} never finished")
         auditor.seals_are_true()
         await auditor.light_equals_full(self.full)
         await auditor.running_equals_replay(self.full)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from antiphon.core.authority import grant_terms
 from antiphon.core.authority.delegations import open_token, token_of
@@ -161,6 +161,8 @@ class Machine(ABC):
     """One machine with one key at a time."""
 
     is_honest = True
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Commands that it is granted where every op needs a chain, if they are not about jobs."""
 
     def __init__(self, cluster: Cluster, name: str, *, clock: HostClock) -> None:
         """Switched off."""
@@ -239,6 +241,14 @@ class Machine(ABC):
         self.host.kill()
         self.cluster.dead.append(self.host)
         self.host = None
+
+    def come_to_rest(self) -> None:  # noqa: B027 - most machines have nothing to finish
+        """All faults have stopped: finish what was begun."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it has finished."""
+        return True
 
     def let_go(self) -> None:  # noqa: B027 - most machines have nothing to close
         """Files that the operating system closes when a process dies."""

@@ -117,12 +117,21 @@ class AuthorityModel:
         self, author: str, auth: tuple[str, ...], fact: PlainRecord, *, commit_ms: int
     ) -> str:
         """Why somebody may not submit what this op is about, by these delegations."""
+        return self._command_fault(author, auth, COMMANDS["job.schedule"], fact, commit_ms)
+
+    def command_fault(self, fact: PlainRecord, command: str, *, commit_ms: int) -> str:
+        """Why the author may not do this here, where only a chain for the command counts."""
+        return self._command_fault(fact.author, fact.auth, command, fact, commit_ms)
+
+    def _command_fault(
+        self, author: str, auth: tuple[str, ...], command: str, fact: PlainRecord, commit_ms: int
+    ) -> str:
         if self.is_shut_out(author):
             return "quarantined"
         if self.is_open or author == self.owner:
             return ""
         times_s = (fact.wall_ms // 1000, commit_ms // 1000)
-        return self._chain_fault(author, auth, COMMANDS["job.schedule"], fact.body["kind"], times_s)
+        return self._chain_fault(author, auth, command, fact.body["kind"], times_s)
 
     def fault(self, fact: PlainRecord, called: Call, *, commit_ms: int) -> str:
         """Why the author may not write this op on a job here, in one word; empty if it may."""
@@ -235,9 +244,13 @@ class AuthorityModel:
         A revocation of its chain ends it, evidence against its holder does, whoever is readmitted
         later, and so does a recovery: no chain leads from the old owner any more.
         """
-        if any(seq > since for seq in self._shown.get(holder, ())):
+        if self.was_shown(holder, since):
             return True
         return not self.is_open and self._is_taken_back(Call(holder, auth, since))
+
+    def was_shown(self, node: str, since: int) -> bool:
+        """Whether evidence against a node was accepted after a place on the log."""
+        return any(seq > since for seq in self._shown.get(node, ()))
 
     def _is_taken_back(self, op: Call) -> bool:
         """Whether what an op named where it stands has been revoked since, or has no root now."""
