@@ -262,8 +262,11 @@ def wake(nap: str) -> None:
 
 
 def until(condition: Any, *, within_s: float = PATIENCE_S) -> None:
-    """Wait for something to become true."""
+    """Wait for something to become true, and leave half of the time to what is waited for."""
     deadline = time.monotonic() + within_s
+    asked = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.05)
+        now = time.monotonic()
+        assert now < deadline, "it did not become true in time"
+        time.sleep(min(max(now - asked, 0.05), 1.0))
+        asked = time.monotonic()

@@ -37,6 +37,15 @@ STDERR = 2
 OUTPUT_LOST = 120
 """What Python returns if its output cannot be written at the end."""
 MAX_REQUEST = 1 << 20
+IMPORTED_LATER = (
+    "cryptography.x509",
+    "rich.live",
+    "rich.progress",
+    "rich.table",
+    "structlog.dev",
+    "uvloop",
+)
+"""What some commands import inside a function."""
 LONGEST_S = 600.0
 """For a command that nobody waits for with a limit of their own."""
 
@@ -181,9 +190,12 @@ def load() -> None:
     for module in pkgutil.walk_packages(antiphon.__path__, "antiphon."):
         if not module.name.startswith("antiphon.testing") and "__main__" not in module.name:
             importlib.import_module(module.name)
-    for name in ("rich.live", "rich.table", "rich.progress", "uvloop", "cryptography.x509"):
+    for name in IMPORTED_LATER:
         if importlib.util.find_spec(name.partition(".")[0]):
             importlib.import_module(name)
+    from antiphon.core.protocol import PROTOCOL
+
+    _ = PROTOCOL.decoder  # made at the first record otherwise
     gc.collect()
     gc.freeze()  # the children share these pages as long as nothing writes to them
 
