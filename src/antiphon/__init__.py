@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from antiphon.runtime.executors.executor import Assignment, Ran
     from antiphon.runtime.executors.handlers import Child, JobContext
-    from antiphon.runtime.executors.hooks import Hook, Timed
+    from antiphon.runtime.executors.hooks import Hook
     from antiphon.sdk.blocking.blocking_graph import BlockingGraph
     from antiphon.sdk.blocking.blocking_handle import BlockingHandle
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
@@ -113,7 +113,6 @@ _WHERE = {
     "State": "antiphon.core.families.jobs.state",
     "Task": "antiphon.sdk.task",
     "TaskOptions": "antiphon.sdk.call_options",
-    "Timed": "antiphon.runtime.executors.hooks",
     "Unavailable": "antiphon.errors",
     "WaitExhausted": "antiphon.errors",
     "as_completed": "antiphon.sdk.many.bound_calls",
@@ -172,7 +171,6 @@ __all__ = [
     "State",
     "Task",
     "TaskOptions",
-    "Timed",
     "Unavailable",
     "Verdict",
     "WaitExhausted",

@@ -103,7 +103,36 @@ class Malformed(Rejected):
 
 
 class JobFailed(Rejected):
-    """A job reached a terminal state that carries no result."""
+    """A job ended without a result.
+
+    `reason` is its outcome: failed, exhausted, expired or cancelled. The other attributes say
+    which job it is and what its last error was, as far as there is one. `traceback` is the
+    worker's, a short text without values of variables; Python prints it below this error.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is known about a failed job
+        self,
+        message: str,
+        *,
+        reason: str = "rejected",
+        hint: str = "",
+        kind: str = "",
+        job_id: str = "",
+        error_type: str = "",
+        error_message: str = "",
+        attempts: int = 0,
+        traceback: str = "",
+    ) -> None:
+        super().__init__(message, reason=reason, hint=hint)
+        self.kind = kind
+        self.job_id = job_id
+        self.error_type = error_type
+        """The name of the handler's error, or what ended a command: `exit:3`."""
+        self.error_message = error_message
+        self.attempts = attempts
+        self.traceback = traceback
+        if traceback:
+            self.add_note(f"On the worker, innermost call last:\n{traceback}")
 
 
 class Conflict(AntiphonError):

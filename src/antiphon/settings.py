@@ -166,9 +166,14 @@ class Settings(BaseSettings):
         description="Weight of this machine's workers under rendezvous selection.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="warning", description="Least severe event that is logged to standard error."
+        default="warning",
+        description="Least severe event that is logged to standard error; for the command"
+        " `worker` the default is `info`.",
     )
-    log_format: Literal["text", "json"] = Field(default="text", description="Format of log lines.")
+    log_format: Literal["auto", "text", "json"] = Field(
+        default="auto",
+        description="Format of log lines: text, JSON, or JSON unless it is a terminal.",
+    )
 
     @field_validator("node")
     @classmethod

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -21,6 +21,10 @@ LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+
+
+TRACEBACK: Final = "exception"
+"""The field that both renderers show as a traceback: the only one with line breaks."""
 
 
 def printable(text: str) -> str:
@@ -36,7 +40,18 @@ def printable(text: str) -> str:
 def _escape(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
         if isinstance(value, str):
-            event[key] = printable(value)
+            lines = value.split("\n") if key == TRACEBACK else [value]
+            event[key] = "\n".join(map(printable, lines))
+    return event
+
+
+def _shorten(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Ids as people see them, in every other output too."""
+    for key, value in event.items():
+        if isinstance(value, str) and value.startswith("did:key:"):
+            event[key] = value[-8:]
+        elif key == "job" and isinstance(value, str):
+            event[key] = value[:8]
     return event
 
 
@@ -72,25 +87,29 @@ class _StandardError:
 
 
 def configure(level: str, style: str) -> None:
-    """Send events of at least this level to standard error."""
+    """Send events of at least this level to standard error, as `text` or `json`.
+
+    Any other style: text on a terminal, else JSON.
+    """
     import structlog
 
     logging.getLogger("antiphon").setLevel(LEVELS[level])
-    renderer: Any
-    if style == "json":
-        renderer = structlog.processors.JSONRenderer()
-    else:
-        renderer = structlog.dev.ConsoleRenderer(
+    is_text = style == "text" or (style != "json" and sys.stderr.isatty())
+    rendered: list[Any] = [_escape, structlog.processors.JSONRenderer()]
+    if is_text:
+        console = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty() and not os.environ.get("NO_COLOR"),
-            # The default prints local variables: arguments of jobs, credentials.
             exception_formatter=structlog.dev.plain_traceback,
+            sort_keys=False,
         )
+        rendered = [_shorten, _escape, console]
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _escape,
-            renderer,
+            # Never with local variables: those are arguments of jobs, and credentials.
+            structlog.processors.format_exc_info,
+            *rendered,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _StandardError())),

@@ -34,7 +34,10 @@ def test_a_failed_job_is_listed_with_its_error_and_retried_by_its_id(shell):
     assert new != job
     assert shell.run("retry", job[:10]).code == 0
     assert f"repeats {job[:8]}" in shell.run("show", new).out
+    shown = shell.run("show", job).out
+    assert "traceback, innermost call last" in shown
     told = shell.run("show", job, "--json").json
+    assert told["error_type"] in told["traceback"].splitlines()[-1]
     assert told["retried_as"] == new
     assert (told["attempts"], told["attempts_max"]) == (1, 1)
     assert shell.run("show", new, "--json").json["retry_of"] == job

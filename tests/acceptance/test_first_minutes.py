@@ -82,8 +82,10 @@ def test_show_tells_the_story(shell):
         "completed",
     ]
     assert all(re.search(r" [+-]\d+\.\d{3} s +✓ ", line) for line in story)
+    assert re.search(r"^  called with 20, 22$", answer.out, re.MULTILINE)
+    assert "worker-1 claimed it" in answer.out
     assert re.search(r"^result  42$", answer.out, re.MULTILINE)
-    assert "is worker-1" in answer.out
+    assert re.search(r"worker-1 is \w{8}", answer.out)
 
 
 def test_show_for_programs_has_every_verdict(shell):
@@ -92,6 +94,7 @@ def test_show_for_programs_has_every_verdict(shell):
     assert told["job"] == job
     assert told["state"] == "succeeded"
     assert told["result"] == 2
+    assert told["arguments"] == {"args": [1, 1], "kwargs": {}}
     assert [line["op"] for line in told["story"]] == ["job.schedule", "job.claim", "job.complete"]
     assert all(line["accepted"] and line["verdict"] == "ok" for line in told["story"])
 

@@ -1,10 +1,9 @@
 """Hooks around handlers: in order, around everything, and their failures are the job's."""
 
 import pytest
-import structlog
 from msgspec.structs import replace
 
-from antiphon import Assignment, CallOptions, GiveUp, JobFailed, Mesh, Ran, Timed
+from antiphon import Assignment, CallOptions, GiveUp, JobFailed, Mesh, Ran
 from antiphon.runtime.executors.handlers import call_text
 from tests.patience import PATIENCE_S
 from tests.runtime import spawned
@@ -110,16 +109,3 @@ async def test_hooks_are_around_processes_too_and_find_failures_in_the_account()
         with pytest.raises(JobFailed, match="no such file"):
             await (await mesh.submit("example.file", options=ONCE)).result(timeout=PATIENCE_S)
     assert set(seen) == {("process", "FileNotFoundError")}
-
-
-async def test_the_timing_hook_logs_every_run():
-    mesh = a_mesh(Timed())
-    with structlog.testing.capture_logs() as logged:
-        async with mesh, mesh.worker():
-            await (await mesh.submit("example.add", 2, 3)).result(timeout=PATIENCE_S)
-            with pytest.raises(JobFailed):
-                await (await mesh.submit("example.fail", options=ONCE)).result(timeout=PATIENCE_S)
-    ran = [event for event in logged if event["event"] == "job_ran"]
-    assert ran[0]["kind"] == "example.add"
-    assert {event["outcome"] for event in ran} == {"succeeded", "ValueError"}
-    assert all(event["seconds"] >= 0 and event["attempt"] >= 1 for event in ran)

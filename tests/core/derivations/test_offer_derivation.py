@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.derivations.offer_derivation import INLINE_EACH, Predecessor, derive
-from antiphon.core.families.jobs.ops import Result
+from antiphon.core.families.jobs.ops import Failure, Result
 from antiphon.core.families.jobs.state import State
 from antiphon.core.manifest import ResultInput, author
 from antiphon.core.proof.output import Output
@@ -53,3 +53,16 @@ def test_what_is_too_long_for_an_offer_is_stored_beside_the_log():
     found = derived(output(long))
     assert found.body.results == (Result(hash=digest(long.encode()), size=len(long)),)
     assert found.to_store == ((key(1), "result"),), "named, and not held: there may be many"
+
+
+def test_an_offer_has_no_room_for_the_tracebacks_of_children():
+    why = Failure(name="ValueError", message="no luck", traceback="File ...")
+    ended = replace(job(1, state=State.FAILED), outcome="failed")
+    continued = derive(
+        replace(job(2, after=[1]), continuations=1, children=(key(1),)),
+        MANIFEST,
+        lambda _: ended,
+        lambda found: Predecessor(found, (), why),
+        lambda _node, _kind: True,
+    )
+    assert [one.error for one in continued.body.results] == [replace(why, traceback="")]

@@ -89,7 +89,7 @@ async def test_a_child_is_used_again_and_ended_with_the_worker():
 
 async def test_failures_come_back_by_name_with_their_lineage():
     ran = await run(spawned.missing_file)
-    assert ran.failure == Failure(name="FileNotFoundError", message="no such file")
+    assert (ran.failure.name, ran.failure.message) == ("FileNotFoundError", "no such file")
     assert "OSError" in ran.lineage
     assert not ran.is_final
     assert (await run(spawned.hopeless)).is_final

@@ -82,6 +82,9 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """How many plans of one party run: the oldest."""
     derived_per_minute: Annotated[int, Meta(ge=1, le=1_000_000)] = 600
     """Jobs that are derived from one party's plans within any minute; replicas count too."""
+    tracebacks: bool = True
+    """Whether workers write the tracebacks of failed handlers to the log. No verdict depends on
+    it: whoever may read a job's lane could read its handler's paths and source lines there."""
     selection: Annotated[tuple[tuple[Prefix, Selection], ...], Meta(max_length=256)] = ()
     """Selection by kind prefix; the longest match decides; `queue` if none matches."""
     limits: Annotated[tuple[Limit, ...], Meta(max_length=256)] = ()

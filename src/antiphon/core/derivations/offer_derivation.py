@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from antiphon.core.families.jobs.ops import CancelBody, Failure, OfferBody, Result
 from antiphon.core.families.jobs.state import State
@@ -104,9 +105,14 @@ def _cancel(job: Job, why: str) -> Derived:
 
 def _of_child(child: Predecessor) -> Output | Result:
     if child.job.state is not State.SUCCEEDED:
-        return Result(outcome=child.job.outcome, error=child.error)
+        return Result(outcome=child.job.outcome, error=_brief(child.error))
     output = next((one for one in child.outputs if one.name == RESULT), None)
     return output or Result(text="null")  # a command has no result, only files
+
+
+def _brief(error: Failure | None) -> Failure | None:
+    """Without its traceback: an offer has room for the errors of many children."""
+    return None if error is None else replace(error, traceback="")
 
 
 class _Results:

@@ -204,6 +204,12 @@ def failure(ended: Ended) -> JobFailed:
         f"job {job.id[:8]} ({job.kind}): {why}",
         reason=job.outcome or job.state.value,
         hint=f"antiphon show {job.id[:8]}",
+        kind=job.kind,
+        job_id=job.id,
+        error_type=ended.error.name if ended.error is not None else "",
+        error_message=ended.error.message if ended.error is not None else "",
+        attempts=job.tries,
+        traceback=ended.error.traceback if ended.error is not None else "",
     )
 
 

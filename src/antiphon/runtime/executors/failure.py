@@ -10,20 +10,25 @@ from antiphon.core.families.jobs.ops import Failure
 from antiphon.errors import GiveUp, HandlerWish, RetryLater
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.proof_writer import python_runner
+from antiphon.runtime.executors.traceback_text import traceback_text, without_secrets
 
 MAX_MESSAGE: Final = 2_000
 MAX_NAME: Final = 255
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What the log keeps of an exception: its name and its message, no traceback.
+    """What the log keeps of an exception: its name, its message and a short traceback.
 
     A `Retry` or `GiveUp` that was raised from another error gets that error's name.
     """
     told = _subject_of(error)
     message = str(error)
-    encodable = message.encode("utf-8", "replace").decode()
-    return Failure(name=type(told).__name__[:MAX_NAME], message=encodable[:MAX_MESSAGE])
+    encodable = without_secrets(message).encode("utf-8", "replace").decode()
+    return Failure(
+        name=type(told).__name__[:MAX_NAME],
+        message=encodable[:MAX_MESSAGE],
+        traceback=traceback_text(error),
+    )
 
 
 def lineage_of(error: BaseException) -> tuple[str, ...]:

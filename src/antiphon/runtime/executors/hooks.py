@@ -15,21 +15,16 @@ result that `call_next` returns.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
-
-from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
     from antiphon.runtime.executors.executor import Assignment, Executor, Executors, Ran
 
 Next = Callable[["Assignment"], Awaitable["Ran"]]
-
-log = LazyLogger(__name__)
 
 
 class Hook(Protocol):
@@ -40,34 +35,6 @@ class Hook(Protocol):
 
         A hook is cancelled together with its job: it must end, and so must what it awaits.
         """
-
-
-class Timed:
-    """A hook that logs each run with its kind, attempt, outcome and seconds (`job_ran`)."""
-
-    async def __call__(self, assignment: Assignment, call_next: Next, /) -> Ran:
-        """Measure the time."""
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        outcome = "stopped"
-        try:
-            ran = await call_next(assignment)
-            outcome = "after" if ran.after else "succeeded"
-            if ran.failure is not None:
-                outcome = ran.failure.name
-        except Exception as error:
-            outcome = type(error).__name__
-            raise
-        finally:
-            log.info(
-                "job_ran",
-                kind=assignment.kind,
-                job=assignment.job_id,
-                attempt=assignment.attempt,
-                outcome=outcome,
-                seconds=round(loop.time() - began_s, 6),
-            )
-        return ran
 
 
 def hooked(executors: Executors, hooks: Sequence[Hook]) -> Executors:

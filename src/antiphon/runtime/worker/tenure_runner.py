@@ -31,6 +31,7 @@ from antiphon.runtime.worker.job_output import LiveOutputSender
 from antiphon.runtime.worker.runs import run_end
 from antiphon.runtime.worker.runs.job_run import JobRun
 from antiphon.runtime.worker.runs.run_cost import STUBBORN_S, RunCost
+from antiphon.runtime.worker.runs.run_report import RunReport
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
 from antiphon.telemetry import LazyLogger
 
@@ -65,6 +66,7 @@ class TenureRunner:
     async def run(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
         job = tenure.job
+        report = RunReport(job, self.session.wall)
         live = LiveOutputSender(self.session, job.kind, job.id, job.fence)
         run = JobRun(tenure, body, self.clock, self.claims)
         live.on_progress = run.progressed
@@ -101,8 +103,10 @@ class TenureRunner:
         except GivenBack as why:
             log.info("job_given_back", kind=job.kind, job=job.id, why=str(why))
             await self._give_back(run, "other")
+            report.unfinished("given_back")
             return
         finally:
+            report.stop_clock()
             run.cost.stop()
             if run.has_given_up and task is not None:
                 task.uncancel()
@@ -110,11 +114,14 @@ class TenureRunner:
             run.release()
             live.close()
         if ran is None:
+            report.unfinished(_without_result(tenure))
             return
         # The result is worth a few tries: as long as the lease lasts, and longer if the handler
         # keeps running without one.
         patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
-        await self._end(run, body, ran, until_s=self.session.wall.boot_s() + patience_s)
+        until_s = self.session.wall.boot_s() + patience_s
+        is_accepted = await self._end(run, body, ran, until_s=until_s)
+        report.ended(ran, tenure.job, is_accepted=is_accepted)
 
     async def _result(
         self, run: JobRun, work: asyncio.Future[Ran], executor: Executor, assignment: Assignment
@@ -136,10 +143,9 @@ class TenureRunner:
                 run.saver.ask()
                 await self._give_back(run, self.reason)
                 return None
-            # A cancelled job is not a problem of the worker.
-            tell = log.info if tenure.job.outcome == "cancelled" else log.warning
-            verdict = tenure.lost.verdict.value
-            tell("tenure_lost", job=job.job_id, verdict=verdict, **_standstill(tenure))
+            if tenure.job.outcome != "cancelled":  # which is not a problem of the worker
+                verdict = tenure.lost.verdict.value
+                log.warning("tenure_lost", job=job.job_id, verdict=verdict, **_standstill(tenure))
             self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
             return None
         except GivenBack:
@@ -149,8 +155,7 @@ class TenureRunner:
             return await run_end.after_cut(run, executor, assignment)
         except WaitExhausted as spent:
             return await run_end.after_wait(run, spent, executor, assignment)
-        except Exception as error:
-            log.debug("handler_failed", kind=job.kind, job=job.job_id, exc_info=error)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
             return failed_with(error)
 
     async def _give_back(self, run: JobRun, reason: attempt_end.GivingBack) -> None:
@@ -173,8 +178,11 @@ class TenureRunner:
             ) from refused
         return ran
 
-    async def _end(self, run: JobRun, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
-        """Write how it ended, with the proof where that is the end of the job."""
+    async def _end(self, run: JobRun, body: ScheduleBody, ran: Ran, *, until_s: float) -> bool:
+        """Write how it ended, with the proof where that is the end of the job.
+
+        Returns whether that was accepted.
+        """
         tenure = run.tenure
         run.claim("done" if ran.failure is None else "failed", first=False)
         goes_on = ran.failure is not None or bool(ran.after)
@@ -182,20 +190,18 @@ class TenureRunner:
         if ran.after:
             keys = tuple(map(key_of, ran.after))
             waiting = attempt_end.waiting(tenure.held, keys, checkpoint)
-            await self._write(run, JobYield, waiting, until_s=until_s)
-            return
+            return await self._write(run, JobYield, waiting, until_s=until_s)
         end = attempt_end.after(
             tenure.held,
             body.retry,
             outputs=ran.outputs,
-            fault=ran.fault,
+            fault=self._recorded(ran.fault),
             exit_code=ran.exit,
             checkpoint=checkpoint,
             chance=self.session.entropy.random(),
         )
         if isinstance(end, YieldBody):
-            await self._write(run, JobYield, end, until_s=until_s)
-            return
+            return await self._write(run, JobYield, end, until_s=until_s)
         usage = run.cost.usage(ran.outputs)
         proven = proof_writer.Run(
             manifest=body.manifest,
@@ -208,7 +214,13 @@ class TenureRunner:
             environment=ran.environment,
         )
         complete = proof_writer.prove(self.session, end, proven)
-        await self._write(run, JobComplete, complete, until_s=until_s)
+        return await self._write(run, JobComplete, complete, until_s=until_s)
+
+    def _recorded(self, fault: attempt_end.Fault | None) -> attempt_end.Fault | None:
+        """What the log keeps of a fault: without its traceback where the mesh's rules say so."""
+        if fault is None or self.session.control.rules.tracebacks:
+            return fault
+        return structs.replace(fault, failure=structs.replace(fault.failure, traceback=""))
 
     async def _write(
         self,
@@ -217,8 +229,8 @@ class TenureRunner:
         end: attempt_end.Ending,
         *,
         until_s: float = 0.0,
-    ) -> None:
-        """Commit the end; acknowledge only if the log shows the job as ended.
+    ) -> bool:
+        """Commit the end; whether it was accepted. Acknowledge only a job that the log shows ended.
 
         While the engine does not answer it tries again, until `until_s` on the clock that runs in
         suspend.
@@ -229,7 +241,7 @@ class TenureRunner:
         except TenureLost as lost:
             _tell_refusal(tenure, op_type, lost.verdict)
             self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
-            return
+            return False
         if not verdict.is_accepted:
             _tell_refusal(tenure, op_type, verdict)
         if tenure.job.is_terminal:
@@ -237,6 +249,7 @@ class TenureRunner:
             tenure.delivery.ack()
         else:
             self.stay_away(tenure.delivery, tenure.job, Verdict.NOT_YET)
+        return verdict.is_accepted
 
     async def _written(
         self, tenure: Tenure, op_type: type[JobOp], end: attempt_end.Ending, until_s: float
@@ -266,6 +279,13 @@ class TenureRunner:
             chance=self.session.entropy.random(),
         )
         delivery.nak(wait_s)
+
+
+def _without_result(tenure: Tenure) -> str:
+    """How a run ended that has no result here."""
+    if tenure.job.outcome == "cancelled":
+        return "cancelled"
+    return "given_back" if tenure.lost is None else "lost"
 
 
 def _tell_refusal(tenure: Tenure, op_type: type[JobOp], verdict: Verdict) -> None:

@@ -55,6 +55,7 @@ MEANINGS: Final = {
     "artifact_ttl_ms": "How long a finished job's artifacts are kept.",
     "plans_max": "How many plans of one member run: the oldest.",
     "derived_per_minute": "Jobs that one member's plans submit within any minute, with replicas.",
+    "tracebacks": "Whether the log keeps the tracebacks of failed handlers: true or false.",
     "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
     "limits": "Jobs at once or per period, by label; 'antiphon limits' changes them.",
 }

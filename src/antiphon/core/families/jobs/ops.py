@@ -123,6 +123,9 @@ class Failure(Body, frozen=True):
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     message: Text = ""
+    traceback: Text = ""
+    """Where in the handler's code, if its worker and the mesh's rule `tracebacks` let it be kept.
+    It stays on the job's own lane: jobs that wait for this one get the rest."""
 
 
 class Result(Body, frozen=True):

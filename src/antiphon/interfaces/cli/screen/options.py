@@ -34,13 +34,17 @@ def open_mesh(home: Path | None, *, role: str = "client") -> Mesh:
     return Mesh.open(home=found.path, role=role)
 
 
-def load_settings() -> Settings:
-    """Load the settings and configure logging by them."""
+def load_settings(*, usual_level: str = "") -> Settings:
+    """Load the settings and configure logging by them.
+
+    `usual_level` is what a command logs where the settings say nothing.
+    """
     from antiphon.settings import load
     from antiphon.telemetry import configure
 
     settings = load()
-    configure(settings.log_level, settings.log_format)
+    is_chosen = "log_level" in settings.model_fields_set or not usual_level
+    configure(settings.log_level if is_chosen else usual_level, settings.log_format)
     return settings
 
 

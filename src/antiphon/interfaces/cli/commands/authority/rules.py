@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from antiphon.sdk.authority.delegation import RulesChanged
 
 NONE: Final = "none"
+SWITCHES: Final = frozenset({"tracebacks"})
+SWITCH_WORDS: Final = {"true": True, "on": True, "false": False, "off": False}
 WARNINGS: Final = {
     "chain": "closed: only the owner and nodes with a grant may act; antiphon who lists grants",
     "open": "open: everyone who can connect may submit, claim and cancel; for development only",
@@ -82,6 +84,10 @@ def parse_value(name: str, text: str) -> Any:
             "limits have a command of their own",
             hint="antiphon limits gpu --at-once 3 --kind 'render.*'",
         )
+    if name in SWITCHES:
+        if text.lower() not in SWITCH_WORDS:
+            raise WrongUsage(f"{name} is true or false, not {text!r}", hint=f"{name}=false")
+        return SWITCH_WORDS[text.lower()]
     return int(text) if is_number else text
 
 
@@ -114,7 +120,7 @@ def in_words(name: str, value: Any) -> str:
         return ",".join(f"{prefix}:{how}" for prefix, how in value) or NONE
     if name == "limits":
         return ", ".join(f"{one.label}: {limit_words(one)}" for one in value) or NONE
-    return str(value)
+    return str(value).lower() if name in SWITCHES else str(value)
 
 
 async def _list(home: Path | None, *, as_json: bool) -> int:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.dead_letters import RetryLinks
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
+    from antiphon.sdk.results.job_details import Details
 
 ROLL_CALL_S = 0.25
 """Only to find names for node ids: a node that answers later is shown by its id."""
@@ -68,6 +69,7 @@ def show(
 
 async def _show(address: Address, home: Path | None, *, follow: bool, as_json: bool) -> int:
     from antiphon.sdk.graphs.neighbours import around
+    from antiphon.sdk.results.job_details import details_of
 
     mesh, prefix = open_mesh(home), address.what
     async with mesh:
@@ -80,19 +82,19 @@ async def _show(address: Address, home: Path | None, *, follow: bool, as_json: b
                 return await _show_other(mesh, found, as_json=as_json)
             handle = mesh.job(found.kind, found.id)
             job, story = await handle.state(), await handle.story()
+            details = details_of(await handle.lane())
             if address.is_timed:
                 story = await happened_at(mesh, address, story)
             links = await handle.links()
             graph = await around(mesh, found)
-        names = {card.node: card.alias for card in asking.result()}
-        names[mesh.did] = f"{mesh.alias}, here"
+        names = await _names(mesh, {card.node: card.alias for card in asking.result()}, story)
         stamps = BeatStamps(mesh.tempo_policy)
         end: dict[str, Any] = {}
         if job.is_terminal:
             try:
                 end = {"result": await handle.result()}
             except JobFailed as failed:
-                end = {"error": failed.message}
+                end = {"error": failed.message, "error_type": failed.error_type}
             ended = await handle.end()
             degraded = next((one.text for one in ended.outputs if one.name == DEGRADED), None)
             if degraded is not None:
@@ -103,12 +105,44 @@ async def _show(address: Address, home: Path | None, *, follow: bool, as_json: b
         lines = [_line_object(line, stamps) for line in story]
         chain = {"retry_of": links.retry_of, "retried_as": links.retried_as}
         near = {"after": as_objects(graph.before), "then": as_objects(graph.after)}
-        print_json({**job_object(job), **chain, **near, **end, "story": lines})
+        told = {"arguments": details.arguments, **chain, **near, **end}
+        if details.failure is not None:
+            told["traceback"] = details.failure.traceback
+        print_json({**job_object(job), **told, "story": lines})
     else:
-        _tell(job, story, end, names)
+        _tell(job, story, end, names, details)
         _tell_links(links)
         draw(graph)
     return Exit.OK
+
+
+async def _names(mesh: Mesh, heard: dict[str, str], story: list[Line]) -> dict[str, str]:
+    """What to call the authors of a story: the owner's word first, then their own.
+
+    An alias that two of them have is followed by the end of the id.
+    """
+    from antiphon.sdk.authority.delegation import who
+
+    held = await who(mesh)
+    authors = dict.fromkeys(line.author for line in story if line.author)
+    names = {}
+    for did in authors:
+        given = "owner" if did == held.owner else held.tree.names.get(did, "")
+        own = mesh.alias if did == mesh.did else heard.get(did, "")
+        if given or own:
+            names[did] = given or own
+    return {
+        did: name if list(names.values()).count(name) == 1 else f"{name} {short_node(did)}"
+        for did, name in names.items()
+    }
+
+
+def _named(line: Line, names: dict[str, str]) -> str:
+    """The line's words with its author by name."""
+    fragment = short_node(line.author) if line.author else ""
+    if line.author in names and line.words.startswith(fragment):
+        return names[line.author] + line.words.removeprefix(fragment)
+    return line.words
 
 
 async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
@@ -125,7 +159,9 @@ async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
         out.pieces((f"  {name} {value}", "quiet"))
     out.say("")
     since_ms = found.story[0].commit_ms if found.story else 0
-    out.table((), [_row(line, since_ms) for line in found.story], flexible=3, wraps=True)
+    out.table(
+        (), [_row(line, since_ms, line.words) for line in found.story], flexible=3, wraps=True
+    )
     return Exit.OK
 
 
@@ -158,12 +194,18 @@ def _line_object(line: Line, stamps: BeatStamps) -> dict[str, Any]:
     }
 
 
-def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str]) -> None:
+def _tell(
+    job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str], details: Details
+) -> None:
     out.pieces(state_piece(job.state.value), (f"  {job.kind} {short(job.id)}", "strong"))
-    for words in _standing(job, story):
+    if details.words:
+        what = "command" if "command" in details.arguments else "called with"
+        out.hanging([(f"  {what} ", "quiet")], [(details.words, "")])
+    for words in _standing(job, story, names):
         out.pieces((f"  {words}", "quiet"))
     out.say("")
-    out.table((), [_row(line, job.scheduled_ms) for line in story], flexible=3, wraps=True)
+    rows = [_row(line, job.scheduled_ms, _named(line, names)) for line in story]
+    out.table((), rows, flexible=3, wraps=True)
     if "exit" in end:
         out.say("")
         out.hanging([("exit    ", "quiet")], [(str(end["exit"]), "")])
@@ -181,6 +223,7 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
         # The message names the job, which is printed above already.
         why = end["error"].partition("): ")[2] or end["error"]
         out.hanging([("ended   ", "quiet")], [(why, "failed")])
+    _tell_traceback(details)
     if job.spent:
         from antiphon.sdk.costs.cost_report import spent_words
 
@@ -188,15 +231,21 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
             out.say("")
         paid = f", charged to {job.charge_to}" if job.charge_to else ""
         out.hanging([("cost    ", "quiet")], [(f"{spent_words(job.total_spent)}{paid}", "")])
-    who = ", ".join(
-        f"{short_node(did)} is {names[did]}"
-        for did in dict.fromkeys(line.author for line in story)
-        if did in names
-    )
+    who = ", ".join(f"{name} is {short_node(did)}" for did, name in names.items())
     if who:
         if not end and not job.spent:
             out.say("")
         out.hanging([("who     ", "quiet")], [(who, "")])
+
+
+def _tell_traceback(details: Details) -> None:
+    if details.failure is None or not details.failure.traceback:
+        return
+    out.say("")
+    out.pieces(("traceback, innermost call last", "quiet"))
+    for text in details.failure.traceback.split("\n"):
+        out.verbatim(text)
+    out.say("")
 
 
 def _tell_links(links: RetryLinks) -> None:
@@ -206,7 +255,7 @@ def _tell_links(links: RetryLinks) -> None:
         out.hanging([("retried ", "quiet")], [(f"as {short(links.retried_as)}", "")])
 
 
-def _standing(job: Job, story: list[Line]) -> list[str]:
+def _standing(job: Job, story: list[Line], names: dict[str, str]) -> list[str]:
     """The current state in a sentence or two."""
     words = [f"submitted {ago(job.scheduled_ms)}, on {moment(job.scheduled_ms)}"]
     if job.is_terminal:
@@ -222,13 +271,14 @@ def _standing(job: Job, story: list[Line]) -> list[str]:
         case "waiting":
             words.append(f"it {wait_words(job)}")
         case "claimed" | "running":
-            words.append(f"held by {short_node(job.claimer)} until {clock(job.deadline_ms)}")
+            holder = names.get(job.claimer, short_node(job.claimer))
+            words.append(f"held by {holder} until {clock(job.deadline_ms)}")
         case _ if job.attempts:
             words.append(used)
     return words
 
 
-def _row(line: Line, since_ms: int) -> list[Piece]:
+def _row(line: Line, since_ms: int, words: str) -> list[Piece]:
     is_accepted = line.verdict.is_accepted
     since_s = (line.commit_ms - since_ms) / 1000
     mark = ("✓" if line.verdict.value == "ok" else "·") if is_accepted else "✗"
@@ -236,5 +286,5 @@ def _row(line: Line, since_ms: int) -> list[Piece]:
         (clock(line.commit_ms, with_ms=True), "quiet"),
         (f"{since_s:+.3f} s", "quiet"),
         (mark, "succeeded" if mark == "✓" else "" if is_accepted else "failed"),
-        (line.words, ""),
+        (words, ""),
     ]

@@ -130,7 +130,7 @@ async def _work(
 ) -> int:
     from antiphon.sdk.worker import claimable
 
-    settings = load_settings()
+    settings = load_settings(usual_level="info")
     mesh = find_mesh(module) if module else open_mesh(None)
     _check_rated({*mesh.kinds, *offer.kinds}, traits["rates"])
     async with AsyncExitStack() as stack:
