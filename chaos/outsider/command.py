@@ -10,7 +10,8 @@ signed ops, logins and floods. Each attempt must be stopped by one of the walls,
     harmless  it went through, and the reason says why it does no harm
 
 After each one the owner calls a job, the victim answers it, and the log is read and compared with
-what it was. A breach is reported, and the next attempt begins on a new mesh.
+what it was. A breach is reported, and the next attempt begins on a new mesh. If the server is gone
+when the final checks are made, they are reported as unchecked, and the command exits with 3.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from chaos.outsider.attacks.encryption import ENCRYPTION
 from chaos.outsider.attacks.floods import FLOODS, WEARING
 from chaos.outsider.attacks.forgeries import FORGERIES
 from chaos.outsider.attacks.headers import HEADERS
+from chaos.outsider.attacks.locks import LOCK_ATTEMPTS
 from chaos.outsider.attacks.logins import LEAVING, LOGINS
 from chaos.outsider.attacks.mail import MAIL_ATTEMPTS
 from chaos.outsider.attacks.replies import ACKNOWLEDGEMENTS, REPLIES
@@ -48,6 +50,8 @@ from chaos.outsider.target import Breach, TargetMesh, target_mesh
 
 ATTEMPT_S: Final = 40.0 * SLOWER
 """No attempt takes longer; most take milliseconds."""
+COULD_NOT_CHECK: Final = 3
+"""The exit code if no breach was found, and not everything could be checked."""
 RUN_S: Final = 150.0 * SLOWER
 """After this time, multiplied by the rounds, no further attempt begins."""
 ATTEMPTS: Final = {
@@ -63,6 +67,7 @@ ATTEMPTS: Final = {
     "encryption": ENCRYPTION,
     "blobs": BLOBS,
     "documents": DOCUMENTS,
+    "locks": LOCK_ATTEMPTS,
     "mail": MAIL_ATTEMPTS,
     "burdens": AMPLIFICATION,
     "floods": FLOODS,
@@ -79,6 +84,8 @@ class Report:
         self.breaches: list[str] = []
         self.numbered = 0
         self.after: dict[str, bool] = {}
+        self.unchecked: list[str] = []
+        """Final checks that could not be made, and why: they say nothing about the attempts."""
 
     def note(self, group: str, attempt: Attempt, outcome: Outcome) -> None:
         """Add an attempt that did no harm."""
@@ -97,6 +104,11 @@ class Report:
             self.breaches.append(f"after: {name}: {found}")
         print(f"    {'after':14} {name:58} {'holds' if holds else 'BREACH':9} {found}")
 
+    def note_unchecked(self, name: str, why: str) -> None:
+        """Add a final check that could not be made."""
+        self.unchecked.append(f"{name}: {why}")
+        print(f"    {'after':14} {name:58} {'UNCHECKED':9} could not check: {why}")
+
     def _print(self, group: str, attempt: Attempt, wall: str, why: str) -> None:
         self.numbered += 1
         print(f"{self.numbered:3} {group:14} {attempt.name:58} {wall:9} {why}")
@@ -106,6 +118,13 @@ class Report:
         """Whether no attempt did harm, and every final check holds."""
         ended = self.numbered == len(self.outcomes) > 0
         return ended and not self.breaches and all(self.after.values())
+
+    @property
+    def code(self) -> int:
+        """What the command exits with."""
+        if not self.holds:
+            return 1
+        return COULD_NOT_CHECK if self.unchecked else 0
 
     def summary(self, seconds: float) -> dict[str, object]:
         """The last line of the report."""
@@ -118,6 +137,7 @@ class Report:
             "breaches": self.breaches,
             "walls": dict(walls),
             "after": self.after,
+            "unchecked": self.unchecked,
             "seconds": round(seconds, 1),
         }
 
@@ -142,11 +162,21 @@ async def attack(target: TargetMesh, attempt: Attempt, *, is_checked: bool = Tru
 
 async def run_final_checks(target: TargetMesh, report: Report) -> None:
     """Everything that must hold after all attempts."""
-    for name, check in FINAL_CHECKS.items():
-        try:
-            async with asyncio.timeout(ATTEMPT_S):
-                report.note_after(name, await check(target), holds=True)
-        except (Breach, AntiphonError, TimeoutError, OSError, ValueError) as problem:
+    for name in FINAL_CHECKS:
+        await run_final_check(target, report, name)
+
+
+async def run_final_check(target: TargetMesh, report: Report, name: str) -> None:
+    """One of them."""
+    try:
+        async with asyncio.timeout(ATTEMPT_S):
+            report.note_after(name, await FINAL_CHECKS[name](target), holds=True)
+    except (Breach, AntiphonError, TimeoutError, OSError, ValueError) as problem:
+        # Every attempt was checked while the server answered. If it is gone now, nothing that
+        # needs it can be checked, and nobody has shown a breach.
+        if gone := await target.server_fault():
+            report.note_unchecked(name, gone)
+        else:
             report.note_after(name, f"{problem!r}"[:300], holds=False)
 
 
@@ -179,7 +209,13 @@ async def run(*, rounds: float, only: str, check_every: int = 1) -> int:
             else:
                 await run_final_checks(target, report)
     print(json.dumps({**report.summary(time.monotonic() - begun), "untried": len(left)}))
-    return 0 if report.holds and not left else 1
+    if report.unchecked:
+        print(
+            f"{len(report.unchecked)} final checks could not be made: {report.unchecked[0]}. "
+            "Run it again.",
+            file=sys.stderr,
+        )
+    return report.code if not left else 1
 
 
 def main(argv: list[str]) -> int:

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -46,6 +47,9 @@ RULES: Final = Rules(offer_after_ms=1_500)
 WORK_S: Final = 8.0 * SLOWER
 """How long a job of the victim may take, also during floods."""
 PATIENCE_S: Final = 15.0 * SLOWER
+PROBE_S: Final = 5.0 * SLOWER
+GREETING: Final = b"INFO"
+"""The first bytes of every NATS server."""
 
 CANARY: Final = "canary-of-others-"
 _CANARY_FORMS: Final = [
@@ -231,10 +235,10 @@ class TargetMesh:
         for participant in reversed(self._participants):
             await participant.stop()
 
-    async def join(self, alias: str) -> StateDirectory:
+    async def join(self, alias: str, *, can: str = "claim") -> StateDirectory:
         """One more machine of the contractor's."""
         home = StateDirectory(self.directory / alias)
-        ticket = hosted_mesh.invite(self.owner_home, _terms("claim", "render.*", alias))
+        ticket = hosted_mesh.invite(self.owner_home, _terms(can, "render.*", alias))
         await hosted_mesh.redeem(home, ticket, alias=alias)
         return home
 
@@ -277,6 +281,20 @@ class TargetMesh:
         while not all(session.engine.connected for session in peers):
             self.check_participants()
             await asyncio.sleep(0.05)
+
+    async def server_fault(self) -> str:
+        """Why the server does not answer a fresh connection; empty if it does."""
+        where = urlsplit(self.host.hosting.hosted.server.url)
+        try:
+            async with asyncio.timeout(PROBE_S):
+                reader, writer = await asyncio.open_connection(where.hostname, where.port)
+                try:
+                    greeting = await reader.read(len(GREETING))
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError) as problem:
+            return f"the server does not answer: {problem!r}"
+        return "" if greeting == GREETING else f"what answers is no server: {greeting!r}"
 
     # --- members and what leaked ---------------------------------------------------------------
 

@@ -10,7 +10,14 @@ import pytest
 
 from antiphon.core.record.subjects import root
 from chaos.outsider.attempt import DENIED, Attempt, Outcome
-from chaos.outsider.command import ATTEMPTS, attack, select
+from chaos.outsider.command import (
+    ATTEMPTS,
+    COULD_NOT_CHECK,
+    Report,
+    attack,
+    run_final_check,
+    select,
+)
 from chaos.outsider.target import Breach, target_mesh
 from tests.examples import size
 
@@ -36,6 +43,7 @@ def test_every_attempt_ends_at_a_wall_or_harms_nobody():
     assert told["attempts"] == len(list(select(""))) > 200
     assert told["attempts"] == told["refused"] + told["harmless"] == sum(told["walls"].values())
     assert told["untried"] == 0
+    assert told["unchecked"] == []
     assert all(told["after"].values())
     assert done.returncode == 0, done.stderr
 
@@ -74,6 +82,37 @@ async def test_a_victim_that_works_no_more_is_noticed():
         await target.working.worker.session.engine.close()
         with pytest.raises(Breach, match=r"did not end|brought down"):
             await target.check_work(1.0)
+
+
+async def test_final_checks_without_a_server_are_unchecked_and_no_breach(capsys):
+    async with target_mesh(1) as target:
+        report, attempt = Report(), Attempt("test", None)
+        report.note("test", attempt, DENIED)
+        target.host.hosting.hosted.server.kill()
+        assert "does not answer" in await target.server_fault()
+        for name in ("the log lost and changed nothing", "nothing of others' was received"):
+            await run_final_check(target, report, name)
+        assert report.breaches == []
+        assert report.after == {"nothing of others' was received": True}, "it needs no server"
+        [why] = report.unchecked
+        assert "the server does not answer" in why
+        assert "could not check" in capsys.readouterr().out
+        assert report.code == COULD_NOT_CHECK
+        report.note_breach("test", attempt, "something got through")
+        assert report.code == 1
+        await target.host.hosting.hosted.server.start()
+
+
+async def test_a_final_check_that_fails_beside_a_server_is_a_breach():
+    async with target_mesh(1) as target:
+        assert await target.server_fault() == ""
+        await target.check_all()
+        gone = (await target.read_log())[-1]
+        await target.owner.session.log.purge(gone.subject, upto=gone.seq)
+        report = Report()
+        await run_final_check(target, report, "the log lost and changed nothing")
+        assert len(report.breaches) == 1
+        assert report.unchecked == []
 
 
 async def test_a_record_that_is_gone_is_noticed():

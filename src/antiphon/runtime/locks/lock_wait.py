@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from antiphon.core.policy.locks.lock_turns import REFRESH_S
 from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import EngineDenied, Held, Unavailable
@@ -143,7 +144,8 @@ class LockWait:
             self._free_since_s = now_s
         window_s = session.control.rules.claim_window_ms / 1000
         turn_s = self._free_since_s + queue.rank() * window_s
-        return max(turn_s, self._not_before_s) - now_s
+        # Those before it may fall silent, so it counts them again.
+        return min(max(turn_s, self._not_before_s) - now_s, REFRESH_S)
 
     async def _until_news(self, bound_s: float, *, is_heard: bool) -> None:
         try:

@@ -8,6 +8,7 @@ from antiphon.core.policy.locks.lock_time import fixed, until_boundary
 from antiphon.core.policy.locks.lock_turns import (
     CREDIT_MS,
     FORGET_S,
+    MOST_TURNS,
     MOST_WAITERS,
     Arrival,
     LockTurns,
@@ -55,7 +56,8 @@ def test_however_many_say_that_they_wait_only_so_many_are_kept():
     turns = LockTurns(MINE, 10**6)
     for number in range(MOST_WAITERS + 10):
         turns.heard("a", came(f"{number:016x}"[::-1], 999_000), now_ms=10**6, now_s=0.0)
-    assert turns.rank(0.0) <= MOST_WAITERS
+    assert len(turns._others) == MOST_WAITERS
+    assert turns.rank(0.0) == MOST_TURNS, "a crowd holds nobody up for long"
 
 
 def test_a_hold_of_seconds_is_renewed_at_a_third_and_stops_at_two_thirds():

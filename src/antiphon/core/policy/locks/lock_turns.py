@@ -5,7 +5,8 @@ before it; rank × claim window is how long it lets the others go first once the
 Nothing is promised by that: messages get lost, and the log decides. A silent waiter is forgotten.
 
 Anybody that may take the lock can say that it came long ago. So an arrival counts from a little
-before it was first heard of: that moves nobody ahead of those who have already waited longer.
+before it was first heard of: that moves nobody ahead of those who have already waited longer. And
+nobody lets more than a few go first: a crowd that does not exist would hold up everybody.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ FORGET_S: Final = 3.2 * REFRESH_S
 CREDIT_MS: Final = 10_000
 """How long before it was first heard of an arrival may have been."""
 MOST_WAITERS: Final = 1_024
+MOST_TURNS: Final = 8
+"""How many a waiter lets go first at most, however many say that they were there before."""
 
 Ticket = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 
@@ -74,11 +77,12 @@ class LockTurns:
             self._others[who] = _Waiter(arrived_ms, now_s)
 
     def rank(self, now_s: float) -> int:
-        """How many that came before are still there."""
+        """How many that came before are still there, as far as they are let go first."""
         self._forget(now_s)
         mine = (self.arrived_ms, self.ticket)
         others = self._others.items()
-        return sum((one.arrived_ms, who.rpartition(" ")[2]) < mine for who, one in others)
+        before = sum((one.arrived_ms, who.rpartition(" ")[2]) < mine for who, one in others)
+        return min(before, MOST_TURNS)
 
     def _forget(self, now_s: float) -> None:
         silent = [who for who, one in self._others.items() if now_s - one.heard_s > FORGET_S]
