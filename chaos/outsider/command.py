@@ -24,6 +24,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from traceback import extract_tb
 from typing import Final
 
 from nats import errors as nats_errors
@@ -142,6 +143,13 @@ class Report:
         }
 
 
+def _place(late: TimeoutError) -> str:
+    """Where in our code an attempt was when its time was over."""
+    cancelled = late.__cause__ or late
+    frames = [one for one in extract_tb(cancelled.__traceback__) if "/chaos/" in one.filename]
+    return f"in {frames[-1].name}: {frames[-1].line}" if frames else "nowhere in particular"
+
+
 async def attack(target: TargetMesh, attempt: Attempt, *, is_checked: bool = True) -> Outcome:
     """Make one attempt, and check the mesh after it."""
     try:
@@ -152,7 +160,7 @@ async def attack(target: TargetMesh, attempt: Attempt, *, is_checked: bool = Tru
             if is_checked:
                 await target.check_all()
     except TimeoutError as late:
-        raise Breach(f"not over after {ATTEMPT_S:g} s") from late
+        raise Breach(f"not over after {ATTEMPT_S:g} s, {_place(late)}") from late
     except (AntiphonError, nats_errors.Error, OSError, ValueError) as problem:
         raise Breach(f"{problem!r}"[:300]) from problem
     if leaked := target.leaked():
