@@ -97,7 +97,15 @@ async def count(*words: str, **more: int) -> dict[str, int]:
     return {word: len(word) for word in words} | more
 
 
-@mesh.task("shop.notify", once=True, lease="1m", on_disconnect="continue", env=(), run_in="thread")
+@mesh.task(
+    "shop.notify",
+    once=True,
+    lease="1m",
+    on_disconnect="continue",
+    env=(),
+    run_in="thread",
+    keep_output=True,
+)
 def notify(customer: int) -> None:
     assert customer
 

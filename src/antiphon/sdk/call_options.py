@@ -123,6 +123,8 @@ class TaskOptions(CallOptions, total=False):
     run_in: Literal["loop", "thread", "process"]
     rate: str
     on_disconnect: Literal["stop", "continue"]
+    keep_output: bool
+    """Whether what it prints is stored with its end, as the output `output`."""
     env: Sequence[str]
 
 

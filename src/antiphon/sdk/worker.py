@@ -19,6 +19,7 @@ from antiphon.errors import Misconfigured
 from antiphon.runtime.executors.executor import CombinedExecutors, Executors
 from antiphon.runtime.executors.handler_call import ValueRoom
 from antiphon.runtime.executors.hooks import hooked
+from antiphon.runtime.executors.printed_output import passing_on_prints
 from antiphon.runtime.presence.worker_presence import Traits
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.settings import load
@@ -109,6 +110,7 @@ async def answering(
     settings = replace(settings, rates=tasks.rates | settings.rates)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(tasks.close)
+        stack.enter_context(passing_on_prints())
         tasks.wall = connection.session.wall
         tasks.artifacts = artifacts = artifacts_of(connection, home)
         tasks.room = ValueRoom(artifacts.value_bytes)

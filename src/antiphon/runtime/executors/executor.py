@@ -7,7 +7,7 @@ log. It is cancelled when the job is lost, and must then leave nothing running.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
@@ -15,6 +15,7 @@ from antiphon.core.families.jobs.ops import Checkpoint, Failure, JobKey, Result,
 from antiphon.core.policy.attempt_end import Fault, YieldReason
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
+from antiphon.runtime.executors.printed_output import PrintedOutput, Stream
 from antiphon.runtime.executors.run_services import RunServices, WithoutWorker
 from antiphon.runtime.executors.usage_gauge import UsageGauge
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
 
 IN_PROCESS = statement.Isolation(level="none")
-
-Stream = Literal["stdout", "stderr"]
 
 
 class GivenBack(Exception):
@@ -34,7 +33,7 @@ class LiveOutput(Protocol):
     """Receives a job's live output and progress. Nothing is stored, anything may be lost."""
 
     def output(self, stream: Stream, data: bytes) -> None:
-        """Send what the job wrote."""
+        """Send what the job wrote; from any thread."""
 
     def progress(self, done: float, note: str = "") -> None:
         """Send the progress, from 0 to 1."""
@@ -70,6 +69,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     auth: tuple[str, ...] = ()
     """The delegations under which the job was claimed, by CID; none for the owner itself."""
     live: LiveOutput = NoLiveOutput()
+    printed: PrintedOutput = field(default_factory=lambda: PrintedOutput(NoLiveOutput()))
+    """What a handler prints; a command's output goes to `live` and to files."""
     gauge: UsageGauge = field(default_factory=UsageGauge)
     """Where its executor says what the run has used so far."""
     checkpoint: Checkpoint | None = None

@@ -40,6 +40,7 @@ from antiphon.runtime.executors.handler_call import (
     last_checkpoint_of,
 )
 from antiphon.runtime.executors.hooks import Hook
+from antiphon.runtime.executors.printed_output import printing_to
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.executors.usage_gauge import UsageGauge
 from antiphon.runtime.identity.host_clock import SystemClock
@@ -62,6 +63,8 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     on_disconnect: Literal["stop", "continue"] = "stop"
     """What to do when no renewal is acknowledged for two thirds of a lease. `continue` is for
     handlers that may run twice at once: the job keeps running, and its end is written later."""
+    keep_output: bool = False
+    """Whether what it prints is stored at the end of the job, as its output `output`."""
     env: tuple[str, ...] = ()
     """Environment variables that its process gets, besides the usual few."""
 
@@ -76,6 +79,8 @@ class Registered(Struct, frozen=True):
     """Its processes, if it runs in processes."""
     goes_on: bool = False
     """Whether it keeps running while the engine does not answer."""
+    keeps_output: bool = False
+    """Whether what it prints is stored."""
     artifacts: Artifacts | None = None
     """Where large arguments and results are."""
     room: ValueRoom = field(default_factory=lambda: ValueRoom(MAX_VALUE_BYTES))
@@ -97,6 +102,7 @@ class Registered(Struct, frozen=True):
                 reason="manifest",
             )
         assignment.run.store_in(self.artifacts)
+        assignment.printed.is_kept = self.keeps_output
         async with arguments_of(assignment, self.artifacts, self.room) as text:
             return await self._run(assignment, text)
 
@@ -142,7 +148,8 @@ class Registered(Struct, frozen=True):
             stop = context.stop.set
             args, kwargs = self.signature.with_context(context, args, kwargs)
         try:
-            value = await self._value(args, kwargs, assignment.gauge)
+            with printing_to(assignment.printed.write):
+                value = await self._value(args, kwargs, assignment.gauge)
         except asyncio.CancelledError:
             stop()
             raise
@@ -217,7 +224,9 @@ class Handlers:
 
             pool = Pool(function, how.env)
         goes_on = how.on_disconnect == "continue"
-        self._by_kind[kind] = Registered(function, signature, is_async, pool, goes_on)
+        self._by_kind[kind] = Registered(
+            function, signature, is_async, pool, goes_on, how.keep_output
+        )
         if how.rate is not None:
             self._rates[kind] = how.rate
         return signature

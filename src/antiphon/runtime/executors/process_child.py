@@ -35,9 +35,9 @@ from antiphon.core.tempo.phases import Phase
 from antiphon.core.tempo.score import Waited
 from antiphon.errors import After, Misconfigured, Overrun
 from antiphon.runtime.executors.children import Awaited, check_continuable, to_await_inline
-from antiphon.runtime.executors.executor import Stream
 from antiphon.runtime.executors.failure import failed_with, given_up
 from antiphon.runtime.executors.handler_call import Child, JobContext
+from antiphon.runtime.executors.printed_output import Stream, passing_on_prints, printing_to
 from antiphon.runtime.executors.run_services import Help, Saved, WithoutWorker
 from antiphon.runtime.executors.usage_gauge import BLOCK_BYTES
 from antiphon.runtime.identity.host_clock import SystemClock
@@ -47,6 +47,8 @@ T = TypeVar("T")
 
 MAIN: Final = "__antiphon_main__"
 """The module name of the worker's script here, so that it does not start a worker again."""
+MAX_PIECE: Final = 64 * 1024
+"""Bytes of output in one message."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -102,6 +104,8 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reason: YieldReason = "error"
     is_overrun: bool = False
     after: tuple[Awaited, ...] = ()
+    output: tuple[Stream, bytes] | None = None
+    """What the handler printed; any number of times, as progress."""
     reported: Reported | None = None
     """What the handler said that it used; any number of times, as progress."""
     cpu_ms: int = 0
@@ -115,6 +119,8 @@ class _Line:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._saying = threading.Lock()
+        self._printing = threading.Lock()
+        self._printed: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self.calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self.saving: dict[int, Future[bool]] = {}
 
@@ -138,7 +144,27 @@ class _Line:
             self._line.sendall(msgspec.json.encode(message) + b"\n")
 
     def output(self, stream: Stream, data: bytes) -> None:
-        """Not sent: a handler's output goes to its process's own streams."""
+        """Also goes to this process's own streams."""
+        with self._printing:
+            held = self._printed[stream]
+            held += data
+            if not held.endswith((b"\n", b"\r")) and len(held) < MAX_PIECE:
+                return  # a line is written in several pieces
+            whole = bytes(held)
+            held.clear()
+        self._tell(stream, whole)
+
+    def flush_output(self) -> None:
+        """Send what does not end with a line break."""
+        for stream, held in self._printed.items():
+            with self._printing:
+                whole = bytes(held)
+                held.clear()
+            self._tell(stream, whole)
+
+    def _tell(self, stream: Stream, data: bytes) -> None:
+        for at in range(0, len(data), MAX_PIECE):
+            self.say(ChildMessage(output=(stream, data[at : at + MAX_PIECE])))
 
     def progress(self, done: float, note: str = "") -> None:
         self.say(ChildMessage(progress=(done, note)))
@@ -240,9 +266,10 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             context = JobContext(**fields, live=line, usage=line, run=services)
             args, kwargs = signature.with_context(context, args, kwargs)
         try:
-            value = function(*args, **kwargs)
-            if inspect.isawaitable(value):
-                value = asyncio.run(_awaited(value))
+            with printing_to(line.output):
+                value = function(*args, **kwargs)
+                if inspect.isawaitable(value):
+                    value = asyncio.run(_awaited(value))
         except After as after:
             message = ChildMessage(after=_to_await(after, call))
         else:
@@ -258,6 +285,7 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             reason=ran.reason,
             is_overrun=isinstance(error, Overrun),
         )
+    line.flush_output()
     line.saving.clear()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     after_s, io_after = _used()
@@ -308,8 +336,9 @@ def main() -> None:
     sys.argv[:] = [MAIN]
     told = _Line(line)
     threading.Thread(target=told.hear, name="antiphon-socket", daemon=True).start()
-    while (call := told.calls.get()) is not None:
-        told.say(answer(call, told))
+    with passing_on_prints():
+        while (call := told.calls.get()) is not None:
+            told.say(answer(call, told))
 
 
 if __name__ == "__main__":

@@ -245,6 +245,8 @@ class _Child:
             message = _decode(line)
             if message.progress is not None:
                 assignment.live.progress(*message.progress)
+            elif message.output is not None:
+                assignment.printed.write(*message.output)
             elif message.reported is not None:
                 with suppress(ValueError):  # too many classes, which its next call says
                     assignment.gauge.reported(message.reported)

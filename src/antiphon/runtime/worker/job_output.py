@@ -2,14 +2,15 @@
 
 Every chunk carries its position in its stream, so that a listener knows what was lost on the way
 and never shows anything twice. Output that comes faster than it may be sent is dropped, oldest
-first: all of it is stored as an output at the end. Only the holder of the present tenure is
-believed.
+first: all that a command prints is stored as an output at the end, and what a handler prints if
+its task says so. Only the holder of the present tenure is believed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections import deque
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from antiphon.ports import BusMessage
-    from antiphon.runtime.executors.executor import Stream
+    from antiphon.runtime.executors.printed_output import Stream
     from antiphon.runtime.log.session import Session
 
 PACE_S: Final = 0.05
@@ -37,6 +38,8 @@ BURST: Final = 2
 """Chunks in one send: with the pace, about 1.3 MB per second."""
 HELD_BYTES: Final = 256 * 1024
 """Output that waits to be sent; the oldest beyond that is dropped."""
+LAST_S: Final = 2.0
+"""For sending what is held when a tenure ends."""
 MAX_NOTE: Final = 200
 PENDING: Final = 1024
 LOOK_EVERY_S: Final = 0.1
@@ -58,6 +61,9 @@ class OutputMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
 
 
+_LAST: Final[set[asyncio.Task[None]]] = set()
+"""Tenures that have ended, and still send."""
+
 OUTPUT_MESSAGES: Final = MessageType("live", OutputMessage, max_bytes=MAX_BYTES)
 
 
@@ -76,16 +82,26 @@ class LiveOutputSender:
         self._loop = asyncio.get_running_loop()
         self._sending: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._lock = threading.Lock()
+        self._has_rung = False
         self.on_progress: Callable[[float, str], None] | None = None
         """Told in the event loop, too."""
 
     def output(self, stream: Stream, data: bytes) -> None:
-        """Send what the job wrote; called in the event loop."""
-        self._held.append((stream, self._at[stream], data))
-        self._at[stream] += len(data)
-        self._held_bytes += len(data)
-        while self._held_bytes > HELD_BYTES:
-            self._held_bytes -= len(self._held.popleft()[2])
+        """Send what the job wrote; from any thread."""
+        with self._lock:
+            self._held.append((stream, self._at[stream], data))
+            self._at[stream] += len(data)
+            self._held_bytes += len(data)
+            while self._held_bytes > HELD_BYTES:
+                self._held_bytes -= len(self._held.popleft()[2])
+            has_rung, self._has_rung = self._has_rung, True
+        if not has_rung:
+            with suppress(RuntimeError):  # a thread that outlived the worker's loop
+                self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._has_rung = False
         self._wake()
 
     def progress(self, done: float, note: str = "") -> None:
@@ -101,10 +117,14 @@ class LiveOutputSender:
         self._wake()
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Take nothing more; what is held is sent at once, without waiting for it."""
         self._is_closed = True
         if self._sending is not None:
             self._sending.cancel()
+        if self._held:
+            last = self._loop.create_task(self._send_last())
+            _LAST.add(last)
+            last.add_done_callback(_LAST.discard)
 
     def _wake(self) -> None:
         if self._sending is None and not self._is_closed:
@@ -120,6 +140,12 @@ class LiveOutputSender:
         finally:
             self._sending = None
 
+    async def _send_last(self) -> None:
+        with suppress(AntiphonError):
+            async with asyncio.timeout(LAST_S):
+                while self._held:
+                    await self._send_some()
+
     async def _send_some(self) -> None:
         if self._progress is not None:
             (done, note), self._progress = self._progress, None
@@ -132,6 +158,10 @@ class LiveOutputSender:
 
     def _chunk(self) -> tuple[Stream, int, bytes]:
         """The next bytes of one stream, as long as they follow one another."""
+        with self._lock:
+            return self._cut_chunk()
+
+    def _cut_chunk(self) -> tuple[Stream, int, bytes]:
         stream, at, data = self._held.popleft()
         found = bytearray(data)
         while self._held and len(found) < CHUNK_BYTES:
@@ -198,11 +228,11 @@ class _Listener:
         return message.body if is_holder else None
 
     async def _look(self) -> None:
-        """Who holds the job now."""
+        """Who holds the job now, or held it when it ended: its last output may come later."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._looked_s < LOOK_EVERY_S:
             return
         self._looked_s = now_s
         found = (await self._session.read_lane(self._kind, self._job)).lane.job
-        if found is not None and found.state in HELD:
+        if found is not None and (found.state in HELD or found.is_terminal):
             self._fence, self._claimer = found.fence, found.claimer

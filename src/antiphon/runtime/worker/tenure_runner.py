@@ -27,9 +27,11 @@ from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.children import key_of
 from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.failure import failed_with
+from antiphon.runtime.executors.printed_output import PrintedOutput
 from antiphon.runtime.worker.job_output import LiveOutputSender
 from antiphon.runtime.worker.runs import run_end
 from antiphon.runtime.worker.runs.job_run import JobRun
+from antiphon.runtime.worker.runs.kept_output import with_output
 from antiphon.runtime.worker.runs.run_cost import STUBBORN_S, RunCost
 from antiphon.runtime.worker.runs.run_report import RunReport
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
@@ -68,6 +70,7 @@ class TenureRunner:
         job = tenure.job
         report = RunReport(job, self.session.wall)
         live = LiveOutputSender(self.session, job.kind, job.id, job.fence)
+        printed = PrintedOutput(live)
         run = JobRun(tenure, body, self.clock, self.claims)
         live.on_progress = run.progressed
         manifest, texts = with_results(body.manifest, job.results)
@@ -83,6 +86,7 @@ class TenureRunner:
             child_results=job.child_results,
             auth=job.auth,
             live=live,
+            printed=printed,
             checkpoint=job.checkpoint,
             run=run,
             gauge=run.gauge,
@@ -120,7 +124,7 @@ class TenureRunner:
         # keeps running without one.
         patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
         until_s = self.session.wall.boot_s() + patience_s
-        is_accepted = await self._end(run, body, ran, until_s=until_s)
+        is_accepted = await self._end(run, body, (ran, printed), until_s=until_s)
         report.ended(ran, tenure.job, is_accepted=is_accepted)
 
     async def _result(
@@ -178,12 +182,19 @@ class TenureRunner:
             ) from refused
         return ran
 
-    async def _end(self, run: JobRun, body: ScheduleBody, ran: Ran, *, until_s: float) -> bool:
+    async def _end(
+        self,
+        run: JobRun,
+        body: ScheduleBody,
+        done: tuple[Ran, PrintedOutput],
+        *,
+        until_s: float,
+    ) -> bool:
         """Write how it ended, with the proof where that is the end of the job.
 
         Returns whether that was accepted.
         """
-        tenure = run.tenure
+        tenure, (ran, printed) = run.tenure, done
         run.claim("done" if ran.failure is None else "failed", first=False)
         goes_on = ran.failure is not None or bool(ran.after)
         checkpoint = await run.last_checkpoint() if goes_on else None
@@ -200,9 +211,10 @@ class TenureRunner:
             checkpoint=checkpoint,
             chance=self.session.entropy.random(),
         )
+        end = await with_output(end, printed, run.saver.artifacts)
         if isinstance(end, YieldBody):
             return await self._write(run, JobYield, end, until_s=until_s)
-        usage = run.cost.usage(ran.outputs)
+        usage = run.cost.usage(end.outputs)
         proven = proof_writer.Run(
             manifest=body.manifest,
             inputs=with_results(body.manifest, tenure.results)[0].inputs,

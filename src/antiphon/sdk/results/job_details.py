@@ -13,6 +13,7 @@ from antiphon.core.manifest import stored_arguments
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed
 from antiphon.runtime.executors.handler_call import call_of
+from antiphon.runtime.executors.printed_output import OUTPUT
 
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
@@ -79,4 +80,4 @@ def _last_failure(view: JobView) -> Failure | None:
     return None
 
 
-__all__ = ["Details", "details_of"]
+__all__ = ["OUTPUT", "Details", "details_of"]

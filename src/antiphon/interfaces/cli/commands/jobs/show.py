@@ -12,7 +12,8 @@ import typer
 from antiphon.errors import JobFailed
 from antiphon.interfaces.cli.commands.graphs.graph_tree import as_objects, draw
 from antiphon.interfaces.cli.commands.jobs.jobs import job_object, wait_words
-from antiphon.interfaces.cli.commands.jobs.wait import narrated, say_it_keeps_running
+from antiphon.interfaces.cli.commands.jobs.live_output import followed
+from antiphon.interfaces.cli.commands.jobs.wait import say_it_keeps_running
 from antiphon.interfaces.cli.commands.tempo.address_options import happened_at, read_address
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
@@ -53,7 +54,7 @@ def show(
     *,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Wait until it ends, and show its progress."),
+        typer.Option("--follow", "-f", help="Wait until it ends, and show what it prints."),
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -69,7 +70,7 @@ def show(
 
 async def _show(address: Address, home: Path | None, *, follow: bool, as_json: bool) -> int:
     from antiphon.sdk.graphs.neighbours import around
-    from antiphon.sdk.results.job_details import details_of
+    from antiphon.sdk.results.job_details import OUTPUT, details_of
 
     mesh, prefix = open_mesh(home), address.what
     async with mesh:
@@ -99,6 +100,8 @@ async def _show(address: Address, home: Path | None, *, follow: bool, as_json: b
             degraded = next((one.text for one in ended.outputs if one.name == DEGRADED), None)
             if degraded is not None:
                 end["degraded"] = degraded
+            if any(one.name == OUTPUT for one in ended.outputs):
+                end["output"] = OUTPUT
             if ended.exit is not None:
                 end |= {"exit": ended.exit, "outputs": [one.name for one in ended.outputs]}
     if as_json:
@@ -170,7 +173,10 @@ async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
     found = await find_job(mesh, prefix)
     handle = mesh.job(found.kind, found.id)
     try:
-        async with narrated(mesh, handle, silent=as_json):
+        if as_json:
+            await handle.end()
+            return
+        async with followed(mesh, handle):
             await handle.end()
     except asyncio.CancelledError:
         if not as_json:
@@ -224,6 +230,9 @@ def _tell(
         why = end["error"].partition("): ")[2] or end["error"]
         out.hanging([("ended   ", "quiet")], [(why, "failed")])
     _tell_traceback(details)
+    if "output" in end:
+        kept = f"what it printed: antiphon get {short(job.id)} {end['output']} -o -"
+        out.hanging([("kept    ", "quiet")], [(kept, "")])
     if job.spent:
         from antiphon.sdk.costs.cost_report import spent_words
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,7 +17,7 @@ from antiphon.interfaces.cli.screen.options import (
     print_json,
     short,
 )
-from antiphon.interfaces.cli.screen.terminal import GLYPHS, STYLES, Piece, clock, err, out
+from antiphon.interfaces.cli.screen.terminal import GLYPHS, STYLES, Piece, clock, counted, err, out
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 LINES_PER_S: Final = 50
 """More records than this in one second are counted, and neither verified nor shown."""
+TICKER_LINES_PER_S: Final = 30
+"""The same below `antiphon dev` and `antiphon up`."""
 
 
 def watch(
@@ -132,3 +135,25 @@ def event_object(event: Event) -> dict[str, object]:
         "state": event.state,
         "words": event.words,
     }
+
+
+class Ticker:
+    """Prints one line per event; above the limit it counts them."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._shown = 0
+        self._unshown = 0
+
+    def event(self, event: Event) -> None:
+        """Show one event, or count it."""
+        second = int(time.monotonic())
+        if second != self._second:
+            if self._unshown:
+                err.pieces((f"… and {counted(self._unshown, 'record')} more", "quiet"))
+            self._second, self._shown, self._unshown = second, 0, 0
+        if self._shown < TICKER_LINES_PER_S:
+            self._shown += 1
+            say_event(event)
+        else:
+            self._unshown += 1

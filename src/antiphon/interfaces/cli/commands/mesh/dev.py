@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.interfaces.cli.commands.jobs.ticker import Ticker
+from antiphon.interfaces.cli.commands.jobs.watch import Ticker
 from antiphon.interfaces.cli.commands.nodes.command_offers import (
     CommandsOption,
     NetworkOption,

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antiphon.interfaces.cli.commands.jobs.ticker import Ticker
+from antiphon.interfaces.cli.commands.jobs.watch import Ticker
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, load_settings, print_json
