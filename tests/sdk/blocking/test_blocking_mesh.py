@@ -49,16 +49,7 @@ def test_the_names_are_those_of_the_async_classes():
         "session",
         "tempo_policy",  # tempo() says what is in force
         "twin",
-        "address",  # of the process; a blocking mesh has a connection of its own
-        "agent",
-        "ack_message",  # mail is read in the event loop: docs/messages.md
-        "ask",
-        "broadcast",
-        "dead_messages",
-        "inbox",
         "memory",  # documents are awaited and watched: docs/memory.md
-        "message_threads",
-        "send",
         "put_manifest_plan",  # what the command line plans with
         "caller",  # what submits many
         "submit_arguments",  # what the command line submits with

@@ -110,6 +110,22 @@ async def test_a_broadcast_tells_what_became_of_each():
         assert (await first(mesh, agent="b")).payload == "hello"
 
 
+@pytest.mark.nats
+@pytest.mark.req("S11")
+async def test_a_broadcast_without_a_list_goes_to_the_other_agents_that_are_online(tmp_path):
+    home = tmp_path / "owner"
+    async with (
+        hosted(tmp_path),
+        Mesh.open(home=home, agent="one") as one,
+        Mesh.open(home=home, agent="two") as two,
+    ):
+        async with asyncio.timeout(PATIENCE_S):
+            while not (sent := await one.broadcast(payload="hello")):
+                await asyncio.sleep(0.05)
+        assert [told.to for told in sent] == [two.address], "not to itself, nor to the owner's"
+        assert (await first(two)).payload == "hello"
+
+
 @pytest.mark.parametrize(
     "how",
     [

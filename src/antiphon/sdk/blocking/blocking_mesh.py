@@ -24,6 +24,7 @@ from antiphon.errors import Misconfigured
 from antiphon.sdk.blocking.blocking_graph import BlockingGraph
 from antiphon.sdk.blocking.blocking_handle import BlockingHandle
 from antiphon.sdk.blocking.blocking_lock import BlockingLock
+from antiphon.sdk.blocking.blocking_messages import BlockingMessageMethods
 from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
 from antiphon.sdk.blocking.loop_thread import OpenContext, entered, forget_after_fork, iterate, run
 from antiphon.sdk.defaults import CHANGES_SHOWN, ROLL_CALL_S, STALE_MS
@@ -112,7 +113,7 @@ class BlockingWorker:
         return self._worker.kinds
 
 
-class BlockingMesh:
+class BlockingMesh(BlockingMessageMethods):
     """A mesh, seen from one process: `Mesh`, whose methods wait."""
 
     def __init__(self, mesh: Mesh) -> None:

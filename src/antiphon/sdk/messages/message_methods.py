@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from antiphon.core.messages.inbox import ThreadSummary
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.messages.mail_gate import PutAnswer
+    from antiphon.runtime.presence.live_nodes import LiveNode
     from antiphon.sdk.messages.inbox_reader import InboxReader
     from antiphon.sdk.messages.received_message import ReceivedMessage
 
@@ -82,6 +83,10 @@ class MessageMethods:
     @property
     def agent(self) -> str:
         """The name of this process's agent on its node."""
+        raise NotImplementedError
+
+    async def live_nodes(self) -> list[LiveNode]:
+        """See `PresenceMethods`."""
         raise NotImplementedError
 
     def _mail(self) -> Mailbox:
@@ -142,14 +147,19 @@ class MessageMethods:
 
     async def broadcast(
         self,
-        to: Iterable[str],
+        to: Iterable[str] | None = None,
         payload: object = None,
         *,
         kind: str = envelopes.DEFAULT_KIND,
         key: str = "",
         ttl: Duration | None = None,
     ) -> list[Sent]:
-        """Send the same to several agents; what became of each, in the same order."""
+        """Send the same to several agents; what became of each, in the same order.
+
+        Without a list, to every other agent with a name that is online now (docs/presence.md).
+        """
+        if to is None:
+            to = await self._live_agents()
         room = asyncio.Semaphore(MAX_AT_ONCE)
 
         async def one(receiver: str) -> Sent:
@@ -161,6 +171,12 @@ class MessageMethods:
                 return Sent(receiver, sent)
 
         return await asyncio.gather(*map(one, to))
+
+    async def _live_agents(self) -> list[str]:
+        own = agent_address(self.session.author.did, self.agent)
+        cards = [one.card for one in await self.live_nodes()]
+        named = (agent_address(one.node, one.agent) for one in cards if one.agent != DEFAULT_AGENT)
+        return [address for address in dict.fromkeys(named) if address != own]
 
     async def ask(
         self,
