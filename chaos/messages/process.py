@@ -40,6 +40,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     pause_s: float
     """Between two messages of one agent."""
     log: Path
+    lease_s: float = LEASE_S
+    """How long a message is with a reader that does not settle it."""
 
 
 class GateConfig(Struct, frozen=True, kw_only=True):
@@ -97,7 +99,7 @@ async def _be_agent(config: AgentConfig, me: int) -> None:
                 Mesh.open(home=config.homes[me], key=KEY) as mesh,
                 asyncio.TaskGroup() as group,
             ):
-                reading = group.create_task(_read(mesh, journal))
+                reading = group.create_task(_read(mesh, journal, config.lease_s))
                 room = asyncio.Semaphore(IN_FLIGHT)
                 for other, address in config.addresses.items():
                     if other != me:
@@ -141,7 +143,7 @@ async def _send_all(mesh: Mesh, journal: Journal, room: asyncio.Semaphore, threa
             await asyncio.sleep(thread.pause_s)
 
 
-async def _read(mesh: Mesh, journal: Journal) -> None:
+async def _read(mesh: Mesh, journal: Journal, lease_s: float) -> None:
     """Messages that are here together are of different threads: they are settled together."""
     room = asyncio.Semaphore(ACKS_AT_ONCE)
 
@@ -152,7 +154,7 @@ async def _read(mesh: Mesh, journal: Journal) -> None:
                 journal.write("K", message.key)
 
     async with asyncio.TaskGroup() as group:
-        async for message in mesh.inbox(lease=LEASE_S, prefetch=ACKS_AT_ONCE):
+        async for message in mesh.inbox(lease=lease_s, prefetch=ACKS_AT_ONCE):
             journal.write("H", message.key)
             group.create_task(settle(message))
 
