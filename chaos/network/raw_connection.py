@@ -120,7 +120,13 @@ class RawConnection:
         """Send frames as they are."""
         for frame in frames:
             await self._client._send_command(frame)  # noqa: SLF001 - nats-py would check them
-        await self._client._flush_pending(force_flush=True)  # noqa: SLF001
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._client._flush_pending(force_flush=True)  # noqa: SLF001
+        except TimeoutError:
+            if self.is_open:
+                raise
+            # nats-py forgets whoever waits when the connection ends in that moment.
 
     async def write(self, frames: bytes) -> None:
         """Send bytes without nats-py in between, as fast as the socket takes them."""

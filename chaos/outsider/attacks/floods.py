@@ -61,11 +61,12 @@ async def _send_all(
     source = iter(frames)
     while burst := list(itertools.islice(source, at_once)):
         if not connection.is_open:
-            break
+            return sent
         await connection.send(*burst)
         sent += len(burst)
         await asyncio.sleep(beat_s)
-    await connection.flush()
+    if connection.is_open:
+        await connection.flush()
     return sent
 
 
