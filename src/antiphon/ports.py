@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from antiphon.core.authority.scope import Scope
 from antiphon.core.ucan import Delegation, Payload
+from antiphon.errors import AntiphonError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 NANOSECONDS_PER_MS = 1_000_000
 SUBJECTS_AT_ONCE = 500
 """Literal subjects of one read: what a gate takes from a member in one request."""
+APPENDS_AT_ONCE = 256
+"""Records of one `append_many`: few enough to be answered in time by a slow disk."""
 LANES_AT_ONCE = 100
 """Lanes of one read: a job's has five subjects."""
 
@@ -47,6 +50,15 @@ class Record(Struct, frozen=True, gc=False):
     def commit_ms(self) -> int:
         """The commit time in whole milliseconds, rounded down (spec §4.2)."""
         return self.stamp_ns // NANOSECONDS_PER_MS
+
+
+class Append(Struct, frozen=True, gc=False):
+    """A record to be stored, as `OpLog.append` has it."""
+
+    subject: str
+    payload: bytes
+    message_id: str
+    expected_last: int
 
 
 class Page(Struct, frozen=True, gc=False):
@@ -167,6 +179,16 @@ class OpLog(Protocol):
         first sequence: always with the same `expected_last`, and within the engine's duplicate
         window with any. Raises `LostRace`, `IdTaken` or `OutcomeUnknown`; `Unavailable` if the
         engine is unreachable and nothing was stored. A purge sets a subject back to 0.
+        """
+
+    async def append_many(
+        self, records: Sequence[Append], *, timeout_s: float = 5.0
+    ) -> list[int | AntiphonError]:
+        """Store several records, each as `append` does, sent together and answered together.
+
+        Returns for each, in their order, its sequence, or the error that `append` would raise.
+        They are independent of one another: any may be stored and any not, in any order. At most
+        `APPENDS_AT_ONCE`.
         """
 
     async def read(self, after: int, *, limit: int, subject: str = ">") -> Page:

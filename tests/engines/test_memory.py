@@ -88,6 +88,10 @@ class TestAppend(suite.AppendSuite):
         await super().test_a_stored_record_never_changes()
 
 
+class TestAppendMany(suite.AppendManySuite):
+    harness = staticmethod(memory)
+
+
 class TestMessageIds(suite.MessageIdSuite):
     harness = staticmethod(memory)
 

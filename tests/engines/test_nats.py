@@ -203,6 +203,10 @@ class TestAppend(suite.AppendSuite):
         await super().test_a_stored_record_never_changes()
 
 
+class TestAppendMany(suite.AppendManySuite):
+    harness = staticmethod(nats)
+
+
 class TestMessageIds(suite.MessageIdSuite):
     harness = staticmethod(nats)
 

@@ -68,9 +68,16 @@ def open_record(
     return OpenedRecord(seq, commit_ms, *opened)
 
 
-def open_own(protocol: Protocol, mesh: str, subject: str, payload: bytes) -> OpenedRecord:
-    """A record that this process has just signed: the same checks, except the signature."""
-    return OpenedRecord(0, 0, *_opened(protocol, mesh, subject, payload, lambda *_: True))
+def open_own(protocol: Protocol, op_bytes: bytes, subject: str, op_id: str) -> OpenedRecord:
+    """An op that this process has just encoded, on its own subject: the checks of its bytes."""
+    place = protocol.place_of(subject)
+    try:
+        op = codec.decode(op_bytes, protocol.decoder)
+    except Malformed as problem:
+        fault, since = _byte_fault(protocol, op_bytes, problem)
+        return OpenedRecord(0, 0, subject, None, op_id, fault, place, None, since)
+    family = protocol.family_of[type(op)]
+    return OpenedRecord(0, 0, subject, op, op_id, None, place, family, op.SINCE)
 
 
 def unsigned(protocol: Protocol, op: Op, seq: int, commit_ms: int) -> OpenedRecord:

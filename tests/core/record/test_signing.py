@@ -265,3 +265,39 @@ def test_the_block_is_written_without_its_defaults():
     assert list(msgspec.json.decode(codec.encode(single))) == ["sig"]
     assert list(msgspec.json.decode(codec.encode(first))) == ["of", "path", "sig"]
     assert list(msgspec.json.decode(codec.encode(second))) == ["at", "of", "path", "sig"]
+
+
+@pytest.mark.parametrize("size", [*range(1, 20), 64, 100])
+def test_what_is_signed_together_has_the_blocks_of_the_specification(size):
+    many = [f'{{"op":{at}}}'.encode() for at in range(size)]
+    told = []
+
+    def sign_and_tell(payload_type, payload):
+        told.append(payload_type)
+        return sign(ALICE.secret, payload_type, payload)
+
+    digests = [blake3(one).digest() for one in many]
+    assert signing.sign_together(sign_and_tell, MESH, digests) == sign_batch(ALICE, MESH, many)
+    assert told == [signing.BATCH_TYPE]
+
+
+@pytest.mark.parametrize("size", [0, signing.MAX_BATCH + 1])
+def test_nothing_and_too_many_have_no_signature(size):
+    with pytest.raises(ValueError, match="ops cannot have one signature"):
+        signing.sign_together(lambda *_: bytes(64), MESH, [bytes(32)] * size)
+
+
+def test_a_root_that_was_verified_vouches_for_nobody_and_nothing_else():
+    many = [b'{"op":1}', b'{"op":2}']
+    one, two = sign_batch(ALICE, MESH, many)
+    assert is_block_valid(ALICE.did, MESH, many[0], one)
+    foreign = sign_batch(BOB, MESH, many)[1]
+    for author, mesh, op_bytes, block in (
+        (BOB.did, MESH, many[1], two),
+        (ALICE.did, "b" * 16, many[1], two),
+        (ALICE.did, MESH, b'{"op":3}', two),
+        (ALICE.did, MESH, many[1], foreign),
+        (ALICE.did, MESH, many[1], msgspec.structs.replace(two, sig="0" * 128)),
+    ):
+        assert not is_block_valid(author, mesh, op_bytes, block)
+    assert is_block_valid(ALICE.did, MESH, many[1], two)

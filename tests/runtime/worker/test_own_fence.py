@@ -13,7 +13,7 @@ def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
     story.claim(ALICE, begin=True, at=100, lease_ms=10_000)
     fence = story.fence
     claimed = Claimed(delivery=None, loan_s=1, lane=story.lane, job=story.job, boot_s=0)
-    tenure = Tenure(None, claimed, lease_timer=None, spawn=None)
+    tenure = Tenure(None, claimed, turns=None, lease_timer=None, spawn=None)
     story.expire(BOB, at=10_101)
     tenure._move(story.lane)
     assert tenure.job.state.value == "pending"

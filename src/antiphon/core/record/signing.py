@@ -16,6 +16,8 @@ libsodium verifies; it refuses weak keys and non-canonical signatures.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Annotated, Final
 
 import msgspec
@@ -32,6 +34,8 @@ OP_TYPE: Final = "application/vnd.antiphon.op+json"
 BATCH_TYPE: Final = "application/vnd.antiphon.op-batch+json"
 MAX_BATCH: Final = 4096
 SIGNATURE_BYTES: Final = 64
+ROOTS_KEPT: Final = 1024
+"""Signatures over many ops whose verdict is remembered: their other ops come soon."""
 
 Signature = Annotated[str, Meta(pattern=r"^[0-9a-f]{128}\Z")]
 Node = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -103,21 +107,56 @@ def unframe(payload: bytes) -> tuple[bytes, Block]:
 
 def is_block_valid(author: str, mesh: str, op_bytes: bytes, block: Block) -> bool:
     """Whether the block proves that `author` signed this op."""
-    if block.of == 0:
-        if block.at or block.path:
-            return False
-        signed = b"%b%d %b" % (_OP_PAE_HEAD, len(op_bytes), op_bytes)
-    else:
+    if block.of != 0:
         root = root_from_path(blake3(op_bytes).digest(), block)
-        if root is None:
-            return False
-        batch = codec.encode(BatchRoot(mesh=mesh, root=root.hex(), size=block.of))
-        signed = pae(BATCH_TYPE, batch)
+        return root is not None and _is_root_signed(author, mesh, root, block.of, block.sig)
+    if block.at or block.path:
+        return False
+    signed = b"%b%d %b" % (_OP_PAE_HEAD, len(op_bytes), op_bytes)
     try:
         bindings.crypto_sign_open(bytes.fromhex(block.sig) + signed, public_key_of(author))
     except BadSignatureError:
         return False
     return True
+
+
+@lru_cache(ROOTS_KEPT)
+def _is_root_signed(author: str, mesh: str, root: bytes, size: int, sig: str) -> bool:
+    """Whether `author` signed a tree with this root. All arguments are part of what is checked."""
+    return is_signed(author, BATCH_TYPE, _batch(mesh, root, size), bytes.fromhex(sig))
+
+
+def _batch(mesh: str, root: bytes, size: int) -> bytes:
+    return codec.encode(BatchRoot(mesh=mesh, root=root.hex(), size=size))
+
+
+def sign_together(
+    sign: Callable[[str, bytes], bytes], mesh: str, op_digests: Sequence[bytes]
+) -> list[Block]:
+    """The signature blocks of several ops of one author, under one signature.
+
+    `sign` takes a payload type and a payload. Each block proves its op without the others.
+    """
+    if not 0 < len(op_digests) <= MAX_BATCH:
+        raise ValueError(f"{len(op_digests)} ops cannot have one signature")
+    root, paths = _tree([leaf_hash(one) for one in op_digests])
+    sig, size = sign(BATCH_TYPE, _batch(mesh, root, len(op_digests))).hex(), len(op_digests)
+    return [Block(sig=sig, at=at, of=size, path=tuple(path)) for at, path in enumerate(paths)]
+
+
+def _tree(leaves: list[bytes]) -> tuple[bytes, list[list[str]]]:
+    """The root over some leaves, and the path of each, from the leaf upwards."""
+    if len(leaves) == 1:
+        return leaves[0], [[]]
+    # RFC 6962: the left part is the largest power of two that leaves something for the right.
+    cut = 1 << (len(leaves) - 1).bit_length() - 1
+    left, left_paths = _tree(leaves[:cut])
+    right, right_paths = _tree(leaves[cut:])
+    for path in left_paths:
+        path.append(right.hex())
+    for path in right_paths:
+        path.append(left.hex())
+    return node_hash(left, right), left_paths + right_paths
 
 
 def leaf_hash(op_digest: bytes) -> bytes:

@@ -92,6 +92,17 @@ class Connection:
                 await asyncio.sleep(0)
         return await self._carry(what, lambda _fate: work(), timeout_s, OutcomeUnknown)
 
+    async def write_several(
+        self, what: str, work: Callable[[Fate], T], *, timeout_s: float | None = None
+    ) -> T:
+        """Carry out several changes, of which only a part may arrive, or be answered."""
+        if self.is_clear:
+            try:
+                return work(FINE)
+            finally:
+                await asyncio.sleep(0)
+        return await self._carry(what, work, timeout_s, OutcomeUnknown)
+
     async def read(self, what: str, work: Callable[[], T]) -> T:
         """Ask for something; `Unavailable` if no answer came."""
         return await self.read_lagging(what, lambda _lag: work())

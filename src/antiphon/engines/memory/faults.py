@@ -27,6 +27,10 @@ class Fate:
     """The answer comes this much later."""
     twice: bool = False
     """It arrives a second time, right behind the first; the first answer counts."""
+    share: float = 1.0
+    """Of a request for several things, the share that arrives; the rest is lost on the way."""
+    answer_share: float = 1.0
+    """Of what arrived, the share whose answer comes."""
     lag: int = 0
     """A read is answered by a replica that lacks this many of the newest records."""
 

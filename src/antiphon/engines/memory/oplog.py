@@ -8,13 +8,14 @@ from functools import partial
 
 from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.engines.memory.connection import Connection
+from antiphon.engines.memory.faults import Fate
 from antiphon.engines.memory.filters import SubjectFilter
 from antiphon.engines.memory.follower import Follow
 from antiphon.engines.memory.hints import MemoryHints
 from antiphon.engines.memory.pull_queue import MemoryQueue
 from antiphon.engines.memory.server import MeshState
-from antiphon.errors import Unavailable
-from antiphon.ports import Page, Record, Told
+from antiphon.errors import AntiphonError, OutcomeUnknown, Unavailable
+from antiphon.ports import Append, Page, Record, Told
 
 PAGE_RECORDS = 256
 """Of one page of a lane: few, so that tests meet lanes of several pages."""
@@ -44,6 +45,31 @@ class MemoryLog:
         """Store `payload` if the last sequence on `subject` is `expected_last`."""
         work = partial(self._store.append, subject, payload, message_id, expected_last)
         return await self._connection.write("append", work, timeout_s=timeout_s)
+
+    async def append_many(
+        self, records: Sequence[Append], *, timeout_s: float = 5.0
+    ) -> list[int | AntiphonError]:
+        """Each as `append` does, one behind the other on one line, which may break between them."""
+
+        def work(fate: Fate) -> list[int | AntiphonError]:
+            arrived = round(len(records) * fate.share)
+            answered = round(arrived * fate.answer_share)
+            stored = [self._stored(one) for one in records[:arrived]]
+            unknown = OutcomeUnknown("the connection was lost before the answer came")
+            return [*stored[:answered], *[unknown] * (len(records) - answered)]
+
+        try:
+            return await self._connection.write_several("append_many", work, timeout_s=timeout_s)
+        except Unavailable as problem:
+            return [problem] * len(records)
+
+    def _stored(self, record: Append) -> int | AntiphonError:
+        try:
+            return self._store.append(
+                record.subject, record.payload, record.message_id, record.expected_last
+            )
+        except AntiphonError as problem:
+            return problem
 
     async def read(self, after: int, *, limit: int, subject: str = ">") -> Page:
         """Records above `after` whose subject matches, oldest first."""

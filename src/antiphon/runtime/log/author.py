@@ -14,6 +14,7 @@ import os
 import typing
 from typing import TYPE_CHECKING, Final
 
+from blake3 import blake3
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,19 +27,23 @@ from antiphon.core.proof.output import DsseEnvelope
 from antiphon.core.proof.statement import put_in_envelope
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import codec, signing
+from antiphon.core.record.ids import DIGEST_PREFIX
 from antiphon.core.record.op import Op, subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Forked, Rejected, Unavailable
 from antiphon.runtime.log.clock_check import HINT, MeshTime, ahead_words, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from antiphon.ports import Keyring, WallClock
 
 PROOFS_KEPT: Final = 1024
 PROOFS_KEPT_BYTES: Final = 8 * 1024 * 1024
 """Our own proofs that are not verified again when they come back, and their total size."""
+SIGNED_TOGETHER: Final = 16
+"""Ops under one signature. Each record carries its path in their tree, 67 bytes for each doubling;
+with more than this, hashing the paths costs readers what the signatures save."""
 
 
 class Mark(typing.Protocol):
@@ -82,6 +87,19 @@ class Draft(Struct, frozen=True, gc=False):
     def op_id(self) -> str:
         """The digest of the op's bytes."""
         return self.opened.op_id
+
+
+class _Encoded(Struct, frozen=True, gc=False):
+    """An op that is about to be signed."""
+
+    op: Op
+    op_bytes: bytes
+    digest: bytes
+    opened: OpenedRecord
+
+    def framed(self, block: signing.Block) -> Draft:
+        payload = signing.frame(self.op_bytes, block)
+        return Draft(self.opened.subject, payload, self.op, self.opened)
 
 
 class Author:
@@ -197,16 +215,42 @@ class Author:
     ) -> Draft:
         """Stamp, encode and sign one op; `Rejected` if every reader would reject its bytes."""
         op = self.compose(op_type, body, prev=prev, hlc=self.tick(), auth=auth, deps=deps)
+        (signed,) = self.sign([op])
+        if isinstance(signed, Rejected):
+            raise signed
+        return signed
+
+    def sign(self, ops: Sequence[Op]) -> list[Draft | Rejected]:
+        """Encode and sign composed ops, many with one signature; each stands alone on the log.
+
+        In their order; `Rejected` in place of one whose bytes every reader would reject.
+        """
+        self._check_process()
+        encoded = [self._encoded(op) for op in ops]
+        usable = [one for one in encoded if not isinstance(one, Rejected)]
+        blocks: list[signing.Block] = []
+        for start in range(0, len(usable), SIGNED_TOGETHER):
+            blocks += self._blocks(usable[start : start + SIGNED_TOGETHER])
+        left = iter(blocks)
+        return [one if isinstance(one, Rejected) else one.framed(next(left)) for one in encoded]
+
+    def _encoded(self, op: Op) -> _Encoded | Rejected:
         op_bytes = codec.encode(op)
-        block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
-        payload = signing.frame(op_bytes, block)
+        digest = blake3(op_bytes).digest()
         subject = subject_of(op, op_bytes)
-        opened = open_own(self.protocol, self.mesh, subject, payload)
+        opened = open_own(self.protocol, op_bytes, subject, DIGEST_PREFIX + digest.hex())
         if opened.fault is not None:
-            raise _unreadable(op, len(op_bytes), opened.fault)
-        if self._has_proved(body):
+            return _unreadable(op, len(op_bytes), opened.fault)
+        if self._has_proved(op.body):
             opened = replace(opened, is_own=True)
-        return Draft(subject, payload, op, opened)
+        return _Encoded(op, op_bytes, digest, opened)
+
+    def _blocks(self, ops: list[_Encoded]) -> list[signing.Block]:
+        if len(ops) > 1:
+            digests = [one.digest for one in ops]
+            return signing.sign_together(self._keyring.sign, self.mesh, digests)
+        sig = self._keyring.sign(signing.OP_TYPE, ops[0].op_bytes)
+        return [signing.Block(sig=sig.hex())]
 
 
 def _unavailable(why: TooEarly) -> Unavailable:

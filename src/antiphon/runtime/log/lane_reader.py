@@ -228,14 +228,25 @@ class LaneReader:
         need not verify what came later.
         """
         views: dict[LaneKey, LaneView] = {}
+        async with aclosing(self.read_each(wanted, no_further=no_further)) as lanes:
+            async for key, view in lanes:
+                views[key] = view or await self.read(key, at_least=wanted[key])
+        return views
+
+    async def read_each(
+        self, wanted: Mapping[LaneKey, int], *, no_further: bool = False
+    ) -> AsyncGenerator[tuple[LaneKey, LaneView | None]]:
+        """The same one after the other; None for a lane that has to be read alone.
+
+        It is long, or the copy of the log that answered lacks the record.
+        """
         async with aclosing(self._records_of(wanted)) as lanes:
             async for key, records in lanes:
                 upto, place = wanted[key], _Place(lane=self._by.protocol.empty(key))
                 until = upto if no_further else math.inf
                 await self._judge(place, [one for one in records or () if one.seq <= until])
                 is_whole = records is not None and place.reach >= upto
-                views[key] = place.view() if is_whole else await self.read(key, at_least=upto)
-        return views
+                yield key, place.view() if is_whole else None
 
     async def read_on(self, known: Mapping[LaneKey, Lane]) -> dict[LaneKey, LaneView]:
         """Several lanes from where each was judged before; the views show only what is new.

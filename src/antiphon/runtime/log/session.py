@@ -25,15 +25,24 @@ from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.record import subjects
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import message_id
-from antiphon.core.record.op import Op
+from antiphon.core.record.op import Op, subject_of
 from antiphon.core.record.verdict import ABOUT_TIME, Verdict
 from antiphon.core.reducer import Outcome, judge, settled
-from antiphon.errors import Corrupt, EngineDenied, IdTaken, LostRace, OutcomeUnknown, Unavailable
+from antiphon.errors import (
+    AntiphonError,
+    Corrupt,
+    EngineDenied,
+    IdTaken,
+    LostRace,
+    OutcomeUnknown,
+    Unavailable,
+)
+from antiphon.ports import Append
 from antiphon.runtime.log.lane_entry import Entered, LaneEntries
 from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from antiphon.core.protocol import Protocol
     from antiphon.ports import Engine, Entropy, Record, WallClock
@@ -107,6 +116,16 @@ class Session:
         """An op as it would be drafted right now, unsigned."""
         auth, hlc = self._choose_auth(op_type, body), self.author.now()
         return self.author.compose(op_type, body, prev=prev, hlc=hlc, auth=auth, deps=deps)
+
+    def compose_behind(
+        self, op_type: type[Op], body: Struct, lane: Lane, *, deps: tuple[tuple[int, str], ...] = ()
+    ) -> Op:
+        """An op that follows the last one on its subject of this lane, stamped and unsigned."""
+        auth, hlc = self._choose_auth(op_type, body), self.author.tick()
+        op = self.author.compose(op_type, body, prev=0, hlc=hlc, auth=auth, deps=deps)
+        place = self.protocol.place_of(subject_of(op))
+        prev = lane.tails[place.slot] if place is not None else 0
+        return replace(op, prev=prev) if prev else op
 
     def draft(
         self,
@@ -324,7 +343,10 @@ class Session:
         Nothing is signed, and nothing is read. A clock that ran ahead of its own machine shows as
         `drift`, and so does a machine's clock that is known to be ahead of the mesh's.
         """
-        op = self.compose(op_type, body, prev=prev, deps=deps)
+        return self.foresee_op(self.compose(op_type, body, prev=prev, deps=deps), lane)
+
+    def foresee_op(self, op: Op, lane: Lane) -> Verdict:
+        """The same for an op that is composed already."""
         return self._foreseen(opened_record.unsigned(self.protocol, op, 0, 0), lane)
 
     def foresee_draft(self, draft: Draft, lane: Lane) -> Verdict:
@@ -343,26 +365,55 @@ class Session:
 
     # --- committing ---------------------------------------------------------------------------
 
-    async def commit(self, draft: Draft, *, timeout_s: float = 5.0) -> int:
+    async def commit(
+        self, draft: Draft, *, timeout_s: float = 5.0, told: AntiphonError | None = None
+    ) -> int:
         """Write a draft to the log; its sequence, or `LostRace` if another record came first.
 
         A write whose outcome is unknown is looked for on the log before it is sent again. The
-        signed compare-and-set and the message id make a second send safe (spec §3).
+        signed compare-and-set and the message id make a second send safe (spec §3). `told` is
+        what `send` returned for this draft: it counts as the first try.
         """
-        self._sent[draft.payload] = (draft.op.hlc[0], self.wall.boot_s())
-        if len(self._sent) > SENT_KEPT:
-            del self._sent[next(iter(self._sent))]
-        seq = await self._append(draft, timeout_s)
+        if told is None:
+            self._sends(draft)
+        seq = await self._append(draft, timeout_s, told)
         self._opened.put(seq, (draft.payload, draft.opened), len(draft.payload))
         return seq
 
-    async def _append(self, draft: Draft, timeout_s: float) -> int:
+    async def send(
+        self, drafts: Sequence[Draft], *, timeout_s: float = 5.0
+    ) -> list[int | AntiphonError]:
+        """Write several drafts at once, each once; the sequence of each, or what went wrong.
+
+        An error says nothing final: give it to `commit` with its draft.
+        """
+        for draft in drafts[-SENT_KEPT:]:
+            self._sends(draft)
+        records = [
+            Append(one.subject, one.payload, message_id(one.payload), one.op.prev) for one in drafts
+        ]
+        answers = await self.log.append_many(records, timeout_s=timeout_s)
+        for draft, seq in zip(drafts, answers, strict=True):
+            if isinstance(seq, int):
+                self._opened.put(seq, (draft.payload, draft.opened), len(draft.payload))
+        return answers
+
+    def _sends(self, draft: Draft) -> None:
+        self._sent[draft.payload] = (draft.op.hlc[0], self.wall.boot_s())
+        if len(self._sent) > SENT_KEPT:
+            del self._sent[next(iter(self._sent))]
+
+    async def _append(self, draft: Draft, timeout_s: float, told: AntiphonError | None) -> int:
         taken, is_unknown = 0, False
         last: Unavailable | None = None
         for attempt in range(APPEND_TRIES):
             if attempt:
                 await self.pause(attempt - 1)
             try:
+                if told is not None:
+                    first = told
+                    told = None
+                    raise first
                 return await self.log.append(
                     draft.subject,
                     draft.payload,

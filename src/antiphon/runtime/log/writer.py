@@ -167,14 +167,36 @@ async def write(
     return [task.result() for task in begun]
 
 
-async def write_one(session: Session, intent: Intent, policy: Policy = ONCE) -> Written:
-    """Write one intent to the log; its problem is raised."""
-    return (await _write(session, intent, policy)).check()
+class Begun(Struct, frozen=True, kw_only=True):
+    """How far an intent has been written already, together with others (`write_turns`)."""
+
+    draft: Draft | None = None
+    """As it was signed; None: nothing has been done."""
+    told: AntiphonError | None = None
+    """What went wrong when the draft was sent, which says nothing final."""
+    seq: int = 0
+    """Where the draft was stored, as far as is known."""
+    written: Written | None = None
+    """The result of the first try."""
+    turn: object | None = None
+    """The turn that this write is, alone."""
 
 
-async def _write(session: Session, intent: Intent, policy: Policy) -> Written:
+NOT_BEGUN: Final = Begun()
+
+
+async def write_one(
+    session: Session, intent: Intent, policy: Policy = ONCE, begun: Begun = NOT_BEGUN
+) -> Written:
+    """Write one intent to the log, from where it stands; its problem is raised."""
+    return (await _write(session, intent, policy, begun)).check()
+
+
+async def _write(
+    session: Session, intent: Intent, policy: Policy, begun: Begun = NOT_BEGUN
+) -> Written:
     try:
-        written = await _try(session, intent, policy)
+        written = begun.written or await _try(session, intent, policy, begun)
     except AntiphonError as problem:
         return Written(intent, problem=problem)
     verdict = written.verdict
@@ -184,23 +206,30 @@ async def _write(session: Session, intent: Intent, policy: Policy) -> Written:
     return replace(written, problem=_refusal(session, fate, verdict))
 
 
-async def _try(session: Session, intent: Intent, policy: Policy) -> Written:
+async def _try(session: Session, intent: Intent, policy: Policy, begun: Begun) -> Written:
     for attempt in range(policy.tries):
-        prev = _behind(session, intent)
-        if policy.foresees and intent.lane is not None:
-            foreseen = await _foresee(session, intent, intent.lane, prev, insists=policy.insists)
-            if foreseen is not Verdict.OK:
-                return Written(intent, verdict=foreseen, lane=intent.lane)
-        draft = _drafted(session, intent, prev)
+        draft = begun.draft
+        if draft is None:
+            prev = _behind(session, intent)
+            if policy.foresees and intent.lane is not None:
+                insists = policy.insists
+                foreseen = await _foresee(session, intent, intent.lane, prev, insists=insists)
+                if foreseen is not Verdict.OK:
+                    return Written(intent, verdict=foreseen, lane=intent.lane)
+            draft = _drafted(session, intent, prev)
         sent = Written(intent)
         try:
-            sent = Written(intent, await session.commit(draft, timeout_s=policy.timeout_s))
+            seq = begun.seq or await session.commit(
+                draft, timeout_s=policy.timeout_s, told=begun.told
+            )
+            sent = Written(intent, seq)
             return await policy.look(session, draft, sent)
         except LostRace:
             if policy.again is None:
                 raise
         except AntiphonError as problem:
             return replace(sent, problem=problem)
+        begun = NOT_BEGUN
         if attempt:
             await session.pause(attempt - 1)
         now = await policy.look(session, draft, sent)

@@ -20,7 +20,7 @@ from antiphon.core.families.jobs.ops import Checkpoint, ClaimBody, JobClaim, Job
 from antiphon.core.families.jobs.state import HELD, Job, JobLane
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace, Unavailable
-from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, own_record, write_one
+from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, own_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.log.write_turns import WriteTurns
     from antiphon.runtime.worker.lease_timer import LeaseTimer
 
 RENEW_AT: Final = 1 / 3
@@ -80,12 +81,14 @@ class Tenure:
         session: Session,
         claimed: Claimed,
         *,
+        turns: WriteTurns,
         lease_timer: LeaseTimer,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        """`lease_timer` and `spawn` are the worker's: its timer, and a way to start tasks."""
+        """All three are the worker's: how it writes, its timer, and a way to start tasks."""
         job = claimed.job
         self.session = session
+        self._turns = turns
         self.delivery = claimed.delivery
         self.lane = claimed.lane
         self.job = job
@@ -282,7 +285,8 @@ class Tenure:
         policy = Policy(again=again, look=own_record, insists=False)
         async with self._writing:
             try:
-                written = await write_one(self.session, Intent(op_type, body, self.lane), policy)
+                intent = Intent(op_type, body, self.lane)
+                written = await self._turns.write_one(intent, policy)
             except LostRace as lost:
                 raise Unavailable(lost.message) from lost
             self._move(written.lane)

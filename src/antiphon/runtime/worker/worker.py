@@ -41,7 +41,8 @@ from antiphon.core.reducer import judge
 from antiphon.errors import AntiphonError, EngineDenied, LostRace, Unavailable
 from antiphon.runtime.log.lane_reader import JobView
 from antiphon.runtime.log.session import Session
-from antiphon.runtime.log.writer import Intent, Policy, write_one
+from antiphon.runtime.log.write_turns import WriteTurns
+from antiphon.runtime.log.writer import Intent, Policy
 from antiphon.runtime.presence.worker_presence import Traits
 from antiphon.runtime.worker.lease_timer import LeaseTimer
 from antiphon.runtime.worker.queue_credits import Credits
@@ -120,6 +121,7 @@ class Worker:
         self.paused: set[GivingBack] = set()
         """Why it takes no jobs now; empty: it does."""
         self._lease_timer = LeaseTimer()
+        self._turns = WriteTurns(session, self._spawn)
         self.clock = clock or LocalClock(session)
         self.claims = StatusClaims(session, self._spawn)
         self._runner = TenureRunner(session, self.clock, self.claims)
@@ -327,7 +329,13 @@ class Worker:
             boot_s=boot_s,
             phrase=phrase or phrase_of(self.clock, job, body),
         )
-        tenure = Tenure(self.session, claimed, lease_timer=self._lease_timer, spawn=self._spawn)
+        tenure = Tenure(
+            self.session,
+            claimed,
+            turns=self._turns,
+            lease_timer=self._lease_timer,
+            spawn=self._spawn,
+        )
         await self._runner.run(tenure, body, executor)
 
     def _leaves_to_others(self, delivery: Delivery, body: ScheduleBody, job_id: str) -> bool:
@@ -398,7 +406,7 @@ class Worker:
             return None
         policy = Policy(again=lambda now: wanted(now.lane), foresees=True, insists=False)
         try:
-            written = await write_one(self.session, intent, policy)
+            written = await self._turns.write_one(intent, policy)
         except LostRace:
             delivery.nak(self._jitter_s(LONGEST_S))
             return None

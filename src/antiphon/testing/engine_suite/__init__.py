@@ -8,7 +8,7 @@ Bring a harness and subclass what your engine offers; pytest collects the rest:
 The tests are coroutines without fixtures. They need a plugin or hook that runs coroutine tests.
 """
 
-from antiphon.testing.engine_suite.append import AppendSuite, MessageIdSuite
+from antiphon.testing.engine_suite.append import AppendManySuite, AppendSuite, MessageIdSuite
 from antiphon.testing.engine_suite.artifacts import BlobSuite
 from antiphon.testing.engine_suite.connections import LifeSuite
 from antiphon.testing.engine_suite.follow import FollowSuite
@@ -22,6 +22,7 @@ from antiphon.testing.engine_suite.reads import ConfirmSuite, LaneSuite, PurgeSu
 from antiphon.testing.engine_suite.registers import MailSuite
 
 __all__ = [
+    "AppendManySuite",
     "AppendSuite",
     "BlobSuite",
     "BusSuite",

@@ -9,7 +9,7 @@ import asyncio
 import time
 
 from antiphon.errors import IdTaken, LostRace, OutcomeUnknown, Rejected
-from antiphon.ports import Engine
+from antiphon.ports import APPENDS_AT_ONCE, Append, Engine
 from antiphon.testing.engine_suite.harness import EngineSuite, persist, refused, seqs, whole_lane
 
 EVERY_BYTE = bytes(range(256))
@@ -139,6 +139,84 @@ class AppendSuite(EngineSuite):
             await site.append(here, site.job(1), b"here")
             assert await there.log.last() is None
             assert await other_site.append(there, other_site.job(1), b"there") == 1
+
+
+class AppendManySuite(EngineSuite):
+    """Records that are sent together, and answered each for itself."""
+
+    async def test_each_record_has_its_own_answer_in_its_own_place(self) -> None:
+        for filler in (0, 60):  # few and many may take different ways to the engine
+            async with self.site() as site:
+                engine, other = await site.connect_many(2)
+                taken = await site.append(other, site.job(1), b"taken", message_id="taken")
+                records = [
+                    Append(site.job(10), b"first", site.fresh_id(), 0),
+                    Append(site.job(1), b"race", site.fresh_id(), 0),
+                    Append(site.job(1), b"behind", site.fresh_id(), taken),
+                    Append("ap.elsewhere.job", b"outside", site.fresh_id(), 0),
+                    Append(site.job(11), b"other bytes", "taken", 0),
+                    Append(site.job(12), b"last", site.fresh_id(), 0),
+                    *(Append(site.job(n), b"", site.fresh_id(), 0) for n in range(20, 20 + filler)),
+                ]
+                answers = await engine.log.append_many(records)
+                kinds = (int, LostRace, int, Rejected, IdTaken, *[int] * (1 + filler))
+                assert [type(one) for one in answers] == list(kinds)
+                for record, seq in zip(records, answers, strict=True):
+                    if isinstance(seq, int):
+                        found = await other.log.fetch(seq)
+                        assert found is not None
+                        assert (found.subject, found.payload) == (record.subject, record.payload)
+                stored = (await other.log.read(0, limit=100)).records
+                assert len(stored) == 4 + filler
+
+    async def test_many_without_a_problem_are_all_stored_as_they_were_given(self) -> None:
+        async with self.site() as site:
+            engine, other = await site.connect_many(2)
+            records = [
+                Append(site.job(n), b"%d" % n * 40, site.fresh_id(), 0)
+                for n in range(APPENDS_AT_ONCE)
+            ]
+            answers = await engine.log.append_many(records)
+            assert sorted(one for one in answers if isinstance(one, int)) == [
+                *range(1, len(records) + 1)
+            ]
+            lanes = await other.log.read_lanes([[one.subject] for one in records[:100]])
+            for record, seq, lane in zip(records, answers, lanes, strict=False):
+                assert lane is not None
+                assert [(one.seq, one.payload) for one in lane] == [(seq, record.payload)]
+            # The compare-and-set holds behind them as behind any other record.
+            first = answers[0]
+            assert isinstance(first, int)
+            with refused(LostRace):
+                await site.append(other, site.job(0))
+            assert await site.append(other, site.job(0), after=first) == len(records) + 1
+
+    async def test_what_was_sent_together_can_be_sent_again_in_any_grouping(self) -> None:
+        async with self.site() as site:
+            engine, other = await site.connect_many(2)
+            records = [Append(site.job(n), b"x", site.fresh_id(), 0) for n in range(60)]
+            answers = await engine.log.append_many(records)
+            assert await other.log.append_many(records) == answers
+            assert await engine.log.append_many(records[:7]) == answers[:7]
+            one = records[30]
+            again = await site.append(engine, one.subject, b"x", message_id=one.message_id)
+            assert again == answers[30]
+            assert len((await other.log.read(0, limit=200)).records) == len(records)
+
+    async def test_of_two_on_one_subject_one_is_stored(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            records = [Append(site.job(n), b"x", site.fresh_id(), 0) for n in range(60)]
+            records[40] = Append(site.job(5), b"second", site.fresh_id(), 0)
+            answers = await engine.log.append_many(records)
+            refusals = [one for one in answers if not isinstance(one, int)]
+            assert [type(one) for one in refusals] == [LostRace]
+            assert isinstance(answers[40], LostRace) or isinstance(answers[5], LostRace)
+
+    async def test_nothing_is_nothing(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            assert await engine.log.append_many([]) == []
 
 
 class MessageIdSuite(EngineSuite):

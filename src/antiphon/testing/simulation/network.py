@@ -135,6 +135,12 @@ class Network:
             case 3:
                 self._weather.counts["answer late"] += 1
                 return Fate(answer_delay_s=late_s)
+            case 4 if what == "append_many":
+                self._weather.counts["request torn"] += 1
+                return Fate(share=late_s / LATE_S)
+            case 5 if what == "append_many":
+                self._weather.counts["answer torn"] += 1
+                return Fate(answer_share=late_s / LATE_S)
             case _:
                 self._weather.counts["request doubled"] += 1
                 return Fate(twice=True, delay_s=late_s / 100)

@@ -105,6 +105,10 @@ class TestAppend(suite.AppendSuite):
     harness = staticmethod(gated)
 
 
+class TestAppendMany(suite.AppendManySuite):
+    harness = staticmethod(gated)
+
+
 class TestMessageIds(suite.MessageIdSuite):
     harness = staticmethod(gated)
     test_an_append_that_timed_out_may_be_stored = None  # stalls a server, and this one is shared

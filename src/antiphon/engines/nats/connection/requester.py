@@ -127,6 +127,38 @@ class Requester:
         """Several requests with one answer each, sent together."""
         return await self._ask_all(requests, [None] * len(requests), timeout_s)
 
+    async def write_all(
+        self, requests: Sequence[tuple[bytes, bytes, bytes]], *, timeout_s: float
+    ) -> list[Reply | AntiphonError]:
+        """Several publishes (subject, payload, header), sent together; each its own answer."""
+        deadline = self._loop.time() + timeout_s
+        sent: list[tuple[bytes, _Waiter] | AntiphonError] = []
+        try:
+            for subject, payload, header in requests:
+                try:
+                    sent.append(await self._begun(subject, payload, header, deadline))
+                except AntiphonError as error:
+                    sent.append(error)
+            return [
+                one if isinstance(one, AntiphonError) else await _settled(one[1]) for one in sent
+            ]
+        finally:
+            for one in sent:
+                if not isinstance(one, AntiphonError):
+                    self._forget(*one)
+
+    async def _begun(
+        self, subject: bytes, payload: bytes, header: bytes, deadline: float
+    ) -> tuple[bytes, _Waiter]:
+        cost = min(1 + len(payload) // BYTES_PER_SLOT, self._window)
+        if self._queue or self._room < cost:
+            await self._wait_for_room(cost, deadline)
+        else:
+            self._room -= cost
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        waiter = _Waiter(future, subject, deadline, cost, True, None)
+        return self._send(waiter, payload, header), waiter
+
     async def _ask_all(
         self,
         requests: list[tuple[bytes, bytes]],
@@ -299,6 +331,13 @@ class Requester:
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
+
+
+async def _settled(waiter: _Waiter) -> Reply | AntiphonError:
+    try:
+        return await waiter.future
+    except AntiphonError as error:
+        return error
 
 
 def _broken(waiter: _Waiter, why: str) -> Unavailable:

@@ -19,7 +19,7 @@ from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.record import subjects
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
-from antiphon.engines.nats.connection.requester import Requester
+from antiphon.engines.nats.connection.requester import Reply, Requester
 from antiphon.engines.nats.log.direct_get import MAX_BATCH, DirectGet
 from antiphon.engines.nats.log.follower import Follower
 from antiphon.engines.nats.log.hints import LiveHints
@@ -27,6 +27,7 @@ from antiphon.engines.nats.log.lane_pages import lane_pages, short_lanes
 from antiphon.engines.nats.log.pull_queue import LOAN_S, PullQueue
 from antiphon.engines.nats.log.streams import MAX_RECORD_BYTES, ApiError, Streams, log_name
 from antiphon.errors import (
+    AntiphonError,
     Corrupt,
     EngineDenied,
     IdTaken,
@@ -35,7 +36,7 @@ from antiphon.errors import (
     Rejected,
     Unavailable,
 )
-from antiphon.ports import Hints, Page, Record, Told, WorkQueue
+from antiphon.ports import Append, Hints, Page, Record, Told, WorkQueue
 
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 _TOO_LARGE = frozenset({10054, 10097})
@@ -91,17 +92,52 @@ class NatsLog:
         timeout_s: float = 5.0,
     ) -> int:
         """See `ports.OpLog.append`."""
+        record = Append(subject, payload, message_id, expected_last)
+        reply = await self._requester.write(*self._request(record), timeout_s=timeout_s)
+        return await self._stored(record, reply)
+
+    async def append_many(
+        self, records: Sequence[Append], *, timeout_s: float = 5.0
+    ) -> list[int | AntiphonError]:
+        """See `ports.OpLog.append_many`."""
+        requests: list[tuple[bytes, bytes, bytes]] = []
+        found: list[int | AntiphonError | None] = []
+        for record in records:
+            try:
+                requests.append(self._request(record))
+                found.append(None)
+            except Rejected as problem:
+                found.append(problem)
+        replies = iter(await self._requester.write_all(requests, timeout_s=timeout_s))
+        return [
+            await self._answered(record, next(replies)) if known is None else known
+            for record, known in zip(records, found, strict=True)
+        ]
+
+    async def _answered(self, record: Append, reply: Reply | AntiphonError) -> int | AntiphonError:
+        if isinstance(reply, AntiphonError):
+            return reply
+        try:
+            return await self._stored(record, reply)
+        except AntiphonError as problem:
+            return problem
+
+    def _request(self, record: Append) -> tuple[bytes, bytes, bytes]:
+        """Subject, payload and header of the publish that stores a record."""
+        subject, payload = record.subject, record.payload
         if len(payload) > MAX_RECORD_BYTES - 1024:
             raise Rejected(f"a record of {len(payload)} bytes is too large", reason="too_large")
         if not subject.startswith(self._everything[:-1]):
             raise Rejected(f"{subject!r} is not in the log of this mesh", reason="subject")
         header = (
             b"NATS/1.0\r\nNats-Msg-Id: %b\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n"
-            % (wire.check_message_id(message_id), expected_last)
+            % (wire.check_message_id(record.message_id), record.expected_last)
         )
-        reply = await self._requester.write(
-            wire.check_subject(subject), payload, header, timeout_s=timeout_s
-        )
+        return wire.check_subject(subject), payload, header
+
+    async def _stored(self, record: Append, reply: Reply) -> int:
+        """What the engine's answer to a publish means."""
+        subject, payload = record.subject, record.payload
         if reply.header and wire.status_of(reply.header) == _NO_RESPONDERS:
             raise Unavailable(
                 f"the engine stores no records on {subject} (no responders): nothing was stored",
@@ -109,7 +145,7 @@ class NatsLog:
             )
         ack = _decode_ack(reply.payload)
         if ack.error is not None:
-            return await self._refused(ack.error, subject, payload, message_id, expected_last)
+            return await self._refused(ack.error, record)
         if ack.stream != self.stream:
             raise Corrupt(f"{subject} was stored in the stream {ack.stream}, not {self.stream}")
         if ack.duplicate:
@@ -117,17 +153,17 @@ class NatsLog:
         self._saw(ack.seq)
         return ack.seq
 
-    async def _refused(
-        self, error: ApiError, subject: str, payload: bytes, message_id: str, expected_last: int
-    ) -> int:
+    async def _refused(self, error: ApiError, record: Append) -> int:
         """What an error answer means: nothing was stored by *this* attempt."""
         if error.err_code in _WRONG_LAST_SEQUENCE:
             # A single server looks at the sequence before the message id, so our own earlier
             # write looks like a rival's.
-            earlier = await self._earlier(subject, payload, message_id, expected_last)
+            earlier = await self._earlier(record)
             if earlier:
                 return earlier
-            raise LostRace(f"{subject} is no longer at {expected_last}: {error.description}")
+            raise LostRace(
+                f"{record.subject} is no longer at {record.expected_last}: {error.description}"
+            )
         if error.err_code in _UNDECIDED:
             raise OutcomeUnknown(f"the engine could not finish the write: {error.description}")
         if error.err_code in _TOO_LARGE:
@@ -138,10 +174,9 @@ class NatsLog:
             f"the engine did not store the record: {error.description} ({error.err_code})"
         )
 
-    async def _earlier(
-        self, subject: str, payload: bytes, message_id: str, expected_last: int
-    ) -> int:
+    async def _earlier(self, record: Append) -> int:
         """Where these bytes are stored under this id already; `IdTaken` if others are."""
+        subject, payload, message_id = record.subject, record.payload, record.message_id
         try:
             known = await self._probe(subject, message_id)
             if known:
@@ -149,7 +184,7 @@ class NatsLog:
                 return known
             # Beyond the engine's duplicate window: if it was stored with this compare-and-set,
             # it is the first record behind the one that it named.
-            held = await self.records.held_after(expected_last, subject)
+            held = await self.records.held_after(record.expected_last, subject)
         except OutcomeUnknown:
             raise
         except Unavailable as error:

@@ -31,7 +31,7 @@ from antiphon.engines.nats.member import relay_protocol
 from antiphon.engines.nats.member.scoped_direct_get import ASK_FOR_MORE, ScopedDirectGet, no_gate
 from antiphon.engines.nats.member.visible_subjects import Reader, VisibleSubjects
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
-from antiphon.ports import Hints, Page, Record, Told
+from antiphon.ports import Append, Hints, Page, Record, Told
 
 _log = logging.getLogger(__name__)
 
@@ -172,6 +172,28 @@ class ScopedLog(NatsLog):
         seq = relay_protocol.place_in(reply.payload)
         self._saw(seq)
         return seq
+
+    async def append_many(
+        self, records: Sequence[Append], *, timeout_s: float = 5.0
+    ) -> list[int | AntiphonError]:
+        """See `ports.OpLog.append_many`; what goes through the gate goes one by one."""
+        if not any(self._visible.relays(one.subject) for one in records):
+            return await super().append_many(records, timeout_s=timeout_s)
+        found: list[int | AntiphonError] = []
+        for one in records:
+            try:
+                found.append(
+                    await self.append(
+                        one.subject,
+                        one.payload,
+                        message_id=one.message_id,
+                        expected_last=one.expected_last,
+                        timeout_s=timeout_s,
+                    )
+                )
+            except AntiphonError as problem:
+                found.append(problem)
+        return found
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
         """See `ports.OpLog.confirm`."""

@@ -18,11 +18,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from antiphon.core.authority import grant_terms
 from antiphon.core.authority.delegations import open_token, token_of
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.record import signing
 from antiphon.core.ucan import Delegation, Payload
 from antiphon.engines.memory import MemoryEngine
 from antiphon.engines.memory.connection import Connection
@@ -81,6 +82,11 @@ class WatchedKeyring:
         self._referee.signed(self.did, payload, is_honest=self._is_honest)
         return self._keyring.sign(payload_type, payload)
 
+    def signs_with_others(self, op_bytes: bytes) -> None:
+        """One of the ops under the signature that follows."""
+        if self._is_honest:
+            self._referee.dated(self.did, op_bytes)
+
     def copied(self) -> WatchedKeyring:
         """The same key in hands that do not care what they sign."""
         return WatchedKeyring(self._seed, self._referee, is_honest=False)
@@ -90,6 +96,16 @@ class WatchedKeyring:
         delegation = self._keyring.delegate(payload)
         self._referee.signed(self.did, delegation.raw, is_honest=False)
         return delegation
+
+
+class WatchedAuthor(Author):
+    """An author that says which ops it signs together: their signature shows only their root."""
+
+    def _blocks(self, ops: Any) -> list[signing.Block]:
+        if len(ops) > 1 and isinstance(self._keyring, WatchedKeyring):
+            for one in ops:
+                self._keyring.signs_with_others(one.op_bytes)
+        return super()._blocks(ops)
 
 
 class WatchedDelivery(MemoryDelivery):
@@ -262,7 +278,7 @@ class Machine(ABC):
         network = Network(self.name, self.cluster.weather, random.Random(label + "/network"))
         self.engine = WatchedEngine(self.cluster, network, self._acked)
         self._process_mark = ProcessMark(self.mark)
-        author = Author(
+        author = WatchedAuthor(
             self.cluster.mesh,
             self.keyring,
             self.clock,

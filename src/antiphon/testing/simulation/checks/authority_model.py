@@ -20,6 +20,7 @@ from antiphon.testing.simulation.checks.plain_record import (
     Claims,
     PlainRecord,
     read_claims,
+    signed_part,
     stamp_of,
 )
 
@@ -302,13 +303,14 @@ class AuthorityModel:
     def _is_proven(self, body: dict[str, Any], really_signed: Callable[[str, bytes], bool]) -> bool:
         """Two ops that one node signed with one timestamp, a newer one than was shown before."""
         node = body["node"]
-        pair = [body[name].partition("\n")[0].encode() for name in ("first", "second")]
+        shown = [body[name].encode() for name in ("first", "second")]
+        pair = [one.partition(b"\n")[0] for one in shown]
         first, second = (stamp_of(body[name]) for name in ("first", "second"))
         return (
             node != self.owner
             and pair[0] != pair[1]
             and self._newest_shown.get(node, (-1, 0)) < first == second
-            and all(really_signed(node, op_bytes) for op_bytes in pair)
+            and all(really_signed(node, signed_part(one)) for one in shown)
         )
 
     def _holds_something(self, did: str) -> bool:

@@ -24,7 +24,7 @@ from antiphon.testing.simulation.checks.law_state import (
     origin_of,
     told,
 )
-from antiphon.testing.simulation.checks.plain_record import Key, PlainRecord
+from antiphon.testing.simulation.checks.plain_record import Key, PlainRecord, signed_part
 
 NEVER_HONEST: Final = frozenset(
     {
@@ -273,7 +273,8 @@ def final(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> It
 
 def authentic(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Nothing is accepted that its author never signed."""
-    if now.is_accepted and fact.op_bytes not in ledger.signed.get(fact.author, ()):
+    signed = signed_part(now.record.payload)
+    if now.is_accepted and signed not in ledger.signed.get(fact.author, ()):
         yield f"accepted in the name of {fact.author}, who never signed it"
 
 

@@ -73,6 +73,37 @@ def stamp_of(shown: str) -> tuple[int, int]:
     return int(wall_ms), int(logical)
 
 
+def signed_part(payload: bytes) -> bytes:
+    """What the author of a record must have signed: its op, or the root of several.
+
+    The tree is walked from its top, unlike in the core; a path that does not fit gives nothing
+    that anybody signed.
+    """
+    op_bytes, _, block_bytes = payload.partition(b"\n")
+    try:
+        block = _decode(block_bytes) if block_bytes else {}
+        if not block.get("of"):
+            return op_bytes
+        leaf = blake3(b"\x00" + blake3(op_bytes).digest()).digest()
+        root = _root(block.get("at", 0), block["of"], block.get("path", []), leaf)
+        mesh = _decode(op_bytes)["mesh"]
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError):
+        return b""
+    return f'{{"mesh":"{mesh}","root":"{root.hex()}","size":{block["of"]}}}'.encode()
+
+
+def _root(at: int, of: int, path: list[str], leaf: bytes) -> bytes:
+    if of == 1:
+        if path:
+            raise ValueError("the path is longer than the tree is deep")
+        return leaf
+    left = 1 << (of - 1).bit_length() - 1
+    beside = bytes.fromhex(path[-1])
+    if at < left:
+        return blake3(b"\x01" + _root(at, left, path[:-1], leaf) + beside).digest()
+    return blake3(b"\x01" + beside + _root(at - left, of - left, path[:-1], leaf)).digest()
+
+
 class Claims(Struct, frozen=True):
     """What a delegation says, whether or not anybody signed it."""
 

@@ -190,14 +190,15 @@ class Referee:
         self._digest.update(line.encode())
         self._digest.update(record.payload)
 
-    def signed(self, did: str, op_bytes: bytes, *, is_honest: bool) -> None:
-        """A key signed something: an honest one never two ops with one timestamp."""
-        self.ledger.signed.setdefault(did, set()).add(op_bytes)
-        fact = (
-            plain_record.read(self.mesh, Record(0, 0, "", op_bytes), self._homes)
-            if is_honest
-            else None
-        )
+    def signed(self, did: str, signed: bytes, *, is_honest: bool) -> None:
+        """A key signed something: an op, the root of several, or something else."""
+        self.ledger.signed.setdefault(did, set()).add(signed)
+        if is_honest:
+            self.dated(did, signed)
+
+    def dated(self, did: str, op_bytes: bytes) -> None:
+        """An honest key signs an op: never two with one timestamp."""
+        fact = plain_record.read(self.mesh, Record(0, 0, "", op_bytes), self._homes)
         if fact is None:
             return
         at = (did, fact.wall_ms, fact.logical)

@@ -1,0 +1,253 @@
+"""Writes in turns: what one node has to write now goes to the log together.
+
+Every intent is written as `writer` writes it, with its own compare-and-set, verdict and result.
+What a turn shares is the work around that: one signature over many ops, one request that carries
+them, one read that brings all of them back, one confirmation of control.
+
+A turn takes what is there and waits for nothing: at rest an intent goes at once, alone, and by the
+path of a single write. While a few turns are under way, intents gather for the next.
+
+Whatever does not go as hoped is left to the task that waits for it: an answer that is missing, a
+race that was lost, a read that failed. It continues alone, from where its op stands, so no intent
+waits for the trouble of another, and no record's fate is guessed from another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import AntiphonError, Rejected
+from antiphon.ports import APPENDS_AT_ONCE, LANES_AT_ONCE
+from antiphon.runtime.log.writer import (
+    NOT_BEGUN,
+    Begun,
+    Intent,
+    Policy,
+    Written,
+    in_place,
+    own_record,
+    whole_lane,
+    write_one,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from antiphon.core.family import Lane
+    from antiphon.core.record.op import Op
+    from antiphon.ports import Record
+    from antiphon.runtime.log.author import Draft
+    from antiphon.runtime.log.session import Session
+
+UNDER_WAY: Final = 2
+"""Turns that may be under way before intents gather."""
+TOGETHER: Final = min(APPENDS_AT_ONCE, LANES_AT_ONCE)
+"""Intents of one turn: as many as one read brings back."""
+SLOW_S: Final = 0.5
+"""A turn that takes longer than this holds up no others: its answers may be lost."""
+
+
+class _Waiting(Struct, eq=False):
+    """An intent, and the task that waits for it."""
+
+    intent: Intent
+    policy: Policy
+    begun: asyncio.Future[Begun]
+    """How far the turn has brought it: the task goes on from there."""
+    draft: Draft | None = None
+    seq: int = 0
+
+    def goes_on(self, begun: Begun) -> None:
+        if not self.begun.done():  # else its task was cancelled
+            self.begun.set_result(begun)
+
+
+class WriteTurns:
+    """The turns of one session. `spawn` starts a task that belongs to the session's owner."""
+
+    def __init__(self, session: Session, spawn: Callable[..., asyncio.Task[None]]) -> None:
+        """Nothing is written yet."""
+        self._session = session
+        self._spawn = spawn
+        self._waiting: list[_Waiting] = []
+        self._turns: dict[object, float] = {}
+        """The turns under way, and since when."""
+        self._soon: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def write_one(self, intent: Intent, policy: Policy) -> Written:
+        """Write one intent to the log, together with what others write now; see `writer`."""
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(intent, policy, loop.create_future())
+        self._waiting.append(waiting)
+        if self._soon is None:
+            # Tasks that were woken together get to say what they want to write, too.
+            self._soon = loop.call_soon(self._next)
+        try:
+            return await write_one(self._session, intent, policy, await waiting.begun)
+        finally:
+            if not waiting.begun.cancelled():
+                self._end(waiting.begun.result().turn)
+
+    # --- when a turn begins -----------------------------------------------------------------
+
+    def _next(self) -> None:
+        """Begin turns, as many as may be under way."""
+        self._soon = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        while self._waiting:
+            late_s = now_s - SLOW_S
+            current = [since_s for since_s in self._turns.values() if since_s > late_s]
+            if len(current) >= UNDER_WAY:
+                self._timer = loop.call_at(min(current) + SLOW_S, self._next)
+                return
+            taken, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
+            taken = [one for one in taken if not one.begun.done()]  # else its task was cancelled
+            if not taken:
+                continue
+            turn = object()
+            self._turns[turn] = now_s
+            if len(taken) == 1:
+                taken[0].goes_on(Begun(turn=turn))
+            else:
+                self._start(turn, taken)
+
+    def _start(self, turn: object, taken: list[_Waiting]) -> None:
+        work = self._carry_out(turn, taken)
+        try:
+            self._spawn(work)
+        except RuntimeError:  # the owner is shutting down, and starts nothing any more
+            work.close()
+            self._turns.pop(turn)
+            for one in taken:
+                one.goes_on(NOT_BEGUN)
+
+    def _end(self, turn: object | None) -> None:
+        if self._turns.pop(turn, None) is not None and self._waiting and self._soon is None:
+            self._soon = asyncio.get_running_loop().call_soon(self._next)
+
+    # --- one turn ---------------------------------------------------------------------------
+
+    async def _carry_out(self, turn: object, taken: list[_Waiting]) -> None:
+        try:
+            await self._write(taken)
+        except AntiphonError:
+            pass  # each goes on alone, and meets the problem itself if it is still there
+        except asyncio.CancelledError:
+            for one in taken:
+                one.begun.cancel()
+            raise
+        finally:
+            self._end(turn)
+            for one in taken:
+                one.goes_on(Begun(draft=one.draft, seq=one.seq))
+
+    async def _write(self, taken: list[_Waiting]) -> None:
+        session = self._session
+        composed = [(one, op) for one in taken if (op := self._composed(one)) is not None]
+        signed = session.author.sign([op for _, op in composed])
+        drafted: list[tuple[_Waiting, Draft]] = []
+        for (one, _), draft in zip(composed, signed, strict=True):
+            if not isinstance(draft, Rejected):  # else it is told so when it goes on alone
+                one.draft = draft
+                drafted.append((one, draft))
+        if not drafted:
+            return
+        timeout_s = min(one.policy.timeout_s for one, _ in drafted)
+        answers = await session.send([draft for _, draft in drafted], timeout_s=timeout_s)
+        stored: list[_Waiting] = []
+        for (one, _), answer in zip(drafted, answers, strict=True):
+            if isinstance(answer, int):
+                one.seq = answer
+                stored.append(one)
+            else:
+                one.goes_on(Begun(draft=one.draft, told=answer))
+        await self._read_back(stored)
+
+    def _composed(self, one: _Waiting) -> Op | None:
+        """The op that an intent is now, unsigned; None if it is settled, or needs a path alone."""
+        intent, policy, session = one.intent, one.policy, self._session
+        if intent.lane is None or intent.by is not None or intent.prev is not None:
+            one.goes_on(NOT_BEGUN)
+            return None
+        try:
+            op = session.compose_behind(intent.op, intent.body, intent.lane, deps=intent.deps)
+        except AntiphonError:
+            one.goes_on(NOT_BEGUN)  # such as a clock that is ahead
+            return None
+        if policy.foresees:
+            foreseen = session.foresee_op(op, intent.lane)
+            if foreseen is not Verdict.OK:
+                written = Written(intent, verdict=foreseen, lane=intent.lane)
+                # Whoever insists has control read again first.
+                one.goes_on(NOT_BEGUN if policy.insists else Begun(written=written))
+                return None
+        return op
+
+    # --- reading back -----------------------------------------------------------------------
+
+    async def _read_back(self, stored: list[_Waiting]) -> None:
+        """Read what was stored, in two reads however many there are; judge each at its place."""
+        own = [one for one in stored if one.policy.look is own_record]
+        whole = [one for one in stored if one.policy.look in _WHOLE]
+        for one in stored:
+            if one not in own and one not in whole:
+                one.goes_on(Begun(draft=one.draft, seq=one.seq))
+        if stored:
+            self._session.confirm_soon(max(one.seq for one in stored))
+        reads = (self._read_own(own), self._read_whole(whole))
+        for problem in await asyncio.gather(*reads, return_exceptions=True):
+            if problem is not None:
+                raise problem
+
+    async def _read_own(self, stored: list[_Waiting]) -> None:
+        """Judge ends and renewals on the lanes that they were written for."""
+        if not stored:
+            return
+        session = self._session
+        subjects = [one.draft.subject for one in stored if one.draft is not None]
+        found = {record.subject: record for record in await session.log.newest(subjects)}
+        await session.confirm(max(one.seq for one in stored))
+        for one in stored:
+            record = found.get(one.draft.subject) if one.draft is not None else None
+            if record is not None and record.seq == one.seq and one.intent.lane is not None:
+                await self._judge_own(one, record, one.intent.lane)
+
+    async def _judge_own(self, one: _Waiting, record: Record, lane: Lane) -> None:
+        try:
+            outcome = await self._session.judge(self._session.open(record), lane)
+        except AntiphonError:
+            return
+        written = Written(one.intent, one.seq, verdict=outcome.verdict, lane=outcome.lane)
+        one.goes_on(Begun(written=written))
+
+    async def _read_whole(self, stored: list[_Waiting]) -> None:
+        """Judge claims on their whole lanes: nothing runs on an assumption (decision 0006)."""
+        placed = {
+            one.draft.opened.place.key: one
+            for one in stored
+            if one.draft is not None and one.draft.opened.place is not None
+        }
+        if not placed:
+            return
+        wanted = {key: one.seq for key, one in placed.items()}
+        async for key, view in self._session.lanes.read_each(wanted):
+            one = placed[key]
+            if one.draft is None or view is None:
+                continue  # a long lane, or a copy that lags behind: it is read alone
+            # A reader forgets some of the rejected records, and none of the accepted ones.
+            verdict = view.verdict_of(one.draft.op_id) or Verdict.MALFORMED
+            written = Written(one.intent, one.seq, verdict=verdict, lane=view.lane, view=view)
+            one.goes_on(Begun(written=written))
+
+
+_WHOLE: Final[Sequence[object]] = (in_place, whole_lane)
+"""Ways to read back that are a read of the whole lane, for an op on a lane."""
