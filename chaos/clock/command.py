@@ -10,11 +10,9 @@ right.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +22,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon import telemetry
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.replica import Replica
@@ -34,6 +31,7 @@ from chaos.audit.final_check import FinalCheck, check_log
 from chaos.clock import fake_clock
 from chaos.clock.process_group import ProcessGroup
 from chaos.clock.trials import JumpRunner, Plan, TimestampCheck
+from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.cluster.job_load import ENDED_WITHIN_S, call_job
 from chaos.cluster.mesh import SHORT_LEASES, attended, found_mesh
 from chaos.cluster.servers import running_servers
@@ -204,23 +202,20 @@ async def run(plan: Plan) -> int:
         print(json.dumps({"skipped": fake_clock.MISSING}))
         return 2
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
-        summary = summarize(await trial(Path(directory), plan, preload))
+    with run_directory() as directory:
+        summary = summarize(await trial(directory, plan, preload))
     summary |= {
         "workers": plan.workers,
         "seed": plan.seed,
         "seconds": round(time.monotonic() - begun, 1),
     }
-    print(json.dumps(summary))
-    return 0 if holds(summary) else 1
+    return report(summary, holds=holds(summary))
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos clock")
-    parser.add_argument("--quick", action="store_true", help="under 45 s")
+    parser = parser_for("clock", "under 45 s")
     parser.add_argument("--jumps", type=int, help="clocks set wrong, and right again")
     parser.add_argument("--workers", type=int)
-    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
     plan = Plan(
         jumps=args.jumps or (24 if args.quick else 100),
@@ -228,5 +223,4 @@ def main(argv: list[str]) -> int:
         at_once=3 if args.quick else 4,
         seed=args.seed,
     )
-    telemetry.configure("error", "text")
-    return asyncio.run(run(plan))
+    return run_to_end(run(plan))

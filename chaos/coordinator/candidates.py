@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import signal
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import StateDirectory
+from chaos.cluster.child_process import ChildProcess
 from chaos.coordinator import process
 from chaos.coordinator.process import NodeConfig
 
 POLL_S: Final = 0.02
 READY_WITHIN_S: Final = 60.0
 PRELOADED: Final = (
-    "chaos.coordinator.process",
-    "antiphon.engines.nats",
     "antiphon.assembly.node_services",
-    "antiphon.assembly.logins",
     "antiphon.runtime.plans.plan_runner",
     "antiphon.runtime.node.overdue_jobs",
     "antiphon.runtime.node.sealer",
 )
 
 
-class Candidate:
-    """One of them. Only the process that it started is ever signalled, by its own handle."""
+class Candidate(ChildProcess):
+    """One of them."""
 
     def __init__(self, home: StateDirectory, directory: Path, number: int) -> None:
         name = f"candidate-{number}"
@@ -42,16 +38,13 @@ class Candidate:
             home=home.path, key=name, replica=place / "replica.db", log=place / "log"
         )
         self._ready = self.config.replica.with_suffix(".ready")
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
-        self._process: BaseProcess | None = None
+        super().__init__(process.main, self.config, PRELOADED)
         self._resuming: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Start it, with the key and the replica that it had before."""
         self._ready.unlink(missing_ok=True)
-        self._process = self._context.Process(target=process.main, args=(self.config,), daemon=True)
-        self._process.start()
+        super().start()
 
     async def wait_until_ready(self) -> None:
         """Until it has caught up with the log."""
@@ -61,25 +54,24 @@ class Candidate:
 
     def kill(self) -> None:
         """End it at once, whatever it is doing."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process = None
+        super().kill()
         if self._resuming is not None:
             self._resuming.cancel()
             self._resuming = None
 
     def stop_for(self, seconds: float) -> None:
         """Stop it; when it is resumed, it still believes that it coordinates."""
-        if self._process is None or self._process.pid is None:
+        alive = self.running
+        if alive is None or alive.pid is None:
             return
-        pid = self._process.pid
+        pid = alive.pid
         os.kill(pid, signal.SIGSTOP)
         self._resuming = asyncio.get_running_loop().call_later(seconds, self._resume, pid)
 
     def _resume(self, pid: int) -> None:
         self._resuming = None
-        if self._process is not None and self._process.pid == pid:
+        alive = self.running
+        if alive is not None and alive.pid == pid:
             os.kill(pid, signal.SIGCONT)
 
     def told(self) -> list[str]:

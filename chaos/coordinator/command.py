@@ -10,11 +10,8 @@ answers those. At the end every tick and every cause must have exactly one accep
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
-import tempfile
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon import assembly, telemetry
+from antiphon import assembly
 from antiphon.core import manifest
 from antiphon.core.families.jobs.derivation import Cron, Reaction, Trigger
 from antiphon.core.families.jobs.ops import ScheduleBody
@@ -39,6 +36,7 @@ from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.worker import WorkerSettings
 from bench.measurement.report import say
+from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.cluster.mesh import SHORT_LEASES, attended, found_mesh
 from chaos.cluster.servers import running_servers
 from chaos.coordinator.candidates import Candidate
@@ -226,8 +224,8 @@ async def _work(*_: object) -> int:
 
 async def execute(run: Run) -> int:
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
-        outcome = await trial(Path(directory), run)
+    with run_directory() as directory:
+        outcome = await trial(directory, run)
     counted = outcome.counted
     for line in outcome.told[:10]:
         say(line)
@@ -246,18 +244,14 @@ async def execute(run: Run) -> int:
         "seed": run.seed,
         "seconds": round(time.monotonic() - begun, 1),
     }
-    print(json.dumps(summary))
     wrong = counted.fired_twice + counted.missed + counted.unasked + len(outcome.told)
-    return 0 if not wrong and counted.ticks and counted.reactions else 1
+    return report(summary, holds=bool(not wrong and counted.ticks and counted.reactions))
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos coordinator")
-    parser.add_argument("--quick", action="store_true", help="under 45 s")
+    parser = parser_for("coordinator", "under 45 s")
     parser.add_argument("--redesignations", type=int)
     parser.add_argument("--per-s", type=float, default=5.0, help="jobs submitted in a second")
-    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
     turns = args.redesignations or (10 if args.quick else 50)
-    telemetry.configure("error", "text")
-    return asyncio.run(execute(Run(redesignations=turns, per_s=args.per_s, seed=args.seed)))
+    return run_to_end(execute(Run(redesignations=turns, per_s=args.per_s, seed=args.seed)))

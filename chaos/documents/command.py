@@ -9,21 +9,15 @@ value must be listed until a put names it, and all of them must have been resolv
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import multiprocessing
 import random
-import tempfile
-import time
 from contextlib import AsyncExitStack
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from antiphon import assembly, telemetry
+from antiphon import assembly
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.memory.ops import Inline
 from antiphon.core.families.memory.state import document_key
@@ -32,6 +26,8 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.memory.documents import Documents
 from bench.measurement.report import say
+from chaos.cluster.child_process import ChildProcess
+from chaos.cluster.command_frame import parser_for, report, run_to_end, timed
 from chaos.cluster.mesh import found_mesh
 from chaos.cluster.servers import running_servers
 from chaos.documents import process
@@ -42,12 +38,7 @@ AGENTS: Final = 2
 PAUSE_S: Final = (0.5, 3.0)
 """Between which times an agent is killed."""
 SHOWN: Final = 10
-PRELOADED: Final = (
-    "chaos.documents.process",
-    "antiphon.engines.nats",
-    "antiphon.assembly.logins",
-    "antiphon.runtime.memory.documents",
-)
+PRELOADED: Final = ("antiphon.runtime.memory.documents",)
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -59,46 +50,25 @@ class Run(Struct, frozen=True, kw_only=True):
     seed: int = 1
 
 
-class AgentProcess:
-    """One agent. Only the process that it started is ever signalled, by its own handle."""
+class AgentProcess(ChildProcess):
+    """One agent."""
 
     def __init__(self, home: StateDirectory, directory: Path, number: int, writes: int) -> None:
-        name = f"agent-{number}"
-        self.journal = directory / f"{name}.journal"
-        self._config = AgentConfig(
-            home=home.path,
-            key=name,
-            journal=self.journal,
-            log=directory / f"{name}.log",
-            writes=writes,
+        self.name = f"agent-{number}"
+        self.journal = directory / f"{self.name}.journal"
+        self._log = directory / f"{self.name}.log"
+        config = AgentConfig(
+            home=home.path, key=self.name, journal=self.journal, log=self._log, writes=writes
         )
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
-        self._process: BaseProcess | None = None
-
-    def start(self) -> None:
-        self._process = self._context.Process(
-            target=process.main, args=(self._config,), daemon=True
-        )
-        self._process.start()
-
-    @property
-    def running(self) -> BaseProcess | None:
-        return self._process if self._process is not None and self._process.is_alive() else None
-
-    def kill(self) -> None:
-        """End it at once, whatever it is doing."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
+        super().__init__(process.main, config, PRELOADED)
 
     async def ended(self) -> None:
         """Wait until it has written everything."""
         while (alive := self.running) is not None:
             await asyncio.to_thread(alive.join, 1.0)
-        if self._process is None or self._process.exitcode != 0:
-            tail = self._config.log.read_text(errors="replace")[-2_000:]
-            raise RuntimeError(f"{self._config.key} failed:\n{tail}")
+        if self.exitcode != 0:
+            tail = self._log.read_text(errors="replace")[-2_000:]
+            raise RuntimeError(f"{self.name} failed:\n{tail}")
 
 
 async def kill_agents(agents: list[AgentProcess], run: Run) -> int:
@@ -183,23 +153,17 @@ async def judged(session: Session, deeds: list[Deed]) -> dict[str, object]:
 
 
 async def execute(run: Run) -> int:
-    begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
-        summary = await trial(Path(directory), run)
-    summary |= {"seed": run.seed, "seconds": round(time.monotonic() - begun, 1)}
-    print(json.dumps(summary))
+    summary = await timed(lambda directory: trial(directory, run))
+    summary |= {"seed": run.seed}
     wrong = (summary["lost"], summary["unlisted"], summary["unresolved"])
-    return 0 if summary["writes"] and not any(wrong) else 1
+    return report(summary, holds=bool(summary["writes"] and not any(wrong)))
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos documents")
-    parser.add_argument("--quick", action="store_true", help="100 writes under each strategy")
+    parser = parser_for("documents", "100 writes under each strategy")
     parser.add_argument("--writes", type=int, help="under each strategy; default: 10,000")
     parser.add_argument("--kills", type=int)
-    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
     writes = args.writes or (100 if args.quick else 10_000)
     kills = args.kills or (4 if args.quick else 100)
-    telemetry.configure("error", "text")
-    return asyncio.run(execute(Run(writes=writes, kills=kills, seed=args.seed)))
+    return run_to_end(execute(Run(writes=writes, kills=kills, seed=args.seed)))

@@ -8,13 +8,10 @@ stop; it is given back all the same, and its fence is what keeps its late end fr
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack
@@ -23,7 +20,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon import telemetry
 from antiphon.assembly import hosted_mesh
 from antiphon.core import manifest
 from antiphon.core.authority.rules import Rules
@@ -36,6 +32,7 @@ from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import percentile, say
 from chaos.audit.execution_journal import ExecutionTally, JournalReader
 from chaos.audit.final_check import FinalCheck, check_log
+from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.cluster.mesh import attended
 from chaos.cluster.process_events import wait_for_event
 
@@ -179,17 +176,14 @@ def holds(summary: dict[str, Any], plan: Plan) -> bool:
 
 
 async def run(plan: Plan) -> int:
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
-        summary = await trial(Path(directory), plan)
-    print(json.dumps(summary))
-    return 0 if holds(summary, plan) else 1
+    with run_directory() as directory:
+        summary = await trial(directory, plan)
+    return report(summary, holds=holds(summary, plan))
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos drain")
-    parser.add_argument("--quick", action="store_true", help="the same: it takes seconds")
+    parser = parser_for("drain", "the same: it takes seconds", has_seed=False)
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--drain-s", type=float, default=3.0)
     args = parser.parse_args(argv)
-    telemetry.configure("error", "text")
-    return asyncio.run(run(Plan(jobs=args.jobs, drain_s=args.drain_s)))
+    return run_to_end(run(Plan(jobs=args.jobs, drain_s=args.drain_s)))

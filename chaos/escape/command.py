@@ -7,17 +7,16 @@ how much longer a command takes to start and end than the same command without a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import statistics
-import tempfile
 import time
 from pathlib import Path
 
 from antiphon.sandbox import Command, SandboxSupport, probe, run
 from bench.measurement.report import say
+from chaos.cluster.command_frame import parser_for, run_directory, run_to_end
 from chaos.escape.attack import run_all
 from chaos.escape.probes import PROBES
 
@@ -42,7 +41,7 @@ async def time_sandboxed(able: SandboxSupport, work: Path) -> float:
 async def time_starts(able: SandboxSupport, rounds: int) -> tuple[list[float], list[float]]:
     """Both in turn, so that whatever else the machine does slows down both."""
     inside, outside = [], []
-    with tempfile.TemporaryDirectory(prefix="antiphon-escape-") as folder:
+    with run_directory("escape") as folder:
         for _ in range(3):
             await time_sandboxed(able, Path(folder))
         for _ in range(rounds):
@@ -88,8 +87,7 @@ async def measure(rounds: int, *, verbose: bool) -> int:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos escape")
-    parser.add_argument("--quick", action="store_true", help="fewer starts, the same probes")
+    parser = parser_for("escape", "fewer starts, the same probes", has_seed=False)
     parser.add_argument("--verbose", action="store_true", help="what each probe said")
     asked = parser.parse_args(argv)
-    return asyncio.run(measure(50 if asked.quick else 300, verbose=asked.verbose))
+    return run_to_end(measure(50 if asked.quick else 300, verbose=asked.verbose))

@@ -8,18 +8,14 @@ beside what was measured; none may be lost. A member that may only read has a ru
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import tempfile
 import time
-from pathlib import Path
 from typing import Any, Final
 
-from antiphon import telemetry
 from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
+from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.hostile.attacks import ATTACKS, Attack
 from chaos.hostile.reader import trial as reader
 from chaos.hostile.target import KIND, TargetMesh, target_mesh
@@ -30,8 +26,8 @@ PATIENCE_S: Final = 150.0
 
 async def trial(attack: Attack, jobs: int) -> dict[str, Any]:
     """One mesh, one attack; the report of it."""
-    with tempfile.TemporaryDirectory(prefix="antiphon-hostile-") as directory:
-        async with target_mesh(Path(directory)) as target:
+    with run_directory("hostile") as directory:
+        async with target_mesh(directory) as target:
             called: list[Key] = []
             attacking = asyncio.ensure_future(attack.run(target, called))
             begun = time.monotonic()
@@ -93,26 +89,22 @@ async def run(names: list[str], jobs: int) -> int:
     for attack in chosen:
         summaries[attack.name] = await trial(attack, jobs)
         say(f"{attack.name}: {summaries[attack.name]}")
-    print(json.dumps(summaries))
-    return 0 if all(holds(summary) for summary in summaries.values()) else 1
+    return report(summaries, holds=all(holds(summary) for summary in summaries.values()))
 
 
 async def run_reader(plan: reader.Plan) -> int:
     summary = await reader.trial(plan)
-    print(json.dumps(summary))
-    return 0 if reader.holds(summary) else 1
+    return report(summary, holds=reader.holds(summary))
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos hostile")
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_for("hostile", "a smaller run", has_seed=False)
     parser.add_argument("--jobs", type=int)
     attacks = [attack.name for attack in ATTACKS]
     parser.add_argument("--only", action="append", default=[], choices=[*attacks, "reader"])
     args = parser.parse_args(argv)
-    telemetry.configure("error", "text")
     if "reader" in args.only:
         if len(args.only) > 1:
             parser.error("--only reader is a run of its own and takes no other --only beside it")
-        return asyncio.run(run_reader(reader.QUICK if args.quick else reader.FULL))
-    return asyncio.run(run(args.only, args.jobs or (10 if args.quick else 60)))
+        return run_to_end(run_reader(reader.QUICK if args.quick else reader.FULL))
+    return run_to_end(run(args.only, args.jobs or (10 if args.quick else 60)))

@@ -8,17 +8,12 @@ result. A resolve that the coordinator writes all the same is rejected.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from antiphon import telemetry
 from antiphon.core.families.jobs.ops import JobComplete, JobResolve, ResolveBody
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.record.verdict import Verdict
@@ -27,6 +22,7 @@ from antiphon.runtime.log.writer import Intent
 from antiphon.sdk.authority.quorum_record import quorum_record
 from antiphon.sdk.call_options import CallOptions
 from bench.measurement.report import say
+from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.liar.target import KIND, Crew, Rounds, TargetMesh, lie, target_mesh, truth
 
 REPLICAS: Final = 3
@@ -38,8 +34,8 @@ TWO_OF_THREE: Final = CallOptions(replicas=REPLICAS, quorum=QUORUM)
 async def one_lies(jobs: int) -> dict[str, Any]:
     """One of three members lies about every result."""
     crews = [Crew("alice", truth), Crew("mallory", lie), Crew("carol", truth)]
-    with tempfile.TemporaryDirectory(prefix="antiphon-liar-") as directory:
-        async with target_mesh(Path(directory), crews, Rounds(REPLICAS)) as target:
+    with run_directory("liar") as directory:
+        async with target_mesh(directory, crews, Rounds(REPLICAS)) as target:
             results = []
             for number in range(1, jobs + 1):
                 handle = await target.owner.submit(KIND, number, options=TWO_OF_THREE)
@@ -62,8 +58,8 @@ async def two_collude() -> dict[str, Any]:
     """Two workers of one member tell the same lie."""
     crews, rounds = [Crew("crowd", lie, workers=2), Crew("alice", truth)], Rounds(REPLICAS)
     held = rounds.hold("alice")
-    with tempfile.TemporaryDirectory(prefix="antiphon-liar-") as directory:
-        async with target_mesh(Path(directory), crews, rounds) as target:
+    with run_directory("liar") as directory:
+        async with target_mesh(directory, crews, rounds) as target:
             handle = await target.owner.submit(KIND, 7, options=TWO_OF_THREE)
             await _until(lambda: len(_succeeded(target, handle.id)) == QUORUM)
             forced = await _force(target, handle.id, _succeeded(target, handle.id))
@@ -131,14 +127,11 @@ async def run(jobs: int) -> int:
     summary = await one_lies(jobs)
     say(f"one lies: {summary}")
     summary |= await two_collude()
-    print(json.dumps(summary))
-    return 0 if holds(summary) else 1
+    return report(summary, holds=holds(summary))
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos liar")
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_for("liar", "a smaller run", has_seed=False)
     parser.add_argument("--jobs", type=int)
     args = parser.parse_args(argv)
-    telemetry.configure("error", "text")
-    return asyncio.run(run(args.jobs or (3 if args.quick else 30)))
+    return run_to_end(run(args.jobs or (3 if args.quick else 30)))

@@ -9,24 +9,17 @@ is judged by `chaos.locks.audit`.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import multiprocessing
-import os
 import random
-import signal
-import tempfile
 import time
-from contextlib import AsyncExitStack, suppress
-from multiprocessing.process import BaseProcess
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon import assembly, telemetry
+from antiphon import assembly
 from antiphon.core.families.locks.ops import LOCK
 from antiphon.core.policy.locks.lock_time import fixed
 from antiphon.core.record.ids import name_of_key
@@ -36,6 +29,8 @@ from antiphon.runtime.locks.lock_line import LockLine
 from antiphon.runtime.log.session import Session
 from antiphon.sdk.locks.lock import Lock
 from bench.measurement.report import say
+from chaos.cluster.child_process import ChildProcess
+from chaos.cluster.command_frame import parser_for, report, run_to_end, timed
 from chaos.cluster.mesh import SHORT_LEASES, found_mesh
 from chaos.cluster.servers import running_servers
 from chaos.locks import audit, process
@@ -51,12 +46,7 @@ READY_S: Final = 300.0
 """How long it may take until all are connected, on a busy machine."""
 LATE_S: Final = 20.0
 """How long after the end a contender may still be waiting."""
-PRELOADED: Final = (
-    "chaos.locks.process",
-    "antiphon.engines.nats",
-    "antiphon.assembly.logins",
-    "antiphon.sdk.locks.lock",
-)
+PRELOADED: Final = ("antiphon.sdk.locks.lock",)
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -70,44 +60,16 @@ class Run(Struct, frozen=True, kw_only=True):
     seed: int = 1
 
 
-class ContenderProcess:
-    """One contender. Only the process that it started is ever signalled, by its own handle."""
+class ContenderProcess(ChildProcess):
+    """One contender."""
 
     def __init__(self, config: ContenderConfig) -> None:
-        self._config = config
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
-        self._process: BaseProcess | None = None
-
-    def start(self) -> None:
-        self._process = self._context.Process(
-            target=process.main, args=(self._config,), daemon=True
-        )
-        self._process.start()
-
-    def kill(self) -> None:
-        """End it at once, whatever it is doing."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-
-    async def stand_still(self, for_s: float) -> None:
-        """Stop it and let it go on: as a closed laptop does."""
-        pid = self._process.pid if self._process is not None and self._process.is_alive() else None
-        if pid is None:
-            return
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(for_s)
-        finally:
-            with suppress(ProcessLookupError):  # killed in between
-                os.kill(pid, signal.SIGCONT)
+        super().__init__(process.main, config, PRELOADED)
 
     async def ended(self, by_s: float) -> None:
         """Wait for its end; whatever waits too long is killed."""
-        if self._process is not None:
-            await asyncio.to_thread(self._process.join, max(by_s - time.monotonic(), 0.0))
-            self.kill()
+        await asyncio.to_thread(self.join, max(by_s - time.monotonic(), 0.0))
+        self.kill()
 
 
 async def measured(session: Session) -> tuple[float, float]:
@@ -230,29 +192,23 @@ def judged(directory: Path) -> dict[str, object]:
 
 
 async def execute(run: Run) -> int:
-    begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
-        summary = await trial(Path(directory), run)
+    summary = await timed(lambda directory: trial(directory, run))
     summary |= {"processes": run.processes, "locks": run.locks, "seed": run.seed}
-    summary["seconds"] = round(time.monotonic() - begun, 1)
-    print(json.dumps(summary))
     is_right = (
         summary["acquisitions"]
         and not summary["violations"]
         and not summary["fence_regressions"]
         and summary["linearizable"]
     )
-    return 0 if is_right else 1
+    return report(summary, holds=bool(is_right))
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos locks")
-    parser.add_argument("--quick", action="store_true", help="6 processes, 2 locks, 8 s")
+    parser = parser_for("locks", "6 processes, 2 locks, 8 s")
     parser.add_argument("--processes", type=int)
     parser.add_argument("--locks", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--kills", type=int)
-    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
     quick = args.quick
     run = Run(
@@ -263,5 +219,4 @@ def main(argv: list[str]) -> int:
         server_kills=1 if quick else 3,
         seed=args.seed,
     )
-    telemetry.configure("error", "text")
-    return asyncio.run(execute(run))
+    return run_to_end(execute(run))

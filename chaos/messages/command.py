@@ -11,22 +11,16 @@ After that one member floods an inbox, and it is measured how much slower others
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import multiprocessing
 import random
-import tempfile
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from antiphon import telemetry
 from antiphon.assembly.hosted_mesh import Listen, secured_server
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.rules import Rules
@@ -39,6 +33,8 @@ from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
 from antiphon.testing.simulation.messages.message_laws import MessageFacts, judge
 from bench.measurement.report import say
+from chaos.cluster.child_process import ChildProcess
+from chaos.cluster.command_frame import parser_for, report, run_to_end, timed
 from chaos.messages import process
 from chaos.messages.fairness import FloodSwitch, measure
 from chaos.messages.journal import read_journal
@@ -53,9 +49,6 @@ TOLD_WITHIN_S: Final = 30.0
 SETTLED_S: Final = 2.0
 """How long a flood lasts before others are measured: its first burst has been read by then."""
 PRELOADED: Final = (
-    "chaos.messages.process",
-    "antiphon.engines.nats",
-    "antiphon.assembly.logins",
     "antiphon.runtime.messages.mail_gate",
     "antiphon.sdk.messages.inbox_reader",
 )
@@ -82,35 +75,12 @@ class Run(Struct, frozen=True, kw_only=True):
         return -(-self.messages // (self.agents * (self.agents - 1)))
 
 
-class Child:
-    """A process of the run. Only what it started is ever signalled, by its own handle."""
-
-    def __init__(self, config: AgentConfig | GateConfig | FloodConfig) -> None:
-        self._config = config
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
-        self._process: BaseProcess | None = None
-
-    def start(self) -> None:
-        self._process = self._context.Process(
-            target=process.main, args=(self._config,), daemon=True
-        )
-        self._process.start()
-
-    def kill(self) -> None:
-        """End it at once, whatever it is doing."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process = None
-
-
 class Flood(FloodSwitch):
     """The flooder's process, and what it was told."""
 
     def __init__(self, config: FloodConfig) -> None:
         self._told = config.told
-        self._child = Child(config)
+        self._child = ChildProcess(process.main, config, PRELOADED)
 
     async def start(self) -> None:
         await asyncio.to_thread(self._child.start)
@@ -136,8 +106,12 @@ class Town:
         self._server = server
         self.journals = directory / "journals"
         self.journals.mkdir()
-        self.gate = Child(GateConfig(home=directory / "owner", log=directory / "gate.log"))
-        self.agents: list[Child] = []
+        self.gate = ChildProcess(
+            process.main,
+            GateConfig(home=directory / "owner", log=directory / "gate.log"),
+            PRELOADED,
+        )
+        self.agents: list[ChildProcess] = []
         self.homes = {one: directory / f"agent-{one}" for one in range(run.agents + 1)}
         """One more than there are agents: the last is the flooder's."""
         self.kills: Counter[str] = Counter()
@@ -168,7 +142,7 @@ class Town:
                 log=self._directory / f"agents-{first}.log",
                 lease_s=self._run.lease_s,
             )
-            self.agents.append(Child(config))
+            self.agents.append(ChildProcess(process.main, config, PRELOADED))
 
     def start_agents(self) -> None:
         for child in self.agents:
@@ -304,12 +278,8 @@ def _percentile(ordered: list[float], part: float) -> float:
 
 
 async def execute(run: Run) -> int:
-    begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
-        summary = await trial(Path(directory), run)
-    summary["seconds"] = round(time.monotonic() - begun, 1)
-    print(json.dumps(summary))
-    return 0 if is_right(run, summary) else 1
+    summary = await timed(lambda directory: trial(directory, run))
+    return report(summary, holds=is_right(run, summary))
 
 
 def is_right(run: Run, summary: dict[str, object]) -> bool:
@@ -323,14 +293,11 @@ def is_right(run: Run, summary: dict[str, object]) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos messages")
-    parser.add_argument("--quick", action="store_true", help="600 messages of 6 agents, 4 kills")
+    parser = parser_for("messages", "600 messages of 6 agents, 4 kills")
     parser.add_argument("--messages", type=int)
     parser.add_argument("--agents", type=int)
     parser.add_argument("--rate", type=float, default=150.0, help="messages a second, in all")
-    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
-    telemetry.configure("error", "text")
     run = Run(
         messages=args.messages or (600 if args.quick else 100_000),
         agents=args.agents or (6 if args.quick else 20),
@@ -340,4 +307,4 @@ def main(argv: list[str]) -> int:
         rate=args.rate,
         seed=args.seed,
     )
-    return asyncio.run(execute(run))
+    return run_to_end(execute(run))

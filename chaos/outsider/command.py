@@ -16,7 +16,6 @@ when the final checks are made, they are reported as unchecked, and the command 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import logging
@@ -29,8 +28,8 @@ from typing import Final
 
 from nats import errors as nats_errors
 
-from antiphon import telemetry
 from antiphon.errors import AntiphonError
+from chaos.cluster.command_frame import parser_for, run_to_end
 from chaos.network.raw_connection import SLOWER
 from chaos.outsider.attacks.amplification import AMPLIFICATION
 from chaos.outsider.attacks.blobs import BLOBS
@@ -227,8 +226,7 @@ async def run(*, rounds: float, only: str, check_every: int = 1) -> int:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos outsider")
-    parser.add_argument("--quick", action="store_true", help="the same, with smaller floods")
+    parser = parser_for("outsider", "the same, with smaller floods", has_seed=False)
     parser.add_argument("--floods", type=float, help="multiplies the floods; --quick is 1, else 8")
     parser.add_argument(
         "--check-every",
@@ -238,9 +236,8 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--only", default="", help="attempts with this in their name")
     args = parser.parse_args(argv)
-    telemetry.configure("error", "text")
     # What the attacks make others log is expected, and would hide the report.
     logging.disable(logging.CRITICAL)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     rounds = args.floods or (1 if args.quick else 8)
-    return asyncio.run(run(rounds=rounds, only=args.only, check_every=max(args.check_every, 1)))
+    return run_to_end(run(rounds=rounds, only=args.only, check_every=max(args.check_every, 1)))

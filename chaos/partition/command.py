@@ -8,23 +8,18 @@ must stop in time by themselves. The checks and the keys are those of `chaos wor
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-
-from antiphon import telemetry
+from chaos.cluster.command_frame import parser_for, run_to_end
 from chaos.partition import namespace_faults, proxy_faults
 from chaos.partition.trial import Plan
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos partition")
-    parser.add_argument("--quick", action="store_true", help="under 45 s")
+    parser = parser_for("partition", "under 45 s")
     parser.add_argument("--how", choices=("proxy", "namespaces"), default="proxy")
     parser.add_argument("--faults", type=int)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--replicas", type=int, choices=(1, 3), default=1)
-    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
     if args.replicas != 1 and args.how == "proxy":
         parser.error("--replicas needs --how namespaces: proxies stand before one server only")
@@ -37,7 +32,6 @@ def main(argv: list[str]) -> int:
         replicas=args.replicas,
         seed=args.seed,
     )
-    telemetry.configure("error", "text")
     if args.how == "namespaces":
         return namespace_faults.main(plan)
-    return asyncio.run(proxy_faults.run(plan))
+    return run_to_end(proxy_faults.run(plan))

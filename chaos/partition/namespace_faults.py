@@ -11,9 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,6 +23,7 @@ import msgspec
 
 from antiphon.runtime.identity.state_directory import StateDirectory
 from bench.measurement.report import say
+from chaos.cluster.command_frame import run_directory, run_to_end
 from chaos.cluster.mesh import SHORT_LEASES, found_mesh
 from chaos.cluster.namespace_servers import NamespacedServer, namespaced_servers
 from chaos.cluster.worker_process import WorkerConfig
@@ -195,11 +194,8 @@ async def trial(directory: Path, topology: Topology, plan: Plan) -> tuple[Outcom
 
 async def run(topology: Topology, plan: Plan) -> int:
     begun = time.monotonic()
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
-        outcome, injector = await trial(Path(directory), topology, plan)
+    with run_directory() as directory:
+        outcome, injector = await trial(directory, topology, plan)
     names = SITE_FAULTS + (SERVER_FAULTS if plan.replicas > 1 else ())
     return report(
         outcome,
@@ -224,7 +220,7 @@ def main(plan: Plan) -> int:
         return UNAVAILABLE
     try:
         enter(topology.base.path)
-        return asyncio.run(run(topology, plan))
+        return run_to_end(run(topology, plan))
     except (KeyboardInterrupt, asyncio.CancelledError):
         say("interrupted: all processes and namespaces are gone")
         return INTERRUPTED

@@ -8,22 +8,17 @@ and followed is held against the laws of the simulated pulse.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import multiprocessing
 import random
-import tempfile
 import time
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from antiphon import assembly, telemetry
+from antiphon import assembly
 from antiphon.core.authority.rules import Rules
 from antiphon.core.bus.signed_message import Message, Refused
 from antiphon.core.bus.subjects import BEAT
@@ -39,6 +34,8 @@ from antiphon.runtime.tempo.tempo_messages import BEAT_FRAMES
 from antiphon.testing.simulation.tempo import tempo_laws
 from antiphon.testing.simulation.tempo.tempo_laws import Counted, Sent
 from bench.measurement.report import say
+from chaos.cluster.child_process import ChildProcess
+from chaos.cluster.command_frame import parser_for, report, run_to_end, timed
 from chaos.cluster.mesh import found_mesh
 from chaos.cluster.servers import running_servers
 from chaos.pulse import process
@@ -51,12 +48,7 @@ BPM: Final = 30
 HEARD_WITHIN_S: Final = 60.0
 SPARE_BPM: Final = 2
 P95: Final = 0.95
-PRELOADED: Final = (
-    "chaos.pulse.process",
-    "antiphon.engines.nats",
-    "antiphon.assembly.logins",
-    "antiphon.runtime.tempo.pulse",
-)
+PRELOADED: Final = ("antiphon.runtime.tempo.pulse",)
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -67,8 +59,8 @@ class Run(Struct, frozen=True, kw_only=True):
     seed: int = 1
 
 
-class Candidate:
-    """One of them. Only the process that it started is ever signalled, by its own handle."""
+class Candidate(ChildProcess):
+    """One of them."""
 
     def __init__(self, home: StateDirectory, directory: Path, number: int, bpm: int) -> None:
         name = f"candidate-{number}"
@@ -77,23 +69,8 @@ class Candidate:
         held.release()
         self.log = directory / f"{name}.log"
         span = (bpm - SPARE_BPM, bpm + SPARE_BPM)
-        self._config = CandidateConfig(home=home.path, key=name, log=self.log, bpm=span)
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
-        self._process: BaseProcess | None = None
-
-    def start(self) -> None:
-        self._process = self._context.Process(
-            target=process.main, args=(self._config,), daemon=True
-        )
-        self._process.start()
-
-    def kill(self) -> None:
-        """End it at once, whatever it is doing."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process = None
+        config = CandidateConfig(home=home.path, key=name, log=self.log, bpm=span)
+        super().__init__(process.main, config, PRELOADED)
 
 
 class Agent:
@@ -254,11 +231,7 @@ def judged(
 
 
 async def execute(run: Run) -> int:
-    begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
-        summary = await trial(Path(directory), run)
-    summary["seconds"] = round(time.monotonic() - begun, 1)
-    print(json.dumps(summary))
+    summary = await timed(lambda directory: trial(directory, run))
     is_right = (
         summary["kills"] == run.kills
         and not summary["two_leaders"]
@@ -266,16 +239,13 @@ async def execute(run: Run) -> int:
         and float(str(summary["takeover_beats_max"])) <= tempo_laws.TAKEOVER_BEATS
         and float(str(summary["drift_pct"])) <= 100 * tempo_laws.DRIFT
     )
-    return 0 if is_right else 1
+    return report(summary, holds=bool(is_right))
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos pulse")
-    parser.add_argument("--quick", action="store_true", help="5 kills")
+    parser = parser_for("pulse", "5 kills")
     parser.add_argument("--kills", type=int)
     parser.add_argument("--bpm", type=int, default=BPM, help="60 or slower: leases last a second")
-    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
     kills = args.kills or (5 if args.quick else 50)
-    telemetry.configure("error", "text")
-    return asyncio.run(execute(Run(kills=kills, bpm=args.bpm, seed=args.seed)))
+    return run_to_end(execute(Run(kills=kills, bpm=args.bpm, seed=args.seed)))

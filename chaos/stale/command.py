@@ -9,16 +9,13 @@ under a fence that is no longer current. The full node's verdict on it is `stale
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import signal
 import sys
-import tempfile
 from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -32,6 +29,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
+from chaos.cluster.command_frame import parser_for, run_directory, run_to_end
 from chaos.cluster.mesh import attended
 from chaos.cluster.process_events import wait_for_event
 from chaos.stale.worker import KIND
@@ -92,8 +90,8 @@ class SlowWorker:
 async def trial(how: int) -> Trial:
     """Stop or kill the holder of a lease; see who ends up with the result."""
     async with AsyncExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-chaos-"))
-        home = StateDirectory(Path(directory))
+        directory = stack.enter_context(run_directory())
+        home = StateDirectory(directory)
         server = await stack.enter_async_context(hosted_mesh.development_server(home))
         await hosted_mesh.found_on(home, server, name="chaos", rules=RULES)
         beside = await stack.enter_async_context(attended(home))
@@ -170,7 +168,6 @@ async def run() -> int:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos stale")
-    parser.add_argument("--quick", action="store_true", help="the same: it takes seconds")
+    parser = parser_for("stale", "the same: it takes seconds", has_seed=False)
     parser.parse_args(argv)
-    return asyncio.run(run())
+    return run_to_end(run())

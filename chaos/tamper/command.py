@@ -7,14 +7,12 @@ the file is written again in its canonical form. Each trial is one change, and e
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
 from typing import Final
 
 from antiphon.errors import AntiphonError
 from antiphon.sdk.proofs.bundles import open_bundle
 from bench.measurement.report import say
+from chaos.cluster.command_frame import parser_for, report, run_to_end
 from chaos.tamper.changes import all_changes
 from chaos.tamper.sealed_jobs import make_sealed_jobs
 
@@ -33,14 +31,13 @@ def check_bundle(data: bytes, owner: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos tamper")
+    parser = parser_for("tamper", "200 random changes", has_seed=False)
     parser.add_argument(
         "--trials", type=int, default=4000, help="random changes of bytes; half as many of fields"
     )
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--quick", action="store_true")
     args = parser.parse_args(argv)
-    jobs = asyncio.run(make_sealed_jobs())
+    jobs = run_to_end(make_sealed_jobs())
     open_bundle(jobs.bundle, owner=jobs.owner)
     done = refused = crashed = 0
     for what, data in all_changes(jobs, count=200 if args.quick else args.trials, seed=args.seed):
@@ -52,5 +49,5 @@ def main(argv: list[str]) -> int:
         crashed += ended.startswith("crashed")
         if ended != "refused":
             say(f"{ended}: {what}")
-    print(json.dumps({"trials": done, "refused": refused, "crashed": crashed}))
-    return 0 if refused == done else 1
+    summary = {"trials": done, "refused": refused, "crashed": crashed}
+    return report(summary, holds=refused == done)

@@ -9,11 +9,8 @@ journal (`audit/execution_journal.py`).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -22,7 +19,6 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from antiphon import telemetry
 from antiphon.engines.nats import LocalServer
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.replica import Replica
@@ -30,6 +26,7 @@ from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.audit.summary import holds, summarize
+from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.cluster.job_load import call_jobs, wait_for_ends
 from chaos.cluster.mesh import SHORT_LEASES, attended, found_mesh
 from chaos.cluster.servers import running_servers
@@ -130,8 +127,8 @@ async def trial(directory: Path, plan: Plan) -> Outcome:
 
 async def run(plan: Plan) -> int:
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
-        pool, check, promised = await trial(Path(directory), plan)
+    with run_directory() as directory:
+        pool, check, promised = await trial(directory, plan)
     summary: dict[str, object] = {
         **summarize(check, pool.tally, promised, pool.crashed),
         "kills": pool.kills + pool.stops,
@@ -144,19 +141,16 @@ async def run(plan: Plan) -> int:
         "seed": plan.seed,
         "seconds": round(time.monotonic() - begun, 1),
     }
-    print(json.dumps(summary))
-    return 0 if holds(summary) else 1
+    return report(summary, holds=holds(summary))
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos workers")
-    parser.add_argument("--quick", action="store_true", help="under 45 s")
+    parser = parser_for("workers", "under 45 s")
     parser.add_argument("--kills", type=int, help="of workers: SIGKILL and SIGSTOP together")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--workers", type=int)
     parser.add_argument("--server-kills", type=int)
     parser.add_argument("--replicas", type=int, choices=(1, 3), default=1)
-    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
     kills = args.kills or (60 if args.quick else 300)
     plan = Plan(
@@ -167,5 +161,4 @@ def main(argv: list[str]) -> int:
         replicas=args.replicas,
         seed=args.seed,
     )
-    telemetry.configure("error", "text")
-    return asyncio.run(run(plan))
+    return run_to_end(run(plan))
