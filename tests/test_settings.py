@@ -48,16 +48,16 @@ NINE = (
     *("BREAKER_FAILURES", "HTTP_TOKEN"),
 )
 """What was asked for by name: the switch, the node, the addresses, the tokens, the breaker."""
-FOR_FULL_NODES = {"CONTROL", "HTTP_TOKEN"}
-"""Read by `antiphon node` alone."""
+FOR_SERVICES = {"CONTROL", "HTTP_TOKEN"}
+"""Read by commands that go on alone: they load every setting."""
 
 
 @pytest.mark.req("S17")
 @pytest.mark.parametrize("name", NINE)
 def test_each_of_the_nine_is_read_by_something(name):
     (row,) = re.findall(rf"^\| `{PREFIX}{name}` \| .+ \| (.+?) \|$", PAGE.read_text(), re.MULTILINE)
-    assert (PREFIX + name in VARIABLES) == (name not in FOR_FULL_NODES)
-    assert (row == "`antiphon node`") == (name in FOR_FULL_NODES)
+    assert (PREFIX + name in VARIABLES) == (name not in FOR_SERVICES)
+    assert (row == "`antiphon node`, `worker`, `up`") == (name in FOR_SERVICES)
 
 
 GIVEN_TO_JOBS = {"ANTIPHON_SECRETS"}

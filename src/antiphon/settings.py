@@ -101,7 +101,7 @@ class Settings(BaseSettings):
     )
     control: str | None = Field(
         default=None,
-        description="Address of a full node's HTTP interface, `host:port`. Unset: none.",
+        description="Address of the HTTP interface of a node or worker, `host:port`. Unset: none.",
     )
     http_token: SecretStr | None = Field(
         default=None,

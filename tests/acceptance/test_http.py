@@ -116,3 +116,33 @@ def test_without_http_there_is_no_port_and_no_token(tmp_path):
         refused = shell.run("token")
         assert refused.code == 5
         assert "operator's token" in refused.err
+
+
+def test_a_worker_and_the_host_answer_too_and_off_loopback_nobody_does_unasked(tmp_path):
+    shell = Shell(tmp_path)
+    assert shell.run("init", "--name", "watched", "--listen", "127.0.0.1:0", "--no-up").code == 0
+    (tmp_path / "work.py").write_text(
+        "from antiphon import Mesh\nmesh = Mesh.open()\n\n"
+        '@mesh.task("work.add")\ndef add(a: int, b: int) -> int:\n    return a + b\n'
+    )
+    http = ("--http", "127.0.0.1:0", "--json")
+    with shell.start("up", *http) as host:
+        there = json.loads(host.line("ready"))["http"]
+        with shell.start("worker", "work", *http) as worker:
+            here = json.loads(worker.line("ready"))["http"]
+            token = (shell.home / "http-token").read_text().strip()
+            assert shell.run("submit", "work.add", "2", "3").out == "5\n"
+            assert get(here, "/readyz") == (200, "ok\n")
+            assert get(here, "/metrics")[0] == 401
+            until(
+                lambda: (
+                    'runs_total{kind="work.add",outcome="succeeded"} 1'
+                    in get(here, "/metrics", token)[1]
+                )
+            )
+            text = get(there, "/metrics", token)[1]
+            assert 'antiphon_jobs{kind="work.add",state="succeeded"} 1.0' in text
+            assert "antiphon_disk_free_bytes" in text
+            refused = shell.run("worker", "work", "--http", "0.0.0.0:0")
+            assert refused.code != 0
+            assert "--http-exposed" in refused.err

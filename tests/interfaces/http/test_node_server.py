@@ -56,6 +56,12 @@ async def test_a_node_that_has_not_caught_up_is_not_ready_and_says_why_only_with
         told = (await node.ask("/v1/status", OPERATOR)).json
         assert told["readiness"] == "not ready"
         assert told["reasons"] == ["the replica has not caught up with the log"]
+        why = await node.ask("/readyz", OPERATOR)
+        assert (why.status, why.body) == (
+            503,
+            b"not ready\nthe replica has not caught up with the log\n",
+        )
+        assert (await node.ask("/readyz", "wrong")).status == 401
         assert (await node.ask("/v1/status")).status == 401
 
 
@@ -94,7 +100,7 @@ async def test_metrics_have_what_the_node_and_its_tempo_count():
     for line in (
         "antiphon_ready 1.0",
         "antiphon_engine_connected 1.0",
-        'antiphon_jobs{state="pending"} 1.0',
+        'antiphon_jobs{kind="test.work",state="pending"} 1.0',
         'antiphon_records_verified_total{verdict="ok"} 1.0',
         "antiphon_tempo_bpm 15.0",
         "antiphon_tempo_bar_beats 8.0",

@@ -1,7 +1,7 @@
-"""The ASGI application of a full node.
+"""The ASGI application of a full node; a worker's has the first four paths.
 
     GET  /healthz                     ok                                     no token
-    GET  /readyz                      ok, degraded, or not ready with 503    no token
+    GET  /readyz                      ok, degraded, or not ready with 503    no token; with one, why
     GET  /metrics                     Prometheus' text                       read, every project
     GET  /v1/status                   whether it is ready, and why not       read, every project
     GET  /v1/tempo                    the tempo in force, and the policy     read or tempo
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.http.deliveries import Deliveries
     from antiphon.sdk.http.node_view import NodeView
     from antiphon.sdk.http.tempo_admin import TempoAdmin
+    from antiphon.sdk.http.worker_view import WorkerView
 
 REQUEST_S: Final = 10.0
 """How long a request may take, its body included."""
@@ -58,26 +59,26 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosni
 _log = LazyLogger(__name__)
 
 
-class NodeRoutes:
-    """What each path answers."""
+class ProbeRoutes:
+    """What each path answers that nodes and workers have."""
 
-    def __init__(
-        self, view: NodeView, access: HttpAccess, tempo: TempoAdmin, deliveries: Deliveries
-    ) -> None:
+    def __init__(self, view: NodeView | WorkerView, access: HttpAccess) -> None:
         self._view = view
-        self._deliveries = deliveries
         self._access = access
-        self._tempo = tempo
         self._metrics = MetricsPage(view)
 
     async def health(self, _: Request) -> Response:
         """Alive: the event loop answers."""
         return _word("ok")
 
-    async def ready(self, _: Request) -> Response:
-        """Ready: connected and caught up."""
-        readiness = self._view.status().readiness
-        return _word(readiness, 503 if readiness == "not ready" else 200)
+    async def ready(self, request: Request) -> Response:
+        """Ready: connected and caught up. Whoever may read everything is told why not."""
+        status = self._view.status()
+        words: tuple[str, ...] = (status.readiness,)
+        if "authorization" in request.headers:
+            self._require(request, READ_BY, every_kind=True)
+            words += status.reasons
+        return _word("\n".join(words), 503 if status.readiness == "not ready" else 200)
 
     async def metrics(self, request: Request) -> Response:
         """Everything that is counted; it is about the whole mesh."""
@@ -89,6 +90,49 @@ class NodeRoutes:
         """How the node is, with reasons."""
         self._require(request, READ_BY, every_kind=True)
         return _json(self._view.status())
+
+    def _require(
+        self, request: Request, commands: tuple[str, ...], *, every_kind: bool = False
+    ) -> Bearer:
+        """Whoever asks, if its token permits one of these commands; otherwise 401 or 403."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise _Refused(401, "a token is needed", "token", "send 'Authorization: Bearer TOKEN'")
+        try:
+            bearer = self._access.admit(token.strip())
+        except Rejected as refused:
+            raise _Refused(401, refused.message, refused.reason, refused.hint) from None
+        if not bearer.may(*commands):
+            needs = " or ".join(commands)
+            raise _Refused(403, f"the token's role does not include {needs}", "role")
+        if every_kind and not bearer.has_every_kind:
+            raise _Refused(
+                403,
+                "this is about every kind of job, and the token is for some of them",
+                "project",
+                "make one with --project '*'",
+            )
+        return bearer
+
+    def routes(self) -> list[Route]:
+        """The paths."""
+        return [
+            Route("/healthz", self.health),
+            Route("/readyz", self.ready),
+            Route("/metrics", self.metrics),
+            Route("/v1/status", self.status),
+        ]
+
+
+class NodeRoutes(ProbeRoutes):
+    """What each path of a full node answers."""
+
+    def __init__(
+        self, view: NodeView, access: HttpAccess, tempo: TempoAdmin, deliveries: Deliveries
+    ) -> None:
+        super().__init__(view, access)
+        self._deliveries = deliveries
+        self._tempo = tempo
 
     async def tempo(self, request: Request) -> Response:
         """The tempo in force; with PUT, another policy from the next downbeat on."""
@@ -131,28 +175,15 @@ class NodeRoutes:
                 "not_owner",
             )
 
-    def _require(
-        self, request: Request, commands: tuple[str, ...], *, every_kind: bool = False
-    ) -> Bearer:
-        """Whoever asks, if its token permits one of these commands; otherwise 401 or 403."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            raise _Refused(401, "a token is needed", "token", "send 'Authorization: Bearer TOKEN'")
-        try:
-            bearer = self._access.admit(token.strip())
-        except Rejected as refused:
-            raise _Refused(401, refused.message, refused.reason, refused.hint) from None
-        if not bearer.may(*commands):
-            needs = " or ".join(commands)
-            raise _Refused(403, f"the token's role does not include {needs}", "role")
-        if every_kind and not bearer.has_every_kind:
-            raise _Refused(
-                403,
-                "this is about every kind of job, and the token is for some of them",
-                "project",
-                "make one with --project '*'",
-            )
-        return bearer
+    def routes(self) -> list[Route]:
+        """The paths."""
+        return [
+            *super().routes(),
+            Route("/v1/tempo", self.tempo, methods=["GET", "PUT"]),
+            Route("/v1/tempo/freeze", self.freeze, methods=["POST"]),
+            Route("/v1/tempo/unfreeze", self.unfreeze, methods=["POST"]),
+            Route("/v1/a2a/deliver", self.deliver, methods=["POST"]),
+        ]
 
 
 class _Refused(HTTPException):
@@ -165,22 +196,10 @@ class _Refused(HTTPException):
         self.hint = hint
 
 
-def make_application(
-    view: NodeView, access: HttpAccess, tempo: TempoAdmin, deliveries: Deliveries
-) -> ASGIApp:
-    """The application for one node."""
-    routes = NodeRoutes(view, access, tempo, deliveries)
+def make_application(routes: ProbeRoutes) -> ASGIApp:
+    """The application for one node or worker."""
     app = Starlette(
-        routes=[
-            Route("/healthz", routes.health),
-            Route("/readyz", routes.ready),
-            Route("/metrics", routes.metrics),
-            Route("/v1/status", routes.status),
-            Route("/v1/tempo", routes.tempo, methods=["GET", "PUT"]),
-            Route("/v1/tempo/freeze", routes.freeze, methods=["POST"]),
-            Route("/v1/tempo/unfreeze", routes.unfreeze, methods=["POST"]),
-            Route("/v1/a2a/deliver", routes.deliver, methods=["POST"]),
-        ],
+        routes=routes.routes(),
         exception_handlers={
             HTTPException: _tell_refused,
             AntiphonError: _tell_failed,

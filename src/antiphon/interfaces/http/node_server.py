@@ -1,4 +1,4 @@
-"""A full node's HTTP interface, beside the node. Loads the packages of `antiphon[http]`."""
+"""The HTTP interface beside a full node or a worker. Loads the packages of `antiphon[http]`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Final
 from antiphon.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
+    from antiphon.interfaces.http.application import ProbeRoutes
     from antiphon.sdk.http.access import HttpAccess
     from antiphon.sdk.http.deliveries import Deliveries
     from antiphon.sdk.http.node_view import NodeView
     from antiphon.sdk.http.tempo_admin import TempoAdmin
+    from antiphon.sdk.http.worker_view import WorkerView
     from antiphon.settings import HttpAddress
 
 _EXTRA: Final = frozenset({"h11", "prometheus_client", "starlette", "uvicorn"})
@@ -26,6 +29,31 @@ def node_server(
     address: HttpAddress,
 ) -> AbstractAsyncContextManager[int]:
     """Answer HTTP about a node while a block runs; the port."""
+
+    def routes() -> ProbeRoutes:
+        from antiphon.interfaces.http.application import NodeRoutes
+
+        return NodeRoutes(view, access, tempo, deliveries)
+
+    return _server(routes, address)
+
+
+def worker_server(
+    view: WorkerView, access: HttpAccess, address: HttpAddress
+) -> AbstractAsyncContextManager[int]:
+    """Answer HTTP about a worker while a block runs; the port."""
+
+    def routes() -> ProbeRoutes:
+        from antiphon.interfaces.http.application import ProbeRoutes
+
+        return ProbeRoutes(view, access)
+
+    return _server(routes, address)
+
+
+def _server(
+    routes: Callable[[], ProbeRoutes], address: HttpAddress
+) -> AbstractAsyncContextManager[int]:
     try:
         from antiphon.interfaces.http.application import make_application
         from antiphon.interfaces.http.bounded_server import serving
@@ -33,7 +61,7 @@ def node_server(
         if missing.name is None or missing.name.partition(".")[0] not in _EXTRA:
             raise
     else:
-        return serving(make_application(view, access, tempo, deliveries), address)
+        return serving(make_application(routes()), address)
     raise Misconfigured(
         "the packages of the HTTP interface are not installed", hint="pip install 'antiphon[http]'"
     )

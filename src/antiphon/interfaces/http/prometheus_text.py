@@ -1,37 +1,44 @@
 """A node's numbers in Prometheus' text format.
 
 The numbers are counted elsewhere, without a library; a scrape reads them as they are at that
-moment. Label values come from fixed lists (states, verdicts, reasons), so the number of series is
-limited.
+moment. Label values come from fixed lists (states, verdicts, reasons), and kinds are limited, so
+the number of series is.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     SummaryMetricFamily,
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+
+from antiphon.sdk.http.worker_view import WorkerView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client.metrics_core import Metric
 
-    from antiphon.sdk.http.node_view import NodeNumbers, NodeView, TempoMetrics
+    from antiphon.sdk.http.job_figures import Histogram
+    from antiphon.sdk.http.node_view import NodeNumbers, NodeStatus, NodeView, TempoMetrics
+    from antiphon.sdk.http.worker_view import WorkerStatus
 
 
 class MetricsPage:
     """What `/metrics` answers."""
 
-    def __init__(self, view: NodeView) -> None:
+    def __init__(self, view: NodeView | WorkerView) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_NodeCollector(view))
+        self._registry.register(
+            _WorkerCollector(view) if isinstance(view, WorkerView) else _NodeCollector(view)
+        )
         ProcessCollector(registry=self._registry)
 
     def text(self, accept: str) -> tuple[bytes, str]:
@@ -47,22 +54,74 @@ class _NodeCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         numbers = self._view.numbers()
         yield from _node(numbers)
+        yield from _jobs(numbers)
+        yield from _sizes(numbers)
         yield from _pulse(numbers.tempo)
         yield from _reverb(numbers.tempo)
 
 
-def _node(numbers: NodeNumbers) -> Iterator[Metric]:
-    status = numbers.status
-    about = GaugeMetricFamily("antiphon_node_info", "Always 1.", labels=("version", "mesh", "node"))
+class _WorkerCollector(Collector):
+    def __init__(self, view: WorkerView) -> None:
+        self._view = view
+
+    def collect(self) -> Iterable[Metric]:
+        status, figures = self._view.status(), self._view.figures
+        yield from _about("worker", status)
+        yield _gauge("worker_slots", "Jobs that it can run at the same time.", status.slots)
+        yield _gauge("worker_busy", "Jobs that it runs now.", status.busy)
+        ended = "Runs, by how they ended."
+        yield _counted_by("runs", ended, ("kind", "outcome"), figures.ended)
+        yield _histogram("claim_seconds", CLAIM_SECONDS, figures.claim_s)
+        yield _histogram("run_seconds", "How long runs took.", figures.run_s)
+
+
+CLAIM_SECONDS: Final = "From when a job could be claimed to its claim."
+
+
+def _about(what: str, status: NodeStatus | WorkerStatus) -> Iterator[Metric]:
+    labels = ("version", "mesh", "node")
+    about = GaugeMetricFamily(f"antiphon_{what}_info", "Always 1.", labels=labels)
     about.add_metric((status.version, status.mesh, status.node), 1)
     yield about
     yield _gauge(
-        "ready", "1 while the node answers 'ok' or 'degraded'.", status.readiness != "not ready"
+        "ready", f"1 while the {what} does not answer 'not ready'.", status.readiness != "not ready"
     )
     yield _gauge("engine_connected", "1 while it is connected to the engine.", status.is_connected)
-    yield _gauge("log_sequence", "Newest record that it has verified.", status.applied)
-    yield _counted("records_verified", "Records that it verified.", "verdict", numbers.records)
-    yield _by("jobs", "Jobs on its replica.", "state", numbers.jobs)
+
+
+def _node(numbers: NodeNumbers) -> Iterator[Metric]:
+    yield from _about("node", numbers.status)
+    yield _gauge("log_sequence", "Newest record that it has verified.", numbers.status.applied)
+    records = numbers.figures.records
+    yield _counted("records_verified", "Records that it verified.", "verdict", records)
+
+
+def _jobs(numbers: NodeNumbers) -> Iterator[Metric]:
+    figures = numbers.figures
+    jobs = GaugeMetricFamily("antiphon_jobs", "Jobs on its replica.", labels=("kind", "state"))
+    for labels, number in sorted(figures.jobs.items()):
+        jobs.add_metric(labels, number)
+    yield jobs
+    oldest = "How long the oldest job that could be claimed has waited; 0: there is none."
+    yield _gauge("oldest_pending_job_seconds", oldest, numbers.oldest_pending_s)
+    ended = "Jobs that ended, by outcome."
+    yield _counted_by("jobs_ended", ended, ("kind", "outcome"), figures.ended)
+    yield _histogram("claim_seconds", CLAIM_SECONDS, figures.claim_s)
+    yield _histogram("tenure_seconds", "From a claim to the end of the tenure.", figures.run_s)
+    yield _counted("lease_losses", "Leases that expired.", "kind", figures.lease_losses)
+
+
+def _sizes(numbers: NodeNumbers) -> Iterator[Metric]:
+    yield _gauge("log_bytes", "Bytes of the records that it holds.", numbers.figures.log_bytes)
+    yield _gauge("replica_bytes", "Bytes of the replica.", numbers.replica_bytes)
+    if numbers.disk is not None:
+        yield _gauge("disk_bytes", "Bytes of the disk with the replica.", numbers.disk[0])
+        yield _gauge("disk_free_bytes", "Bytes that are free there.", numbers.disk[1])
+    yield _gauge("sealed_sequence", "Newest record that a seal covers.", numbers.sealed)
+    if numbers.seal_age_s is not None:
+        yield _gauge("seal_age_seconds", "Age of the newest seal.", numbers.seal_age_s)
+    asked = "Requests to join and for logins that the gate beside this node answered."
+    yield _counted_by("gate_requests", asked, ("request", "outcome"), numbers.gate_requests)
 
 
 def _pulse(tempo: TempoMetrics) -> Iterator[Metric]:
@@ -119,4 +178,20 @@ def _counted(name: str, about: str, label: str, values: Mapping[str, float]) -> 
     family = CounterMetricFamily(f"antiphon_{name}", about, labels=(label,))
     for key, value in sorted(values.items()):
         family.add_metric((key,), value)
+    return family
+
+
+def _counted_by(
+    name: str, about: str, labels: tuple[str, str], values: Mapping[tuple[str, str], float]
+) -> Metric:
+    family = CounterMetricFamily(f"antiphon_{name}", about, labels=labels)
+    for key, value in sorted(values.items()):
+        family.add_metric(key, value)
+    return family
+
+
+def _histogram(name: str, about: str, values: Mapping[str, Histogram]) -> Metric:
+    family = HistogramMetricFamily(f"antiphon_{name}", about, labels=("kind",))
+    for kind, one in sorted(values.items()):
+        family.add_metric((kind,), one.buckets(), one.sum_s)
     return family

@@ -11,7 +11,7 @@ shrinks revokes the logins that were issued before.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
@@ -83,6 +83,8 @@ class Gate:
         self._tickets = tickets
         self._members = members
         self._owner = owner
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """By what was asked for and what became of it, since the gate began."""
         self._joining = asyncio.Lock()
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
         self._waiting: dict[str, deque[BusMessage]] = {}
@@ -246,15 +248,19 @@ class Gate:
         user, what = request.subject.split(".")[1:]
         if not request.reply:
             return False
+        outcome = "granted"
         try:
             answer = gate_requests.Answer(login=await self._decide(user, what, request.payload))
         except AntiphonError as error:
             log.info("gate_refused", problem=error.message)
             answer = gate_requests.refusal_of(error)
+            outcome = "refused"
         except Exception:
             log.exception("gate_failed")
+            outcome = "failed"
             refusal = gate_requests.Refusal(message="the gate failed; see its log")
             answer = gate_requests.Answer(refusal=refusal)
+        self.requests["join" if what == "join" else "login", outcome] += 1
         try:
             await self._bus.publish(request.reply, msgspec.json.encode(answer))
         except Unavailable as away:

@@ -38,6 +38,7 @@ from antiphon.runtime.locks.replica_locks import ReplicaLocks
 from antiphon.runtime.memory.replica_documents import ReplicaDocuments
 from antiphon.runtime.node import replica_reports, replica_tree
 from antiphon.runtime.node.replica_plans import ReplicaPlans
+from antiphon.runtime.node.replica_sizes import ReplicaSizes
 from antiphon.runtime.node.replica_table import LaneTable, Row
 from antiphon.runtime.node.replica_waits import ReplicaWaits
 from antiphon.runtime.presence import presence_changes
@@ -144,6 +145,7 @@ class Replica:
         self.documents = ReplicaDocuments(self._db)
         self.locks = ReplicaLocks(self._db)
         self.waits = ReplicaWaits(self._db)
+        self.sizes = ReplicaSizes(self._db)
         self.reports = replica_reports.ReplicaReports(self._db)
         self.presence = presence_changes.PresenceChanges(self._db)
         self._load()
@@ -589,10 +591,7 @@ class Replica:
 
     def counts(self) -> dict[str, int]:
         """How many jobs are in each state that has any."""
-        rows = self._db.execute(
-            "select state, lanes from tallies where family = 'jobs' and lanes > 0"
-        )
-        return dict(rows.fetchall())
+        return self.sizes.by_state()
 
 
 def _jobs(rows: Iterable[tuple[bytes]]) -> list[Job]:

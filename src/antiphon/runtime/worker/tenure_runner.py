@@ -33,6 +33,7 @@ from antiphon.runtime.worker.runs import run_end
 from antiphon.runtime.worker.runs.job_run import JobRun
 from antiphon.runtime.worker.runs.kept_output import with_output
 from antiphon.runtime.worker.runs.run_cost import STUBBORN_S, RunCost
+from antiphon.runtime.worker.runs.run_figures import RunFigures
 from antiphon.runtime.worker.runs.run_report import RunReport
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
 from antiphon.telemetry import LazyLogger
@@ -60,6 +61,7 @@ class TenureRunner:
         self.session = session
         self.clock = clock
         self.claims = claims
+        self.figures = RunFigures()
         self.done = 0
         """Jobs whose accepted end was read."""
         self.reason: attempt_end.GivingBack = "drain"
@@ -68,7 +70,7 @@ class TenureRunner:
     async def run(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
         job = tenure.job
-        report = RunReport(job, self.session.wall)
+        report = RunReport(job, self.session.wall, self.figures)
         live = LiveOutputSender(self.session, job.kind, job.id, job.fence)
         printed = PrintedOutput(live)
         run = JobRun(tenure, body, self.clock, self.claims)

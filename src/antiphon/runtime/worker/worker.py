@@ -49,6 +49,7 @@ from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
 from antiphon.runtime.worker.runs.job_run import phrase_of
 from antiphon.runtime.worker.runs.run_clock import LocalClock, RunClock
+from antiphon.runtime.worker.runs.run_figures import RunFigures
 from antiphon.runtime.worker.runs.status_claims import StatusClaims
 from antiphon.runtime.worker.tenure import Claimed, Tenure
 from antiphon.runtime.worker.tenure_runner import TenureRunner
@@ -130,6 +131,16 @@ class Worker:
     def done(self) -> int:
         """Jobs whose accepted end this worker has read."""
         return self._runner.done
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it was told to stop."""
+        return self._draining.is_set()
+
+    @property
+    def figures(self) -> RunFigures:
+        """What it counts about its runs."""
+        return self._runner.figures
 
     @property
     def did(self) -> str:

@@ -15,6 +15,7 @@ from antiphon.sdk.http.deliveries import Deliveries
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken, operator_token
 from antiphon.sdk.http.tempo_admin import TempoAdmin
+from antiphon.sdk.http.worker_view import WorkerView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.tempo.meter import Beat, Meter
     from antiphon.runtime.node.full_node import FullNode
+    from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.mesh import Mesh
 
 OPERATOR: Final = Bearer(holder="operator", command=TOP, kinds=(EVERY_KIND,))
@@ -46,7 +48,7 @@ class HttpAccess:
 
     def __init__(
         self,
-        node: FullNode,
+        node: FullNode | Worker,
         operator: OperatorToken,
         meter: Callable[[], Meter] | None = None,
     ) -> None:
@@ -99,9 +101,21 @@ async def open_to(
     deliveries = Deliveries(node.session)
     async with mesh.clock.calling(access.note_beat, only_downbeats=True):
         try:
-            yield NodeView(node, mesh.tempo_metrics), access, TempoAdmin(mesh), deliveries
+            view = NodeView(node, mesh.tempo_metrics, mesh.home.path)
+            yield view, access, TempoAdmin(mesh), deliveries
         finally:
             await deliveries.close()
 
 
-__all__ = ["OPERATOR", "READ_BY", "TEMPO_BY", "Bearer", "HttpAccess", "open_to"]
+@asynccontextmanager
+async def open_worker_to(
+    mesh: Mesh, worker: Worker, given: SecretStr | None
+) -> AsyncIterator[tuple[WorkerView, HttpAccess]]:
+    """The same for a worker."""
+    secret = given.get_secret_value() if given is not None else None
+    access = HttpAccess(worker, operator_token(mesh.home.path, secret), mesh.clock.meter)
+    async with mesh.clock.calling(access.note_beat, only_downbeats=True):
+        yield WorkerView(worker), access
+
+
+__all__ = ["OPERATOR", "READ_BY", "TEMPO_BY", "Bearer", "HttpAccess", "open_to", "open_worker_to"]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import shutil
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from antiphon.runtime.identity.host_clock import installed_version
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
+from antiphon.sdk.http.job_figures import JobFigures
 
 if TYPE_CHECKING:
-    from antiphon.runtime.node.full_node import Applied, FullNode
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from antiphon.runtime.gate.admission import Gate
+    from antiphon.runtime.node.full_node import FullNode
 
 Readiness = Literal["ok", "degraded", "not ready"]
 
@@ -35,25 +40,33 @@ class NodeNumbers(Struct, frozen=True, kw_only=True):
     """What a node counts."""
 
     status: NodeStatus
-    jobs: dict[str, int]
-    """By state, as its replica has them."""
-    records: dict[str, int]
-    """By verdict: records that it verified since its view was made."""
+    figures: JobFigures
+    """Counted since its view was made."""
+    oldest_pending_s: float
+    """How long the oldest job that could be claimed has waited; 0: there is none."""
+    replica_bytes: int
+    disk: tuple[int, int] | None
+    """Bytes of the disk that the replica is on, and how many are free; None: in memory."""
+    sealed: int
+    """The newest record that a seal covers."""
+    seal_age_s: float | None
+    """How old the newest seal is; None: there is none."""
+    gate_requests: Mapping[tuple[str, str], int]
+    """By what was asked for and its outcome, where the gate runs beside the node."""
     tempo: TempoMetrics
 
 
 class NodeView:
     """What an interface may know about a node that runs in this process."""
 
-    def __init__(self, node: FullNode, tempo: TempoMetrics) -> None:
-        """Begins to count the records that the node verifies."""
+    def __init__(self, node: FullNode, tempo: TempoMetrics, folder: Path | None = None) -> None:
+        """Begins to count the records that the node verifies. Its replica is in `folder`."""
         self._node = node
         self._tempo = tempo
-        self._records: Counter[str] = Counter()
-        node.watchers.append(self._count)
-
-    def _count(self, applied: Applied) -> None:
-        self._records[applied.verdict] += 1
+        self._folder = folder
+        self._figures = JobFigures(node)
+        self.gate: Gate | None = None
+        """The gate that runs beside the node, if one does."""
 
     def status(self) -> NodeStatus:
         """How it is now.
@@ -80,12 +93,20 @@ class NodeView:
 
     def numbers(self) -> NodeNumbers:
         """What it has counted so far."""
+        sizes, now_ms = self._node.replica.sizes, self._node.session.wall.now_ms()
+        oldest, seals = sizes.oldest_pending(), self._node.seals
+        disk = shutil.disk_usage(self._folder) if self._folder is not None else None
         return NodeNumbers(
             status=self.status(),
-            jobs=self._node.replica.counts(),
-            records=dict(self._records),
+            figures=self._figures,
+            oldest_pending_s=max(now_ms - oldest.open_since_ms, 0) / 1000 if oldest else 0.0,
+            replica_bytes=sizes.file_bytes(),
+            disk=(disk.total, disk.free) if disk is not None else None,
+            sealed=seals.upto,
+            seal_age_s=(now_ms - seals.state.commit_ms) / 1000 if seals.state else None,
+            gate_requests=self.gate.requests if self.gate is not None else {},
             tempo=self._tempo,
         )
 
 
-__all__ = ["NodeNumbers", "NodeStatus", "NodeView", "TempoMetrics"]
+__all__ = ["JobFigures", "NodeNumbers", "NodeStatus", "NodeView", "TempoMetrics"]

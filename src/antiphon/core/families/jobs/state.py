@@ -204,6 +204,16 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         return self.attempts + (self.claimer != "" and self.outcome != "exhausted")
 
     @property
+    def open_since_ms(self) -> int:
+        """Since when a worker could claim it: submitted, offered, or its pause over.
+
+        An announcement that repeats another does not count.
+        """
+        if self.continuations:
+            return max(self.called_ms, self.retry_after_ms)
+        return max(self.offered_ms or self.scheduled_ms, self.retry_after_ms)
+
+    @property
     def recall_ms(self) -> int:
         """When a pending job is offered again.
 

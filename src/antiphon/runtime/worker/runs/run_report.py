@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.state import Job
     from antiphon.ports import WallClock
     from antiphon.runtime.executors.executor import Ran
+    from antiphon.runtime.worker.runs.run_figures import RunFigures
 
 log = LazyLogger(__name__)
 
@@ -18,9 +19,11 @@ log = LazyLogger(__name__)
 class RunReport:
     """Begins with the run; `ended` and `unfinished` write the line."""
 
-    def __init__(self, job: Job, wall: WallClock) -> None:
+    def __init__(self, job: Job, wall: WallClock, figures: RunFigures) -> None:
         """The run begins now."""
         self._job = job
+        self._figures = figures
+        figures.begun(job)
         self._wall = wall
         self._began_s = wall.boot_s()
         self._ran_s: float | None = None
@@ -47,12 +50,14 @@ class RunReport:
         job = self._job
         if self._ran_s is None:
             self.stop_clock()
+        seconds = round(self._ran_s or 0.0, 3)
+        self._figures.over(job.kind, outcome, seconds)
         fields: dict[str, Any] = {
             "kind": job.kind,
             "job": job.id,
             "caller": job.scheduler,
             "attempt": job.attempts + 1,
-            "seconds": round(self._ran_s or 0.0, 3),
+            "seconds": seconds,
             "outcome": outcome,
         }
         if failure is None:

@@ -11,19 +11,34 @@ from typing import TYPE_CHECKING
 from antiphon.interfaces.cli.commands.jobs.watch import Ticker
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.http_options import (
+    ExposedOption,
+    HttpOption,
+    http_address,
+    say_http,
+)
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, load_settings, print_json
 from antiphon.interfaces.cli.screen.terminal import counted, out
 
 if TYPE_CHECKING:
     from antiphon.sdk.hosting.hosted_mesh import Hosting
+    from antiphon.settings import HttpAddress, Settings
 
 
-def up(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+def up(
+    *,
+    http: HttpOption = "",
+    http_exposed: ExposedOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
     """Host the mesh that 'antiphon init' created here.
 
     Runs its server, the gate through which machines join, and a full node that verifies every
     record.
     """
+    settings = load_settings()
+    address = http_address(http, settings, exposed=http_exposed)
 
     async def serve(stop: command_loop.Stop) -> int:
         from antiphon.sdk.hosting.hosted_mesh import host
@@ -33,14 +48,20 @@ def up(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
         async with host(where) as hosting:
             if not as_json:
                 _greet(hosting)
-            return await keep_up(hosting, stop, as_json=as_json)
+            return await keep_up(hosting, stop, (settings, address), as_json=as_json)
 
     return command_loop.run_service(serve)
 
 
-async def keep_up(hosting: Hosting, stop: command_loop.Stop, *, as_json: bool) -> int:
+async def keep_up(
+    hosting: Hosting,
+    stop: command_loop.Stop,
+    serving: tuple[Settings, HttpAddress | None] | None = None,
+    *,
+    as_json: bool,
+) -> int:
     """Run the gate and a full node on a running server, until told to stop."""
-    load_settings()
+    settings, address = serving or (load_settings(), None)
     async with AsyncExitStack() as stack:
         from antiphon.sdk.log_watch import event_of
         from antiphon.sdk.mesh import Mesh
@@ -49,10 +70,21 @@ async def keep_up(hosting: Hosting, stop: command_loop.Stop, *, as_json: bool) -
         mesh = await stack.enter_async_context(Mesh.open(home=hosting.home.path, role="client"))
         node = await stack.enter_async_context(mesh.node())
         await hosting.coordinate(node)
-        await stack.enter_async_context(hosting.gate(node))
+        gate = await stack.enter_async_context(hosting.gate(node))
+        where = ""
+        if address is not None:
+            from antiphon.interfaces.http.node_server import node_server
+            from antiphon.sdk.http.access import open_to
+
+            shown = await stack.enter_async_context(open_to(mesh, node, settings.http_token))
+            shown[0].gate = gate
+            port = await stack.enter_async_context(node_server(*shown, address))
+            where = str(address._replace(port=port))
         if as_json:
-            _print_ready(hosting)
+            _print_ready(hosting, where)
         else:
+            if where:
+                say_http(mesh, where, settings, further=", /v1/tempo")
             before = counted(sum(node.replica.counts().values()), "job")
             out.pieces((f"up, {before} on it. Ctrl-C stops it; the log is kept.", "quiet"))
             show = Ticker()
@@ -81,7 +113,7 @@ def say_engine(hosting: Hosting) -> None:
     out.say(f"  engine   {hosting.mesh.engine}, TLS, every write synced to disk")
 
 
-def _print_ready(hosting: Hosting) -> None:
+def _print_ready(hosting: Hosting, http: str) -> None:
     print_json(
         {
             "event": "ready",
@@ -91,6 +123,7 @@ def _print_ready(hosting: Hosting) -> None:
             "engine": hosting.mesh.engine,
             "pid": os.getpid(),
             "server_pid": hosting.server_pid,
+            **({"http": http} if http else {}),
         }
     )
 

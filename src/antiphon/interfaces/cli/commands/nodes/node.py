@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from antiphon.errors import Held, Misconfigured
+from antiphon.errors import Held
 from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.http_options import (
+    ExposedOption,
+    HttpOption,
+    http_address,
+    say_http,
+)
 from antiphon.interfaces.cli.screen.options import (
     HomeOption,
     JsonOption,
@@ -23,29 +27,13 @@ from antiphon.interfaces.cli.screen.options import (
 from antiphon.interfaces.cli.screen.terminal import counted, out
 
 if TYPE_CHECKING:
-    from antiphon.sdk.mesh import Mesh
     from antiphon.settings import HttpAddress, Settings
 
 
 def node(
     *,
-    http: Annotated[
-        str,
-        typer.Option(
-            "--http",
-            metavar="HOST:PORT",
-            help="Serve probes, metrics and tempo there, such as 127.0.0.1:7464. Needs"
-            " antiphon[http]. Default: ANTIPHON_CONTROL, or nowhere.",
-        ),
-    ] = "",
-    http_exposed: Annotated[
-        bool,
-        typer.Option(
-            "--http-exposed",
-            help="Let --http name an address that other machines reach. Tokens are then readable"
-            " on the network: put TLS in front of it.",
-        ),
-    ] = False,
+    http: HttpOption = "",
+    http_exposed: ExposedOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -55,31 +43,12 @@ def node(
     offers jobs again that no worker claimed.
     """
     settings = load_settings()
-    address = _address(http, settings, exposed=http_exposed)
+    address = http_address(http, settings, exposed=http_exposed)
 
     async def serve(stop: command_loop.Stop) -> int:
         return await _serve(home, stop, address, settings, as_json=as_json)
 
     return command_loop.run_service(serve)
-
-
-def _address(http: str, settings: Settings, *, exposed: bool) -> HttpAddress | None:
-    """Where to serve HTTP; None for nowhere."""
-    from antiphon.settings import read_address
-
-    asked = http or settings.control
-    if not asked:
-        return None
-    try:
-        address = read_address(asked)
-    except ValueError as problem:
-        raise WrongUsage(f"--http {http}: {problem}") from None
-    if not address.is_loopback and not exposed:
-        raise Misconfigured(
-            f"other machines could reach {address}, and tokens are not encrypted on their way",
-            hint="use 127.0.0.1; or put TLS in front of it and add --http-exposed",
-        )
-    return address
 
 
 async def _serve(
@@ -120,20 +89,10 @@ async def _serve(
                 f" {counted(running.applied, 'record')} and follows the log; Ctrl-C stops it"
             )
             if where:
-                _say_http(mesh, where, settings)
+                say_http(mesh, where, settings, further=", /v1/tempo")
         await stop.wait()
     if as_json:
         print_json({"event": "stopped", "applied": running.applied})
     else:
         out.say(f"stopped at record {running.applied:,}")
     return Exit.OK
-
-
-def _say_http(mesh: Mesh, where: str, settings: Settings) -> None:
-    from antiphon.sdk.http.operator_token import FILE
-
-    out.say(
-        f"  http     http://{where}/healthz, /readyz; with a token /metrics, /v1/status, /v1/tempo"
-    )
-    given = settings.http_token is not None
-    out.say(f"  token    {'ANTIPHON_HTTP_TOKEN' if given else mesh.home.path / FILE}")

@@ -24,6 +24,12 @@ from antiphon.interfaces.cli.commands.nodes.command_offers import (
 from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.http_options import (
+    ExposedOption,
+    HttpOption,
+    http_address,
+    say_http,
+)
 from antiphon.interfaces.cli.screen.options import (
     HomeOption,
     JsonOption,
@@ -36,7 +42,9 @@ from antiphon.interfaces.cli.screen.terminal import counted, err, out
 from antiphon.sdk.defaults import COMMAND_KIND
 
 if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.worker import Worker
+    from antiphon.settings import HttpAddress, Settings
 
 COUNT_EVERY_S: Final = 0.5
 
@@ -85,6 +93,8 @@ def worker(
     label: LabelsOption = None,
     weight: WeightOption = None,
     rate: RatesOption = None,
+    http: HttpOption = "",
+    http_exposed: ExposedOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -105,9 +115,12 @@ def worker(
     if home is not None:
         os.environ["ANTIPHON_HOME"] = str(home)  # so that the module's Mesh.open() finds it
 
+    settings = load_settings(usual_level="info")
+    address = http_address(http, settings, exposed=http_exposed)
+
     async def serve(stop: command_loop.Stop) -> int:
         traits = {"labels": label, "weight": weight, "rates": rates}
-        return await _work(module, offer, slots, traits, stop, as_json=as_json)
+        return await _work(module, offer, slots, traits, (settings, address), stop, as_json=as_json)
 
     return command_loop.run_service(serve)
 
@@ -124,13 +137,14 @@ async def _work(
     offer: Offered,
     slots: int | None,
     traits: dict[str, Any],
+    serving: tuple[Settings, HttpAddress | None],
     stop: command_loop.Stop,
     *,
     as_json: bool,
 ) -> int:
     from antiphon.sdk.worker import claimable
 
-    settings = load_settings(usual_level="info")
+    settings = serving[0]
     mesh = find_mesh(module) if module else open_mesh(None)
     _check_rated({*mesh.kinds, *offer.kinds}, traits["rates"])
     async with AsyncExitStack() as stack:
@@ -138,12 +152,13 @@ async def _work(
         await stack.enter_async_context(mesh)
         answers = mesh.worker(slots=slots, **traits, **offer.for_worker)
         working = await stack.enter_async_context(answers)
+        where = await _serve_http(stack, mesh, working, serving)
         did = working.did
         kinds = working.kinds
         allowed = claimable(working)
         if as_json:
             told = {"event": "ready", "node": did, "kinds": kinds, "may_claim": allowed}
-            print_json({**told, "pid": os.getpid()})
+            print_json({**told, "pid": os.getpid(), **({"http": where} if where else {})})
         else:
             out.say(
                 f"worker {short_node(did)} on mesh {mesh.id} runs"
@@ -151,6 +166,8 @@ async def _work(
                 f" ({counted(slots or settings.slots, 'slot')}{offer.in_words}); Ctrl-C stops it"
             )
             _say_forbidden([kind for kind in kinds if kind not in allowed])
+            if where:
+                say_http(mesh, where, settings)
         with naps(working):
             await stop.wait()
         say_draining(working.busy, settings.drain_s, as_json=as_json)
@@ -164,6 +181,24 @@ async def _work(
         rest = f"; {counted(left, 'job')} not finished, left for other workers" if left else ""
         out.say(f"stopped after {counted(working.done, 'job')}{rest}")
     return Exit.OK
+
+
+async def _serve_http(
+    stack: AsyncExitStack,
+    mesh: Mesh,
+    working: Worker,
+    serving: tuple[Settings, HttpAddress | None],
+) -> str:
+    """Answer HTTP until the stack ends; where, or an empty text if nobody asked for it."""
+    settings, address = serving
+    if address is None:
+        return ""
+    from antiphon.interfaces.http.node_server import worker_server
+    from antiphon.sdk.http.access import open_worker_to
+
+    shown = await stack.enter_async_context(open_worker_to(mesh, working, settings.http_token))
+    port = await stack.enter_async_context(worker_server(*shown, address))
+    return str(address._replace(port=port))
 
 
 @contextmanager

@@ -1,0 +1,63 @@
+"""`--http`, which `node`, `worker` and `up` share: where to answer probes and scrapers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.errors import Misconfigured
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.terminal import out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.settings import HttpAddress, Settings
+
+HttpOption = Annotated[
+    str,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Serve probes and metrics there, such as 127.0.0.1:7464. Needs antiphon[http]."
+        " Default: ANTIPHON_CONTROL, or nowhere.",
+    ),
+]
+ExposedOption = Annotated[
+    bool,
+    typer.Option(
+        "--http-exposed",
+        help="Let --http name an address that other machines reach. Tokens are then readable"
+        " on the network: put TLS in front of it.",
+    ),
+]
+
+
+def http_address(http: str, settings: Settings, *, exposed: bool) -> HttpAddress | None:
+    """Where to serve HTTP; None for nowhere."""
+    from antiphon.settings import read_address
+
+    asked = http or settings.control
+    if not asked:
+        return None
+    try:
+        address = read_address(asked)
+    except ValueError as problem:
+        raise WrongUsage(f"--http {http}: {problem}") from None
+    if not address.is_loopback and not exposed:
+        raise Misconfigured(
+            f"other machines could reach {address}, and tokens are not encrypted on their way",
+            hint="use 127.0.0.1; or put TLS in front of it and add --http-exposed",
+        )
+    return address
+
+
+def say_http(mesh: Mesh, where: str, settings: Settings, *, further: str = "") -> None:
+    """Print where it answers, and where the token is."""
+    from antiphon.sdk.http.operator_token import FILE
+
+    out.say(
+        f"  http     http://{where}/healthz, /readyz; with a token /metrics, /v1/status{further}"
+    )
+    given = settings.http_token is not None
+    out.say(f"  token    {'ANTIPHON_HTTP_TOKEN' if given else mesh.home.path / FILE}")
