@@ -232,8 +232,9 @@ def stored_arguments(manifest: Manifest) -> BlobInput | None:
 
 def results_read(manifest: Manifest) -> tuple[ResultInput, ...]:
     """The results of other jobs that a job reads, in the order of its inputs."""
-    given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
-    return tuple(one for one in given if isinstance(one, ResultInput))
+    if isinstance(manifest.inputs, UnsetType):
+        return ()
+    return tuple(one for one in manifest.inputs if isinstance(one, ResultInput))
 
 
 def with_nonce(manifest: Manifest, nonce: str) -> Manifest:

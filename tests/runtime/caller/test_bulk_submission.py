@@ -12,7 +12,8 @@ from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.families.mesh.ops import MeshRules, RulesBody
 from antiphon.core.policy.circuit_breaker import CircuitBreaker
-from antiphon.errors import CircuitOpen, PartlySubmitted, Rejected, Unavailable
+from antiphon.core.record import signing
+from antiphon.errors import CircuitOpen, OutcomeUnknown, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller import bulk_submission, submission
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.log.writer import Intent, write_one
@@ -81,21 +82,50 @@ async def test_what_others_left_on_a_jobs_subject_does_not_stop_it(engine):
 async def test_appends_in_flight_and_tasks_are_bounded(monkeypatch):
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection()).session
-        append, in_flight, most, tasks = session.log.append, 0, 0, 0
+        append, in_flight, most, tasks = session.log.append_many, 0, 0, 0
 
-        async def slow(*given, **how):
+        async def slow(records, **how):
             nonlocal in_flight, most, tasks
-            in_flight += 1
+            in_flight += len(records)
             most, tasks = max(most, in_flight), max(tasks, len(asyncio.all_tasks()))
             await asyncio.sleep(0.01)
-            in_flight -= 1
-            return await append(*given, **how)
+            in_flight -= len(records)
+            return await append(records, **how)
 
-        monkeypatch.setattr(session.log, "append", slow)
+        monkeypatch.setattr(session.log, "append_many", slow)
         before = len(asyncio.all_tasks())
         assert len(await submit_many(session, [body(number) for number in range(500)])) == 500
-        assert most == bulk_submission.APPENDS_IN_FLIGHT
-        assert tasks <= before + bulk_submission.APPENDS_IN_FLIGHT + 1, "one confirms control"
+        assert most == bulk_submission.GROUPS_IN_FLIGHT * bulk_submission.TOGETHER
+        assert tasks <= before + bulk_submission.GROUPS_IN_FLIGHT + 1, "one confirms control"
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_answers_that_are_missing_are_looked_for_one_by_one(monkeypatch, is_stored):
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection()).session
+        append = session.log.append_many
+
+        async def torn(records, **how):
+            half = len(records) // 2
+            told = await append(records if is_stored else records[:half], **how)
+            unknown = OutcomeUnknown("the connection was lost")
+            return [*told[:half], *[unknown] * (len(records) - half)]
+
+        monkeypatch.setattr(session.log, "append_many", torn)
+        found = await submit_many(session, [body(number) for number in range(20)])
+        assert [one.is_new for one in found] == [True] * 20
+        assert len({one.seq for one in found}) == 20
+        stored = (await session.log.read(0, limit=100)).records
+        assert sum(".call." in one.subject for one in stored) == 20
+
+
+async def test_many_jobs_have_few_signatures():
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection()).session
+        found = await submit_many(session, [body(number) for number in range(40)])
+        records = [await session.record_at(one.seq) for one in found]
+        signatures = {signing.unframe(one.payload)[1].sig for one in records}
+        assert len(signatures) == 3
 
 
 @on_both_engines

@@ -1,10 +1,10 @@
-"""Submits many jobs: their appends are in flight side by side, their verdicts are read together.
+"""Submits many jobs: they are signed, sent and read back in groups.
 
-The number of tasks is that of the appends in flight, however many jobs there are. Jobs are sent in
-the order of the list; the engine decides in which order it stores what is in flight together,
-except that a job is sent only after those of the list that it waits for are stored: they have to be
-older on the log (spec §7.3). What is out of the ordinary (the job exists, a verdict other than
-expected) is left to `submission`.
+A few groups are in flight at the same time, however many jobs there are. Jobs are sent in the order
+of the list; the engine decides in which order it stores what is in flight together, except that a
+job is sent only after those of the list that it waits for are stored: they have to be older on the
+log (spec §7.3). What is out of the ordinary (the job exists, a verdict other than expected) is left
+to `submission`, job by job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.manifest import job_id
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import AntiphonError, LostRace, PartlySubmitted
+from antiphon.errors import AntiphonError, LostRace, PartlySubmitted, Rejected
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime.caller.submission import Submitted, guarded, labelled, submit
 
@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 
     from antiphon.core.policy.circuit_breaker import CircuitBreaker
     from antiphon.core.record.branches import LaneKey
+    from antiphon.core.record.op import Op
+    from antiphon.runtime.log.author import Draft
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
 
-APPENDS_IN_FLIGHT: Final = 256
-"""Few enough to be answered in time by a slow disk, and enough beside a busy worker's own."""
+GROUPS_IN_FLIGHT: Final = 4
+TOGETHER: Final = 64
+"""Jobs of one group: together few enough to be answered in time by a slow disk."""
 
 
 class _Sent(Struct, frozen=True):
@@ -54,7 +57,7 @@ async def submit_many(
         await session.sync_control()
     bulk = _Bulk(session, bodies, breaker)
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(min(APPENDS_IN_FLIGHT, len(bodies))):
+        for _ in range(bulk.appending):
             tasks.create_task(bulk.append_in_turn())
         await bulk.read_back()
     if bulk.problem is not None:
@@ -78,7 +81,8 @@ class _Bulk:
         self._left = len(bodies)
         self._unmet: dict[int, int] = {}
         self._successors: dict[int, list[int]] = {}
-        self._appending = min(APPENDS_IN_FLIGHT, len(bodies))
+        self.appending = min(GROUPS_IN_FLIGHT, len(bodies))
+        """Tasks that append."""
         self._begin()
         self._sent: deque[_Sent] = deque()
         self._news = asyncio.Event()
@@ -109,46 +113,101 @@ class _Bulk:
             self._stop()
 
     def _stop(self) -> None:
-        for _ in range(self._appending):
+        for _ in range(self.appending):
             self._turns.put_nowait(None)
 
     async def append_in_turn(self) -> None:
-        """Append one job after the other, until there are no more or one has failed."""
+        """Append one group after the other, until there are no more or a job has failed."""
         try:
             while self.problem is None:
                 position = await self._turns.get()
                 if position is None or self.problem is not None:
                     break
+                group = [position, *self._ready(TOGETHER - 1)]
                 try:
-                    await self._append(position)
+                    await self._append(group)
                 except AntiphonError as problem:
                     self._fail(position, problem)
-                else:
-                    self._stored(position)
         finally:
-            self._appending -= 1
+            self.appending -= 1
             self._news.set()
 
-    async def _append(self, position: int) -> None:
-        session, body = self._session, labelled(self._session, self.bodies[position])
-        draft = session.draft(JobSchedule, body, prev=0)
-        place = draft.opened.place
-        if place is not None and session.foresee_draft(draft, EMPTY) is Verdict.OK:
-            try:
-                with guarded(self._breaker, session):
-                    seq = await session.commit(draft)
-            except LostRace:
-                pass  # the job exists, or something else is on its subject
+    def _ready(self, most: int) -> list[int]:
+        """More positions that may be sent now."""
+        found: list[int] = []
+        while len(found) < most and not self._turns.empty():
+            position = self._turns.get_nowait()
+            if position is None:
+                self._turns.put_nowait(None)  # for the task whose sign to stop it is
+                break
+            found.append(position)
+        return found
+
+    async def _append(self, group: list[int]) -> None:
+        """Send these jobs together; those that it does not settle, one by one."""
+        session = self._session
+        ops: dict[int, Op] = {}
+        drafts: dict[int, Draft] = {}
+        left: list[int] = []
+        now = session.author.mesh_time.now()
+        for position in group:
+            op = session.compose_behind(JobSchedule, self._body(position), EMPTY, now=now)
+            if session.foresee_op(op, EMPTY) is Verdict.OK:
+                ops[position] = op
             else:
-                self._sent.append(_Sent(position, place.key, draft.op_id, seq))
-                self._news.set()
-                return
-        self.found[position] = await submit(session, body, breaker=self._breaker)
+                left.append(position)
+        for position, signed in zip(ops, session.author.sign([*ops.values()]), strict=True):
+            if isinstance(signed, Rejected):
+                self._fail(position, signed)
+                break  # what comes after it in the list is not sent
+            drafts[position] = signed
+        with guarded(self._breaker, session):
+            answers = await session.send([*drafts.values()])
+        unsettled = [self._alone(position) for position in left]
+        for (position, draft), told in zip(drafts.items(), answers, strict=True):
+            if isinstance(told, int):
+                self._note(position, draft, told)
+            else:
+                unsettled.append(self._resolve(position, draft, told))
+        if unsettled:
+            await asyncio.gather(*unsettled)
+
+    def _body(self, position: int) -> ScheduleBody:
+        return labelled(self._session, self.bodies[position])
+
+    async def _resolve(self, position: int, draft: Draft, told: AntiphonError) -> None:
+        """Find out what became of a draft, and send it again if it was not stored."""
+        try:
+            with guarded(self._breaker, self._session):
+                seq = await self._session.commit(draft, told=told)
+        except LostRace:
+            await self._alone(position)  # the job exists, or something else is on its subject
+        except AntiphonError as problem:
+            self._fail(position, problem)
+        else:
+            self._note(position, draft, seq)
+
+    def _note(self, position: int, draft: Draft, seq: int) -> None:
+        """A draft was stored; its verdict is read later."""
+        place = draft.opened.place
+        if place is not None:
+            self._sent.append(_Sent(position, place.key, draft.op_id, seq))
+            self._news.set()
+        self._stored(position)
+
+    async def _alone(self, position: int) -> None:
+        try:
+            body = self._body(position)
+            self.found[position] = await submit(self._session, body, breaker=self._breaker)
+        except AntiphonError as problem:
+            self._fail(position, problem)
+        else:
+            self._stored(position)
 
     async def read_back(self) -> None:
         """Read the verdicts on what was stored, many at a time, until everything is."""
-        while self._appending or self._sent:
-            while self._appending and len(self._sent) < LANES_AT_ONCE:
+        while self.appending or self._sent:
+            while self.appending and len(self._sent) < LANES_AT_ONCE:
                 self._news.clear()
                 await self._news.wait()
             count = min(len(self._sent), LANES_AT_ONCE)

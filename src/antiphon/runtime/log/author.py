@@ -36,6 +36,7 @@ from antiphon.runtime.log.clock_check import HINT, MeshTime, ahead_words, in_wor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from antiphon.core.clock.mesh_time import Now
     from antiphon.ports import Keyring, WallClock
 
 PROOFS_KEPT: Final = 1024
@@ -138,10 +139,10 @@ class Author:
         """The timestamp that the next op would carry."""
         return self.clock.next(self.mesh_time.now())
 
-    def tick(self) -> Hlc:
-        """A fresh timestamp, covered by a persisted mark."""
+    def tick(self, now: Now | None = None) -> Hlc:
+        """A fresh timestamp, covered by a persisted mark; `now` if the time is known already."""
         self._check_process()
-        now = self.mesh_time.now()
+        now = now or self.mesh_time.now()
         while isinstance(given := self.clock.stamp(now), Promise):
             self._mark.store(given.wall_ms, given.spent)
             self.clock.reserve(given)

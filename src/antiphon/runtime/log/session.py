@@ -44,6 +44,7 @@ from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from antiphon.core.clock.mesh_time import Now
     from antiphon.core.protocol import Protocol
     from antiphon.ports import Engine, Entropy, Record, WallClock
     from antiphon.runtime.log.author import Author, Draft
@@ -57,6 +58,7 @@ OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
 DEPS_KEPT: Final = 4096
 DEPS_KEPT_BYTES: Final = 1024 * 1024
 """Records named by ops, and the total size of their subjects: naming one again costs no read."""
+FIRST_KEPT: Final = 1024
 SENT_KEPT: Final = 64
 """Records of ours whose stamps show the time when they come back."""
 
@@ -102,6 +104,10 @@ class Session:
         self._opened = BoundedCache[int, tuple[bytes, OpenedRecord]](
             most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES
         )
+        self._first = BoundedCache[int, tuple[OpenedRecord, Control, Lane, Outcome]](
+            most=FIRST_KEPT, most_bytes=0
+        )
+        """First records of lanes and their verdicts, until the lanes are read back."""
         self._deps = BoundedCache[int, Dep](most=DEPS_KEPT, most_bytes=DEPS_KEPT_BYTES)
         self._sent: dict[bytes, tuple[int, float]] = {}
         self.lanes = LaneReader(self, author.did)
@@ -118,10 +124,19 @@ class Session:
         return self.author.compose(op_type, body, prev=prev, hlc=hlc, auth=auth, deps=deps)
 
     def compose_behind(
-        self, op_type: type[Op], body: Struct, lane: Lane, *, deps: tuple[tuple[int, str], ...] = ()
+        self,
+        op_type: type[Op],
+        body: Struct,
+        lane: Lane,
+        *,
+        deps: tuple[tuple[int, str], ...] = (),
+        now: Now | None = None,
     ) -> Op:
-        """An op that follows the last one on its subject of this lane, stamped and unsigned."""
-        auth, hlc = self._choose_auth(op_type, body), self.author.tick()
+        """An op that follows the last one on its subject of this lane, stamped and unsigned.
+
+        `now` is the author's time, for several ops of one moment.
+        """
+        auth, hlc = self._choose_auth(op_type, body), self.author.tick(now)
         op = self.author.compose(op_type, body, prev=0, hlc=hlc, auth=auth, deps=deps)
         place = self.protocol.place_of(subject_of(op))
         prev = lane.tails[place.slot] if place is not None else 0
@@ -152,10 +167,16 @@ class Session:
         Bytes that this process signed, or opened a moment ago, are not verified again: a light
         worker reads each schedule twice and each record of its own once.
         """
-        self._tell_time(record)
         known = self._opened.get(record.seq)
         if known is not None and known[0] == record.payload and known[1].subject == record.subject:
-            return replace(known[1], seq=record.seq, commit_ms=record.commit_ms)
+            opened = known[1]
+            if opened.seq == record.seq and opened.commit_ms == record.commit_ms:
+                return opened
+            self._tell_time(record)
+            opened = replace(opened, seq=record.seq, commit_ms=record.commit_ms)
+            self._opened.put(record.seq, (record.payload, opened), len(record.payload))
+            return opened
+        self._tell_time(record)
         opened = open_stored(self.protocol, self.mesh, record)
         if opened.op is not None:
             self._opened.put(record.seq, (record.payload, opened), len(record.payload))
@@ -256,12 +277,29 @@ class Session:
         `is_named`: its lane is read because an op on another lane names it.
         """
         control = self.history.at(opened.seq, opened.commit_ms)
+        known = self._first.get(opened.seq)
+        if known is not None and known[0] is opened and known[1] is control and known[2] == lane:
+            return known[3]
         outcome = judge(control, lane, opened)
         if isinstance(outcome, Needs):
             reads = await self._read(outcome, opened.seq, is_named=is_named)
             outcome = judge(control, lane, opened, reads)
         self.merge(opened)
         return settled(outcome)
+
+    def judge_first(self, opened: OpenedRecord, lane: Lane) -> Outcome | None:
+        """The verdict on a record by what is known of control; None if it takes a read.
+
+        If control turns out to be the same up to the record, `judge` need not come to it again.
+        """
+        control = self.control
+        outcome = judge(control, lane, opened)
+        self.merge(opened)
+        if isinstance(outcome, Needs):
+            return None
+        known = (opened, control, lane, outcome)
+        self._first.put(opened.seq, known, 0)
+        return outcome
 
     async def _read(self, needs: Needs, seq: int, *, is_named: bool) -> Reads:
         """What a verdict needs, in a few reads. Lane readers do not see every record.

@@ -5,7 +5,8 @@ What a turn shares is the work around that: one signature over many ops, one req
 them, one read that brings all of them back, one confirmation of control.
 
 A turn takes what is there and waits for nothing: at rest an intent goes at once, alone, and by the
-path of a single write. While a few turns are under way, intents gather for the next.
+path of a single write. While a few turns are under way, or one that is larger, intents gather for
+the next: the jobs of a large turn go on one after the other, and belong together again.
 
 Whatever does not go as hoped is left to the task that waits for it: an answer that is missing, a
 race that was lost, a read that failed. It continues alone, from where its op stands, so no intent
@@ -37,13 +38,14 @@ from antiphon.runtime.log.writer import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from antiphon.core.clock.mesh_time import Now
     from antiphon.core.family import Lane
     from antiphon.core.record.op import Op
     from antiphon.ports import Record
     from antiphon.runtime.log.author import Draft
     from antiphon.runtime.log.session import Session
 
-UNDER_WAY: Final = 2
+UNDER_WAY: Final = 3
 """Turns that may be under way before intents gather."""
 TOGETHER: Final = min(APPENDS_AT_ONCE, LANES_AT_ONCE)
 """Intents of one turn: as many as one read brings back."""
@@ -74,8 +76,8 @@ class WriteTurns:
         self._session = session
         self._spawn = spawn
         self._waiting: list[_Waiting] = []
-        self._turns: dict[object, float] = {}
-        """The turns under way, and since when."""
+        self._turns: dict[object, tuple[float, int]] = {}
+        """The turns under way: since when, and how many intents each has."""
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -105,16 +107,17 @@ class WriteTurns:
         now_s = loop.time()
         while self._waiting:
             late_s = now_s - SLOW_S
-            current = [since_s for since_s in self._turns.values() if since_s > late_s]
-            if len(current) >= UNDER_WAY:
-                self._timer = loop.call_at(min(current) + SLOW_S, self._next)
+            current = [one for one in self._turns.values() if one[0] > late_s]
+            largest = max((size for _, size in current), default=0)
+            if len(current) >= UNDER_WAY or len(self._waiting) < largest:
+                self._timer = loop.call_at(min(current)[0] + SLOW_S, self._next)
                 return
             taken, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
             taken = [one for one in taken if not one.begun.done()]  # else its task was cancelled
             if not taken:
                 continue
             turn = object()
-            self._turns[turn] = now_s
+            self._turns[turn] = (now_s, len(taken))
             if len(taken) == 1:
                 taken[0].goes_on(Begun(turn=turn))
             else:
@@ -152,7 +155,8 @@ class WriteTurns:
 
     async def _write(self, taken: list[_Waiting]) -> None:
         session = self._session
-        composed = [(one, op) for one in taken if (op := self._composed(one)) is not None]
+        now = session.author.mesh_time.now()
+        composed = [(one, op) for one in taken if (op := self._composed(one, now)) is not None]
         signed = session.author.sign([op for _, op in composed])
         drafted: list[tuple[_Waiting, Draft]] = []
         for (one, _), draft in zip(composed, signed, strict=True):
@@ -172,14 +176,16 @@ class WriteTurns:
                 one.goes_on(Begun(draft=one.draft, told=answer))
         await self._read_back(stored)
 
-    def _composed(self, one: _Waiting) -> Op | None:
+    def _composed(self, one: _Waiting, now: Now) -> Op | None:
         """The op that an intent is now, unsigned; None if it is settled, or needs a path alone."""
         intent, policy, session = one.intent, one.policy, self._session
         if intent.lane is None or intent.by is not None or intent.prev is not None:
             one.goes_on(NOT_BEGUN)
             return None
         try:
-            op = session.compose_behind(intent.op, intent.body, intent.lane, deps=intent.deps)
+            op = session.compose_behind(
+                intent.op, intent.body, intent.lane, deps=intent.deps, now=now
+            )
         except AntiphonError:
             one.goes_on(NOT_BEGUN)  # such as a clock that is ahead
             return None

@@ -67,13 +67,13 @@ class Credits:
 
     def add(self, queue: WorkQueue, kind: str, priority: Priority) -> None:
         """Ask this queue, too, once everything of a higher priority is quiet."""
-        queue.watch(self._told)
+        queue.watch(self.top_up_soon)  # it may report that it is empty while it is being asked
         self._asked.append(_Asked(queue, kind, Source(priority=priority)))
 
     def remove(self, queue: WorkQueue) -> None:
         """Stop asking it, and stop waiting for it."""
         self._asked = [one for one in self._asked if one.queue is not queue]
-        self._told()
+        self.top_up_soon()
 
     async def admit(self, queue: WorkQueue, kind: str) -> bool:
         """Whether to begin what was delivered: a slot is free, and its turn has come.
@@ -144,6 +144,11 @@ class Credits:
                 one.queue.ask()
         self._think_again(min(made.look_s, self._next_token_s(now_s)))
 
+    def top_up_soon(self) -> None:
+        """The same once, after what happens at this moment: jobs begin and end in groups."""
+        if self._soon is None and not self._is_over:
+            self._soon = asyncio.get_running_loop().call_soon(self._on_told)
+
     def stop(self) -> None:
         """Stop asking."""
         self._is_over = True
@@ -184,11 +189,6 @@ class Credits:
     def _on_time(self) -> None:
         self._timer = None
         self.top_up()
-
-    def _told(self) -> None:
-        """A queue is empty; it may report that while it is being asked."""
-        if self._soon is None and not self._is_over:
-            self._soon = asyncio.get_running_loop().call_soon(self._on_told)
 
     def _on_told(self) -> None:
         self._soon = None

@@ -25,7 +25,6 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.jobs.state import EMPTY, HELD, JobLane
 from antiphon.core.families.jobs.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
-from antiphon.core.family import Needs
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import (
@@ -37,7 +36,6 @@ from antiphon.core.policy.claim_delay import (
 from antiphon.core.policy.rate_limit import Rate
 from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.reducer import judge
 from antiphon.errors import AntiphonError, EngineDenied, LostRace, Unavailable
 from antiphon.runtime.log.lane_reader import JobView
 from antiphon.runtime.log.session import Session
@@ -264,11 +262,11 @@ class Worker:
         task = self._spawn(self._attend(delivery, kind, loan_s))
         self._running.add(task)
         task.add_done_callback(self._freed)
-        self._credits.top_up()  # there may be more in the queue, and room for it
+        self._credits.top_up_soon()  # there may be more in the queue, and room for it
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._credits.top_up()
+        self._credits.top_up_soon()
 
     def _jitter_s(self, most_s: float) -> float:
         return self.session.entropy.random() * most_s
@@ -373,9 +371,8 @@ class Worker:
         """
         if delivery.deliveries != 1 or not isinstance(opened.op, JobSchedule):
             return None
-        outcome = judge(self.session.control, EMPTY, opened)
-        self.session.merge(opened)
-        if isinstance(outcome, Needs) or not outcome.changed:
+        outcome = self.session.judge_first(opened, EMPTY)
+        if outcome is None or not outcome.changed:
             return None
         return cast("JobLane", outcome.lane)
 

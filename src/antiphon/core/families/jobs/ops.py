@@ -109,8 +109,10 @@ class ScheduleBody(Body, frozen=True):
     @property
     def predecessors(self) -> tuple[JobKey, ...]:
         """The jobs that have to end before this one is offered, each once."""
-        read = (one.of for one in results_read(self.manifest))
-        return tuple(dict.fromkeys((*self.after, *read)))
+        read = results_read(self.manifest)
+        if not read and not self.after:
+            return ()
+        return tuple(dict.fromkeys((*self.after, *(one.of for one in read))))
 
 
 class _OnJob(Body, frozen=True):

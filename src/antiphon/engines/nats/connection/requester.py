@@ -147,6 +147,27 @@ class Requester:
                 if not isinstance(one, AntiphonError):
                     self._forget(*one)
 
+    async def write_batch(
+        self, requests: Sequence[tuple[bytes, bytes, bytes]], *, timeout_s: float
+    ) -> Reply:
+        """Several publishes of which only the last has an answer: it is that of all of them."""
+        deadline = self._loop.time() + timeout_s
+        cost = min(len(requests), self._window)
+        if self._queue or self._room < cost:
+            await self._wait_for_room(cost, deadline)
+        else:
+            self._room -= cost
+        *others, (subject, payload, header) = requests
+        waiter = _Waiter(self._loop.create_future(), subject, deadline, cost, True, None)
+        if self._connection.up:
+            for one in others:
+                self._connection.send(wire.hpub(*one, b""))
+        token = self._send(waiter, payload, header)
+        try:
+            return await waiter.future
+        finally:
+            self._forget(token, waiter)
+
     async def _begun(
         self, subject: bytes, payload: bytes, header: bytes, deadline: float
     ) -> tuple[bytes, _Waiter]:

@@ -44,12 +44,18 @@ _UNDECIDED = frozenset({10077, 10158})
 """The store failed, or a twin of this write is being decided."""
 _NO_RESPONDERS = 503
 PROBE_TIMEOUT_S = 5.0
+BATCH_FROM = 40
+"""Records from which on a batch costs the server less than single writes: its fixed cost is about
+10 ms, and it syncs the disk once."""
+BATCH_BYTES = 1024 * 1024
 
 
 class _PubAck(Struct, frozen=True, gc=False):
     stream: str = ""
     seq: int = 0
     duplicate: bool = False
+    count: int = 0
+    """Of the records of a batch."""
     error: ApiError | None = None
 
 
@@ -108,11 +114,49 @@ class NatsLog:
                 found.append(None)
             except Rejected as problem:
                 found.append(problem)
+        sent = [one for one, known in zip(records, found, strict=True) if known is None]
+        if len(sent) >= BATCH_FROM and sum(len(one.payload) for one in sent) <= BATCH_BYTES:
+            stored = await self._stored_as_batch(requests, timeout_s)
+            if stored:
+                left = iter(stored)
+                return [next(left) if known is None else known for known in found]
         replies = iter(await self._requester.write_all(requests, timeout_s=timeout_s))
         return [
             await self._answered(record, next(replies)) if known is None else known
             for record, known in zip(records, found, strict=True)
         ]
+
+    async def _stored_as_batch(
+        self, requests: list[tuple[bytes, bytes, bytes]], timeout_s: float
+    ) -> list[int | AntiphonError]:
+        """Store all of them in one step; empty if the engine stored none, whatever the reason.
+
+        Then they go one by one: that tells which of them it was. Without an answer, the outcome of
+        each is unknown.
+        """
+        batch, last = secrets.token_hex(12).encode(), len(requests)
+        marked = [
+            (
+                subject,
+                payload,
+                b"%bNats-Batch-Id: %b\r\nNats-Batch-Sequence: %d\r\n%b\r\n"
+                % (header[:-2], batch, at, b"Nats-Batch-Commit: 1\r\n" if at == last else b""),
+            )
+            for at, (subject, payload, header) in enumerate(requests, start=1)
+        ]
+        try:
+            reply = await self._requester.write_batch(marked, timeout_s=timeout_s)
+        except Unavailable as problem:
+            return [problem] * last
+        if reply.header and wire.status_of(reply.header) == _NO_RESPONDERS:
+            return []
+        ack = _decode_ack(reply.payload)
+        if ack.error is not None:
+            return []
+        if ack.stream != self.stream or ack.count != last:
+            raise Corrupt(f"of {last} records the engine stored {ack.count} in {ack.stream}")
+        self._saw(ack.seq)
+        return [*range(ack.seq - last + 1, ack.seq + 1)]
 
     async def _answered(self, record: Append, reply: Reply | AntiphonError) -> int | AntiphonError:
         if isinstance(reply, AntiphonError):
