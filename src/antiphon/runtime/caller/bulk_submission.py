@@ -21,6 +21,7 @@ from antiphon.core.manifest import job_id
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace, PartlySubmitted, Rejected
 from antiphon.ports import LANES_AT_ONCE
+from antiphon.runtime import tracing
 from antiphon.runtime.caller.submission import Submitted, guarded, labelled, submit
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ async def submit_many(
     """
     if session.confirmed == 0 and bodies:
         await session.sync_control()
-    bulk = _Bulk(session, bodies, breaker)
+    bulk = _Bulk(session, [tracing.traced(one) for one in bodies], breaker)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(bulk.appending):
             tasks.create_task(bulk.append_in_turn())

@@ -34,6 +34,7 @@ from antiphon.errors import (
     Rejected,
     Unavailable,
 )
+from antiphon.runtime import tracing
 from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, write_one
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ async def submit(
         if session.confirmed == 0:
             await session.sync_control()
         policy = Policy(again=again, foresees=True, what="the job")
+        body = tracing.traced(body)
         intent = Intent(JobSchedule, labelled(session, body), EMPTY)
         try:
             written = await write_one(session, intent, policy)

@@ -66,6 +66,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     children: tuple[JobKey, ...] = ()
     """The jobs that it waited for last, and their results in the same order."""
     child_results: tuple[Result, ...] = ()
+    trace: str | None = None
+    """The `traceparent` that it was submitted with."""
     auth: tuple[str, ...] = ()
     """The delegations under which the job was claimed, by CID; none for the owner itself."""
     live: LiveOutput = NoLiveOutput()

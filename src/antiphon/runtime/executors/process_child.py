@@ -41,6 +41,7 @@ from antiphon.runtime.executors.printed_output import Stream, passing_on_prints,
 from antiphon.runtime.executors.run_services import Help, Saved, WithoutWorker
 from antiphon.runtime.executors.usage_gauge import BLOCK_BYTES
 from antiphon.runtime.identity.host_clock import SystemClock
+from antiphon.runtime.tracing import continued
 from antiphon.runtime.values.signature import CallSignature
 
 T = TypeVar("T")
@@ -80,6 +81,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     time: RunTime | None = None
     """Its place in time, and how far that clock is ahead of this machine's."""
     ahead_ms: int = 0
+    trace: str | None = None
+    """The worker's span of this run, as a `traceparent`."""
 
 
 class ToChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -266,7 +269,7 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             context = JobContext(**fields, live=line, usage=line, run=services)
             args, kwargs = signature.with_context(context, args, kwargs)
         try:
-            with printing_to(line.output):
+            with printing_to(line.output), continued(call.trace):
                 value = function(*args, **kwargs)
                 if inspect.isawaitable(value):
                     value = asyncio.run(_awaited(value))

@@ -26,6 +26,7 @@ from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.proof import statement
 from antiphon.errors import AntiphonError, Misconfigured, Overrun
 from antiphon.processes.tree_usage import TreeUsage
+from antiphon.runtime import tracing
 from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.failure import failure_of, lineage_of
@@ -142,6 +143,7 @@ class Pool:
                 context=context,
                 time=time if context is not None else None,
                 ahead_ms=now_ms - SystemClock().now_ms(),
+                trace=tracing.current(),
             )
             message = await child.answer(call, assignment)
             is_whole = True

@@ -22,11 +22,12 @@ from antiphon.errors import (
     Unavailable,
     WaitExhausted,
 )
+from antiphon.runtime import tracing
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.children import key_of
 from antiphon.runtime.executors.executor import Assignment, GivenBack
-from antiphon.runtime.executors.failure import failed_with
+from antiphon.runtime.executors.failure import failed_with, failure_of
 from antiphon.runtime.executors.printed_output import PrintedOutput
 from antiphon.runtime.worker.job_output import LiveOutputSender
 from antiphon.runtime.worker.runs import run_end
@@ -86,6 +87,7 @@ class TenureRunner:
             continuations=job.continuations,
             children=job.children if job.child_results else (),
             child_results=job.child_results,
+            trace=body.trace,
             auth=job.auth,
             live=live,
             printed=printed,
@@ -171,6 +173,20 @@ class TenureRunner:
 
     async def _ran(self, executor: Executor, assignment: Assignment) -> Ran:
         """Run the job, and submit the jobs that it wants to wait for while its lease is kept."""
+        job = assignment
+        with tracing.running(job.kind, job.job_id, job.attempt, job.trace) as span:
+            try:
+                ran = await self._ran_with_children(executor, assignment)
+            except asyncio.CancelledError:
+                span.end("stopped")
+                raise
+            except Exception as error:
+                span.end("failed", failure_of(error))
+                raise
+            span.end(_outcome_of(ran), ran.failure)
+        return ran
+
+    async def _ran_with_children(self, executor: Executor, assignment: Assignment) -> Ran:
         ran = await executor.run(assignment)
         new = [one for one in ran.after if isinstance(one, ScheduleBody)]
         if not new:
@@ -293,6 +309,12 @@ class TenureRunner:
             chance=self.session.entropy.random(),
         )
         delivery.nak(wait_s)
+
+
+def _outcome_of(ran: Ran) -> str:
+    if ran.failure is not None:
+        return "failed"
+    return "waits" if ran.after else "succeeded"
 
 
 def _without_result(tenure: Tenure) -> str:

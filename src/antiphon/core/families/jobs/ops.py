@@ -34,6 +34,7 @@ Fence = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 JobKey = tuple[Kind, JobId]
 """A job as another op names it: its kind and its id."""
+TRACE_PATTERN: Final = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z"
 MAX_AFTER: Final = 1024
 MIN_QUORUM: Final = 2
 MAX_REPLICAS: Final = 16
@@ -88,6 +89,8 @@ class ScheduleBody(Body, frozen=True):
     """Its beats: how long each phase may take and how long it may wait; workers keep to it."""
     budget: Budget | None = None
     """What it may use up; its worker ends it as failed when it is over."""
+    trace: Annotated[str, Meta(pattern=TRACE_PATTERN)] | None = None
+    """The W3C `traceparent` of its submission; no verdict depends on it."""
     derived: Derivation | None = None
     """What it was derived from by the coordinator: a tick or a cause of the plan that it names."""
 
