@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,9 +79,23 @@ class _Watcher:
         self.stem = stem
         self._connection = connection
         self._told = told
+        self._due_s = 0.0
 
     def tell(self, key: str, revision: int, note: bytes) -> None:
         """A register was written: a connection that is cut or paused misses it."""
+        faults = self._connection.faults
+        if faults is None:
+            self._pass_on(key, revision, note)
+            return
+        loop = asyncio.get_running_loop()
+        # News may be late, and comes in the order in which it was written.
+        self._due_s = max(self._due_s, loop.time() + faults.notice().delay_s)
+        if self._due_s <= loop.time():
+            self._pass_on(key, revision, note)
+        else:
+            loop.call_at(self._due_s, self._pass_on, key, revision, note)
+
+    def _pass_on(self, key: str, revision: int, note: bytes) -> None:
         if self._connection.is_attached and not self._connection.is_paused:
             self._told(key, revision, note)
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Protocol
 
 from antiphon.core.messages.inbox import InboxItem
+from antiphon.engines.memory.mail import MailRegisters
 from antiphon.errors import Unavailable
 from antiphon.runtime.messages.mail_gate import MailGate
 from antiphon.testing.mutations.patch import patched
@@ -59,8 +60,25 @@ def confirmed_before_it_is_stored() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def registers_are_not_compared() -> Iterator[None]:
+    """A register is replaced whatever its revision is: a gate that is behind undoes another's."""
+    really_write = MailRegisters.write
+
+    def write(
+        self: MailRegisters, key: str, value: bytes, note: bytes, _expected: int, ttl_ms: int
+    ) -> int:
+        present = self.get(key)
+        revision = 0 if present is None else present.revision
+        return really_write(self, key, value, note, revision, ttl_ms)
+
+    with patched(MailRegisters, "write", write):
+        yield
+
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
     acknowledgements_are_kept_in_memory,
     threads_have_no_order,
     confirmed_before_it_is_stored,
+    registers_are_not_compared,
 )

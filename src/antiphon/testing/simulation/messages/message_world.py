@@ -43,6 +43,9 @@ LOST: Final = 0.004
 UNANSWERED: Final = 0.012
 TWICE: Final = 0.03
 """Of how many requests to the engine what happens; each includes those above it."""
+LATE: Final = 0.3
+LATE_S: Final = 1.5
+"""News of what other gates wrote: how much of it is late, and by how long."""
 GIVEN_BACK: Final = 0.1
 """Of how many messages their reader says that it cannot handle them now."""
 _RULES: Final = Rules(authority="open")
@@ -80,6 +83,7 @@ class _Line:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
+        self._news = random.Random(chance.random())
         self.is_calm = False
 
     def request(self, _what: str) -> Fate:
@@ -98,7 +102,10 @@ class _Line:
         return FINE
 
     def notice(self) -> Fate:
-        return FINE
+        """A gate hears late of what another gate has written."""
+        if self.is_calm or self._news.random() > LATE:
+            return FINE
+        return Fate(delay_s=self._news.expovariate(1 / LATE_S))
 
     def bus(self) -> Fate:
         return FINE
