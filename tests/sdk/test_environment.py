@@ -9,7 +9,7 @@ from antiphon import Mesh, Misconfigured, Unavailable
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.policy.circuit_breaker import CircuitBreaker, Phase
-from antiphon.errors import EngineDenied, Held, OutcomeUnknown, Rejected
+from antiphon.errors import CircuitOpen, EngineDenied, Held, OutcomeUnknown, Rejected
 from antiphon.runtime.caller import submission
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
@@ -196,6 +196,68 @@ def test_only_silence_counts_against_the_engine(monkeypatch, error, counts):
             with pytest.raises(type(error)):
                 await submission.submit(session, body(1), breaker=breaker)
         assert (breaker.phase is Phase.OPEN) == counts
+
+    in_no_time(story)
+
+
+def test_five_silences_open_it_with_a_named_error_and_after_thirty_seconds_one_probe_decides(
+    monkeypatch,
+):
+    """What is promised while writes are not kept meanwhile: the states, and who is told what."""
+
+    async def story(mesh):
+        session = (await mesh.connection("caller")).session
+        breaker = read_environment().make_breaker()
+        tried, really_write = [], submission.write_one
+        is_silent = True
+
+        async def write(*arguments):
+            tried.append(mesh.wall.now_ms())
+            if is_silent:
+                await asyncio.sleep(1)
+                raise OutcomeUnknown("no answer")
+            return await really_write(*arguments)
+
+        monkeypatch.setattr(submission, "write_one", write)
+
+        async def submit_in_vain() -> Unavailable:
+            with pytest.raises(Unavailable) as told:
+                await submission.submit(session, body(1), breaker=breaker)
+            return told.value
+
+        for _ in range(5):
+            assert not isinstance(await submit_in_vain(), CircuitOpen)
+        told = await submit_in_vain()
+        assert isinstance(told, CircuitOpen)
+        assert (told.retry_s, len(tried)) == (30, 5), "at once, and it says when the probe is due"
+        assert "ANTIPHON_BREAKER=off" in told.hint
+        await asyncio.sleep(30)
+        probing = asyncio.ensure_future(submit_in_vain())
+        await asyncio.sleep(0.5)
+        assert breaker.phase is Phase.HALF_OPEN
+        assert isinstance(await submit_in_vain(), CircuitOpen), "one probe, and nobody beside it"
+        assert not isinstance(await probing, CircuitOpen)
+        assert (breaker.phase, len(tried)) == (Phase.OPEN, 6)
+        await asyncio.sleep(30)
+        is_silent = False
+        assert (await submission.submit(session, body(1), breaker=breaker)).is_new
+        assert breaker.phase is Phase.CLOSED
+
+    in_no_time(story)
+
+
+def test_the_breaker_has_a_switch(monkeypatch):
+    monkeypatch.setenv("ANTIPHON_BREAKER", "off")
+
+    async def story(mesh):
+        session = (await mesh.connection("caller")).session
+        breaker = read_environment().make_breaker()
+        assert breaker is None
+        mesh.server.kill()
+        for number in range(7):
+            with pytest.raises(Unavailable) as told:
+                await submission.submit(session, body(number), breaker=breaker)
+            assert not isinstance(told.value, CircuitOpen), "every submission is tried"
 
     in_no_time(story)
 

@@ -103,6 +103,12 @@ def hunt(name: str, plans: Sequence[Plan]) -> Catch | None:
     return None
 
 
+def unmutated(plan: Plan, name: str) -> Outcome:
+    """The same world without a mutant, with the guests that this one needs."""
+    guests = guests_for(name)
+    return run(plan, guests) if guests else run(plan)
+
+
 class Crew:
     """Runs several things at once where there are processors; answers come in order."""
 
@@ -119,11 +125,11 @@ class Crew:
         begun = [self._pool.apply_async(hunt, one) for one in wanted]
         return (one.get() for one in begun)
 
-    def check(self, plans: Sequence[Plan]) -> Iterator[Outcome]:
-        """Run each world as it is."""
+    def check(self, worlds: Sequence[tuple[Plan, str]]) -> Iterator[Outcome]:
+        """Run each world as it is; with it, the mutant whose guests it needs."""
         if self._pool is None:
-            return (run(plan) for plan in plans)
-        begun = [self._pool.apply_async(run, (plan,)) for plan in plans]
+            return (unmutated(*one) for one in worlds)
+        begun = [self._pool.apply_async(unmutated, one) for one in worlds]
         return (one.get() for one in begun)
 
     def dismiss(self) -> None:
@@ -174,10 +180,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if len(catches) < len(MUTANTS):
             needed = arguments.seeds
         if arguments.quick:
-            worlds = list(dict.fromkeys(one.plan for one in catches.values()))
+            with_guests = ABOUT_LOCKS | ABOUT_DOCUMENTS
+            found = ((one.plan, one.mutant) for one in catches.values())
+            named = ((plan, name if name in with_guests else "") for plan, name in found)
+            worlds = list(dict.fromkeys(named))
         else:
             seeds = range(arguments.seed, arguments.seed + needed)
-            worlds = [world(seed) for seed in seeds]
+            worlds = [(world(seed), "") for seed in seeds]
         broken = [outcome for outcome in crew.check(worlds) if outcome.broken]
     finally:
         crew.dismiss()

@@ -9,6 +9,7 @@ from antiphon import Mesh
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
 from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.messages.mail_gate import MailGate
 from antiphon.sdk.hosting import hosted_mesh
 from tests.patience import NEVER_S, PATIENCE_S
 
@@ -100,6 +101,31 @@ async def test_a_question_is_answered():
         await asyncio.gather(serving, other, return_exceptions=True)
         with pytest.raises(Unavailable, match="did not answer"):
             await mesh.ask(f"{mesh.did}/nobody", 1, within=0.05)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.req("S9")
+async def test_a_reader_that_nobody_wakes_finds_its_message_within_a_minute(monkeypatch):
+    """The gate has forgotten who waits: the reader asks again by itself."""
+    async with Mesh.open(engine="memory", agent="one") as mesh:
+        asked, really_read = [], MailGate.read
+
+        async def read(self, wanted, *, by):
+            asked.append(asyncio.get_running_loop().time())
+            if len(asked) > 1:
+                return await really_read(self, wanted, by=by)
+            await asyncio.sleep(wanted.wait_ms / 1000)
+            return []
+
+        monkeypatch.setattr(MailGate, "read", read)
+        began_s = asyncio.get_running_loop().time()
+        waiting = asyncio.ensure_future(anext(mesh.inbox()))
+        await asyncio.sleep(1)
+        await mesh.send(mesh.address, "hello")
+        message = await waiting
+        assert message.payload == "hello"
+        assert asyncio.get_running_loop().time() - began_s <= 60
+        assert len(asked) == 2, "and it does not ask all the time"
 
 
 async def test_a_broadcast_tells_what_became_of_each():
