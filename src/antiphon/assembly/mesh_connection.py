@@ -24,7 +24,7 @@ from antiphon.runtime.log.writer import Intent, write_one
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from antiphon.ports import Engine, EngineInfo, Keyring
+    from antiphon.ports import Engine, EngineInfo, Keyring, WallClock
     from antiphon.runtime.identity.state_directory import StateDirectory
 
 MACHINE = "machine"
@@ -47,16 +47,18 @@ class MeshConnection(Struct, frozen=True):
         return self.session.engine
 
 
-def place(
+def place(  # noqa: PLR0913 - what a connection is made of
     engine: Engine,
     mesh: str,
     keyring: Keyring,
     alias: str,
     mark: Mark,
     protocol: Protocol = PROTOCOL,
+    *,
+    wall: WallClock | None = None,
 ) -> MeshConnection:
     """Assemble a connection."""
-    wall, drift_ms = SystemClock(), Rules().max_drift_ms
+    wall, drift_ms = wall or SystemClock(), Rules().max_drift_ms
     author = Author(mesh, keyring, wall, max_drift_ms=drift_ms, mark=mark, protocol=protocol)
     return MeshConnection(Session(engine, author, wall, SystemEntropy()), keyring, alias)
 

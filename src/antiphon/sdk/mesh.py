@@ -121,6 +121,7 @@ class Mesh(
         self._stack = AsyncExitStack()
         self._connection: MeshConnection | None = None
         self._memory: MemoryMesh | None = None
+        self._given_memory: MemoryMesh | None = None  # a test's
         self._artifacts: Artifacts | None = None
         self._breaker: CircuitBreaker | None = CircuitBreaker()
         self._blocking: BlockingMesh | None = None
@@ -209,7 +210,7 @@ class Mesh(
     async def _enter_memory(self) -> None:
         from antiphon.assembly import MemoryMesh, owned_replica, replicating
 
-        self._memory = MemoryMesh()
+        self._memory = self._given_memory or MemoryMesh()
         owner = self._memory.connection("owner", self._memory.owner)
         self._connection = self._named(await self._stack.enter_async_context(owner))
         # In one process there is no other node to expire leases, offer jobs again or coordinate.

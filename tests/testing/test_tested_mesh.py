@@ -1,0 +1,178 @@
+"""The `mesh` fixture that users test with: in memory, in no time, with faults on demand."""
+
+import asyncio
+import importlib.util
+import re
+import sys
+import threading
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from antiphon import CallOptions, JobFailed, Mesh
+from antiphon.testing import pytest_plugin
+from antiphon.testing.tested_mesh import TestedMesh
+from tests.runtime import spawned
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/testing"
+PAGE = ROOT / "docs/testing.md"
+
+
+@pytest.fixture
+def mesh():
+    tested = TestedMesh()
+    yield tested
+    tested.close()
+
+
+def test_tasks_run_in_no_time_and_the_tests_own_sleep_is_exact(mesh):
+    @mesh.task("later.echo", delay="20m")
+    async def echo(word: str) -> str:
+        await asyncio.sleep(90)
+        return word
+
+    async def story() -> tuple[str, float]:
+        began_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(12.5)
+        slept_s = asyncio.get_running_loop().time() - began_s
+        return await (await echo.submit("hello")).result(), slept_s
+
+    assert mesh.run(story()) == ("hello", 12.5)
+    assert mesh.run(asyncio.sleep(1, "again")) == "again"
+    mesh.assert_called(echo, "hello")
+
+
+def test_plain_functions_and_processes_run_in_the_tests_own_thread(mesh):
+    @mesh.task("here.thread")
+    def in_thread() -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    slow = mesh.task("here.process", run_in="process")(spawned.add)
+    assert mesh.call(in_thread) is True
+    assert mesh.call(slow, 2, 3) == 5
+
+
+def test_a_killed_workers_job_is_run_again_by_another_one_as_often_as_asked(mesh):
+    seen = []
+
+    @mesh.task("die.often")
+    async def work(number: int) -> int:
+        seen.append(number)
+        if len(seen) == 1:
+            mesh.kill_worker()  # and the next one dies, too
+        return number
+
+    mesh.kill_worker()
+    assert mesh.call(work, 4) == 4
+    assert seen == [4, 4]
+    mesh.kill_worker()
+    assert mesh.call(work, 5) == 5
+    assert [one.attempt for one in mesh.calls(work)] == [1, 2, 1, 2]
+
+
+def test_lost_answers_are_survived_wherever_they_are_lost(mesh):
+    @mesh.task("lose.some")
+    def work(number: int) -> int:
+        return number
+
+    for number in range(1, 6):
+        mesh.lose_next_write(number)
+        assert mesh.call(work, number) == number
+    assert [one.args for one in mesh.calls(work)] == [(number,) for number in range(1, 6)]
+
+
+def test_what_was_called_is_told(mesh):
+    @mesh.task("ask.for")
+    async def ask(what: str, *, times: int = 1) -> None:
+        if times > 1:
+            raise ValueError("too often")
+
+    mesh.assert_not_called(ask)
+    mesh.call(ask, "tea")
+    with pytest.raises(JobFailed):
+        mesh.call(ask.options(attempts=2), "tea", times=2)
+    mesh.assert_called(ask, "tea")
+    mesh.assert_called(ask, "tea", times=2)
+    with pytest.raises(AssertionError, match="coffee"):
+        mesh.assert_called(ask, "coffee")
+    with pytest.raises(AssertionError, match="called 3 times"):
+        mesh.assert_not_called("ask.for")
+    assert [one.failure and one.failure.name for one in mesh.calls(ask)] == [
+        None,
+        "ValueError",
+        "ValueError",
+    ]
+
+
+def test_a_programs_own_mesh_is_as_before_afterwards():
+    program = Mesh.open(home="/nowhere/at/all")
+    work = program.task("run.process", run_in="process")(spawned.add)
+    pool = program._handlers._by_kind["run.process"].pool
+    tested = TestedMesh()
+    tested.use(program)
+    assert tested.call(work, 1, 1) == 2
+    with pytest.raises(RuntimeError, match="before anything runs"):
+        tested.use(Mesh.open(engine="memory"))
+    tested.close()
+    assert (program.engine, program._handlers.hooks) == ("nats", [])
+    assert program._handlers._by_kind["run.process"].pool is pool
+    again = TestedMesh()
+    again.use(program)
+    assert again.run(submitted(program)) == 5
+    again.close()
+
+
+async def submitted(program: Mesh) -> int:
+    handle = await program.submit("run.process", 2, 3, options=CallOptions(attempts=1))
+    return await handle.result()
+
+
+def test_pytest_finds_the_plugin_where_antiphon_is_installed():
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert points["pytest11"] == {pytest_plugin.__name__: pytest_plugin.__name__}
+
+
+# --- the page and the example ---------------------------------------------------------------------
+
+
+def module(name: str, path: Path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[name] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+def run_tests(folder: Path) -> list[str]:
+    """Run every test of a `test_shop.py` as pytest would with our fixture."""
+    try:
+        module("shop", folder / "shop.py")
+        tests = module("test_shop", folder / "test_shop.py")
+    finally:
+        shop = sys.modules.pop("shop")
+        sys.modules.pop("test_shop")
+    names = [name for name in vars(tests) if name.startswith("test_")]
+    for name in names:
+        tested = TestedMesh()
+        try:
+            tested.use(shop.mesh)
+            shop.shipped.clear()
+            vars(tests)[name](tested)
+        finally:
+            tested.close()
+    return names
+
+
+def test_the_blocks_of_the_page_run_as_they_stand(tmp_path):
+    blocks = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == len(re.findall(r"```python", PAGE.read_text())) == 4
+    for name, text in blocks:
+        with (tmp_path / name).open("a") as file:
+            file.write(text + "\n")
+    assert len(run_tests(tmp_path)) == 5
+
+
+def test_the_examples_tests_pass():
+    assert len(run_tests(EXAMPLE)) == 4
