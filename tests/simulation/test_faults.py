@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from antiphon.core.families.jobs.state import HELD
+from antiphon.engines.memory.faults import Fate
 from antiphon.testing.mutations.runtime import stolen_calls_unheeded
 from antiphon.testing.simulation.actors import machines
 from antiphon.testing.simulation.hostile.starvation import bury, drink, unquenchable
@@ -147,6 +148,35 @@ def test_a_worker_whose_line_is_half_open_for_longer_than_its_lease_is_replaced(
     assert not outcome.violations
     assert types_on(world, key_of(slow)).count(("complete", "ok")) == 1
     assert outcome.runs == 2
+
+
+# --- torn turns ------------------------------------------------------------------------------
+
+
+def test_what_was_written_together_and_torn_is_finished_record_by_record(tmp_path, monkeypatch):
+    jobs, torn = [call(number, duration_ms=10) for number in range(12)], []
+    really_request = Network.request
+
+    def request(self, what):
+        if what != "append_many":
+            return really_request(self, what)
+        torn.append(what)
+        return Fate(share=0.5) if len(torn) % 2 else Fate(answer_share=0.5)
+
+    monkeypatch.setattr(Network, "request", request)
+
+    async def story(world):
+        await submit(world, *jobs)
+        world.full[0].boot()
+        world.workers[0].boot()
+        await until(ended(world, *map(key_of, jobs)))
+
+    world, outcome = play(tmp_path, story)
+    assert not outcome.violations
+    assert len(torn) > 1
+    assert outcome.runs == len(jobs)
+    for job in jobs:
+        assert types_on(world, key_of(job)).count(("complete", "ok")) == 1
 
 
 # --- stolen calls ----------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.runtime.coordinator import predecessors
+from antiphon.runtime.log.session import Session
+from antiphon.runtime.log.write_turns import WriteTurns, _Waiting
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.plans.plan_runner import PlanRunner
@@ -61,6 +63,8 @@ CAUGHT_BY = {
     "stolen_calls_unheeded": {"every_job_ends"},
     "first_page_only": {"light_equals_full"},
     "ticks_doubled": {"derived_once", "ticks_in_order"},
+    "turn_results_mixed": {"acks_are_true"},
+    "torn_turn_believed": {"acks_are_true"},
     "base_ignored": {"nothing_overwritten"},
     "locks_by_one_clock": {"one_holder"},
     "fence_kept_on_pass": {"lock_fences_rise", "one_fence_one_holder"},
@@ -98,6 +102,8 @@ KNOWN_TO_CATCH = {
     "commit_clock_only": 5,
     "expiry_a_second_late": 5,
     "anyone_expires": 3,
+    "turn_results_mixed": 8,
+    "torn_turn_believed": 16,
     "locks_by_one_clock": 4,
     "holders_never_stop": 3,
 }
@@ -119,6 +125,9 @@ def patchable():
         dict(lock_table.TRANSITIONS[LockRelease]),
         worker.HELD,
         TenureRunner._write,
+        WriteTurns._read_back,
+        _Waiting.goes_on,
+        Session.send,
         LogStore.append,
         reducer._fault,
         *(dict(table.TRANSITIONS[op]) for op in (JobExpire, JobClaim, JobOffer, JobYield)),

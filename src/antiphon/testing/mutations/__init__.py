@@ -69,6 +69,8 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "stolen_calls_unheeded": ("unquenchable",),
     "first_page_only": ("bury",),
     "ticks_doubled": ("crash",),
+    "turn_results_mixed": ("outage",),
+    "torn_turn_believed": ("storm", "outage"),
     "locks_by_one_clock": ("step",),
     "holders_never_stop": ("cut_off", "half_open"),
 }

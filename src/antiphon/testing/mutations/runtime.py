@@ -16,9 +16,15 @@ from antiphon.core.families.jobs.ops import OfferBody, Result
 from antiphon.core.families.jobs.planned import starts_ms
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.manifest import Manifest, results_read, with_nonce
+from antiphon.core.reducer import judge, settled
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.ports import Record
 from antiphon.runtime.coordinator import predecessors
+from antiphon.runtime.log import write_turns
+from antiphon.runtime.log.author import Draft
+from antiphon.runtime.log.session import Session
+from antiphon.runtime.log.write_turns import WriteTurns
+from antiphon.runtime.log.writer import Begun, Written, own_record
 from antiphon.runtime.node.delayed_jobs import LONGEST_SLEEP_S, DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.plans import plan_runner
@@ -140,8 +146,52 @@ def ticks_doubled() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def turn_results_mixed() -> Iterator[None]:
+    """Of what a worker wrote together, each task gets the result of another."""
+    really_read = WriteTurns._read_back  # noqa: SLF001
+
+    async def read_back(self: WriteTurns, stored: list[Any]) -> None:
+        waits = [one.begun for one in stored]
+        for one, begun in zip(stored, [*waits[1:], *waits[:1]], strict=True):
+            one.begun = begun
+        await really_read(self, stored)
+
+    with patched(WriteTurns, "_read_back", read_back):
+        yield
+
+
+@contextmanager
+def torn_turn_believed() -> Iterator[None]:
+    """Ends that were sent together count as stored, whether or not the engine said so."""
+    really_send, really_go = Session.send, write_turns._Waiting.goes_on  # noqa: SLF001
+    sessions: dict[bytes, Session] = {}
+
+    async def send(self: Session, drafts: Sequence[Draft], **named: Any) -> Any:
+        sessions.update((draft.payload, self) for draft in drafts)
+        return await really_send(self, drafts, **named)
+
+    def goes_on(self: Any, begun: Begun) -> None:
+        draft, lane = begun.draft, self.intent.lane
+        if draft is not None and begun.told is not None and self.policy.look is own_record:
+            session = sessions[draft.payload]
+            seq, now_ms = max(lane.tails) + 1, session.wall.now_ms()
+            opened = replace(draft.opened, seq=seq, commit_ms=now_ms)
+            outcome = settled(judge(session.control, lane, opened))
+            begun = Begun(written=Written(self.intent, seq, outcome.verdict, outcome.lane))
+        really_go(self, begun)
+
+    with (
+        patched(Session, "send", send),
+        patched(write_turns._Waiting, "goes_on", goes_on),  # noqa: SLF001
+    ):
+        yield
+
+
 MUTANTS: Final = (
     ticks_doubled,
+    turn_results_mixed,
+    torn_turn_believed,
     early_ack,
     second_life,
     slots_uncounted,
