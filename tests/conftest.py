@@ -9,12 +9,13 @@ loop is an async context manager, entered by the test that uses it, so that its 
 import asyncio
 import functools
 import inspect
+import logging
 import os
 import shutil
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,15 @@ def listen_to_interrupts() -> None:
 
 listen_to_interrupts()
 draw_at_leisure()
-structlog.configure()  # as structlog is by itself: tests may capture events of every level
+
+
+@pytest.fixture(autouse=True)
+def logs_as_structlog_has_them() -> Iterator[None]:
+    """Tests may capture events of every level, whatever the test before them configured."""
+    structlog.reset_defaults()
+    structlog.configure()
+    yield
+    logging.getLogger("antiphon").setLevel(logging.NOTSET)
 
 
 def in_its_own_loop(test: Callable[..., Awaitable[Any]], limit_s: float) -> Callable[..., Any]:

@@ -9,9 +9,6 @@ from antiphon import telemetry
 @pytest.fixture(autouse=True)
 def as_it_was():
     structlog.reset_defaults()
-    yield
-    structlog.reset_defaults()
-    structlog.configure()  # as in tests/conftest.py
 
 
 @pytest.mark.parametrize("style", ["text", "json"])

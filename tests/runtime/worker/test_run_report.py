@@ -132,12 +132,8 @@ async def test_the_lines_are_text_on_a_terminal_and_json_otherwise(capsys, monke
                 await (await mesh.submit("example.fail", options=ONCE)).result(PATIENCE_S)
         return capsys.readouterr().err
 
-    try:
-        line = json.loads((await said(is_terminal=False)).splitlines()[0])
-        text = await said(is_terminal=True)
-    finally:
-        structlog.reset_defaults()
-        structlog.configure()
+    line = json.loads((await said(is_terminal=False)).splitlines()[0])
+    text = await said(is_terminal=True)
     assert (line["event"], line["outcome"]) == ("job_ran", "failed")
     assert line["exception"].endswith("ValueError: no luck")
     first, *others = text.splitlines()
