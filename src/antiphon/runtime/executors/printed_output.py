@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, Literal, Protocol
 
@@ -76,7 +76,9 @@ def printing_to(write: Callable[[Stream, bytes], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        _current.reset(before)
+        # A coroutine that never ended is closed later, in whatever context that happens.
+        with suppress(ValueError):
+            _current.reset(before)
 
 
 class _Tee:

@@ -151,9 +151,10 @@ class TenureRunner:
                 run.saver.ask()
                 await self._give_back(run, self.reason)
                 return None
-            if tenure.job.outcome != "cancelled":  # which is not a problem of the worker
-                verdict = tenure.lost.verdict.value
-                log.warning("tenure_lost", job=job.job_id, verdict=verdict, **_standstill(tenure))
+            # A cancelled job is not a problem of the worker.
+            tell = log.debug if tenure.job.outcome == "cancelled" else log.warning
+            verdict = tenure.lost.verdict.value
+            tell("tenure_lost", job=job.job_id, verdict=verdict, **_standstill(tenure))
             self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
             return None
         except GivenBack:
