@@ -17,6 +17,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import structlog  # noqa: F401 - a worker loads it with its first job; that is not counted
+
 from antiphon import assembly
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.errors import AntiphonError

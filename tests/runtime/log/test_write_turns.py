@@ -10,6 +10,7 @@ from antiphon.core.families.jobs.state import State
 from antiphon.core.record import signing
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import LostRace, OutcomeUnknown, Rejected, Unavailable
+from antiphon.runtime.log import write_turns
 from antiphon.runtime.log.write_turns import TOGETHER, UNDER_WAY, WriteTurns
 from antiphon.runtime.log.writer import Intent, Policy, go_behind, own_record
 from tests.runtime.meshes import KIND, a_mesh, call
@@ -123,7 +124,8 @@ async def test_more_than_a_turn_takes_go_in_several():
         assert spy.groups == [TOGETHER, 5]
 
 
-async def test_while_turns_are_under_way_the_others_gather():
+async def test_while_turns_are_under_way_the_others_gather(monkeypatch):
+    monkeypatch.setattr(write_turns, "SLOW_S", 3600.0)
     async with a_writer(UNDER_WAY * 2 + 6) as (turns, spy, intents, _):
         gate = asyncio.Event()
         tasks = []
@@ -141,6 +143,21 @@ async def test_while_turns_are_under_way_the_others_gather():
         found = await asyncio.gather(*tasks, *rest)
         assert {one.verdict for group in found for one in group} == {Verdict.OK}
         assert spy.groups == [*[2] * UNDER_WAY, 6]
+
+
+async def test_a_turn_without_an_answer_holds_nobody_up_for_long(monkeypatch):
+    monkeypatch.setattr(write_turns, "SLOW_S", 0.01)
+    async with a_writer(4) as (turns, spy, intents, _):
+        gate = asyncio.Event()
+        spy.first = gate.wait
+        stuck = asyncio.ensure_future(written(turns, intents[:3]))
+        while not spy.groups:
+            await asyncio.sleep(0)
+        (other,) = await written(turns, intents[3:])
+        assert other.verdict is Verdict.OK
+        assert not stuck.done()
+        gate.set()
+        assert [one.verdict for one in await stuck] == [Verdict.OK] * 3
 
 
 async def test_whose_place_was_taken_is_told_so_and_nobody_else():
