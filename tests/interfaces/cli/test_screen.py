@@ -103,7 +103,7 @@ def test_a_job_that_was_given_back_is_not_called_unclaimed(verdict, told):
         start_by_ms=1_000,
     )
     story = [SimpleNamespace(op="job.claim", verdict=verdict)]
-    assert _standing(job, story)[-1].startswith(told)
+    assert _standing(job, story, {})[-1].startswith(told)
 
 
 # --- news while one waits ---------------------------------------------------------------------
