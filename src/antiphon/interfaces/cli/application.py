@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from importlib import import_module
 from typing import Annotated, Final
 
 import typer
 from typer.core import TyperGroup
 
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, NobodyAnswers
 from antiphon.interfaces.cli.screen.ascii_output import make_readable
 from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, complain
 
@@ -115,6 +116,7 @@ def antiphon(
 def run() -> int:
     """Run the command that was typed; every error becomes a message and an exit code."""
     as_json = _wants_json(sys.argv[1:])
+    warnings.simplefilter("ignore", NobodyAnswers)  # commands that wait say it in their own words
     for stream in (sys.stdout, sys.stderr):
         make_readable(stream)
     try:
