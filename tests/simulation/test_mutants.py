@@ -86,7 +86,7 @@ ON_CHAINED_WORLDS = {
 KNOWN_TO_CATCH = {
     "no_fence_check": 6,
     "subject_unchecked": 2,
-    "cooldown_skipped": 1,
+    "cooldown_skipped": 2,
     "start_by_ignored": 1,
     "delays_by_local_time": 1,
     "delays_unheeded": 2,
@@ -102,6 +102,7 @@ KNOWN_TO_CATCH = {
     "commit_clock_only": 5,
     "expiry_a_second_late": 5,
     "anyone_expires": 3,
+    "slots_uncounted": 1,
     "turn_results_mixed": 8,
     "torn_turn_believed": 16,
     "locks_by_one_clock": 4,
