@@ -15,6 +15,7 @@ from antiphon.runtime.worker.tenure import Tenure, TenureLost
 from antiphon.testing.simulation.actors.machines import LOAN_S
 from antiphon.testing.simulation.final_audit import Auditor
 from antiphon.testing.simulation.network import READS, Network
+from antiphon.testing.simulation.world import Plan, run
 from tests.simulation.cluster import call, ended, key_of, lane, play, submit, types_on, until
 
 
@@ -286,3 +287,9 @@ def test_what_an_op_depends_on_is_never_decided_by_a_copy_that_lags(tmp_path, mo
             await session.record_at(1)
 
     play(tmp_path, story)
+
+
+def test_a_clock_that_is_made_fast_twice_is_right_again_after_the_storm():
+    # The second fault took the first one's rate for the usual one: its calls never arrived.
+    storm = {"chaos_s": 150.0, "faults_per_hour": 1_800.0}
+    assert not run(Plan(seed=11, stress=("jump", "race", "engine_jump"), **storm)).violations

@@ -18,6 +18,7 @@ class HostClock:
         self._epoch_ms = epoch_ms
         self._skew_ms = skew_ms
         self.rate = rate
+        self.usual_rate = rate
         self._since_s = 0.0
         self._boot_s = 0.0
         """What the clock that nobody sets showed when the rate was last changed."""

@@ -402,12 +402,11 @@ class FaultSchedule:
     def race(self) -> None:
         """A machine's clocks run fast or slow, all of them, until somebody sets them right."""
         machine, rate = self._one(), self._chance.choice(RATES)
-        usual = machine.clock.rate
         self._count("fast clock" if rate > 0 else "slow clock", machine)
         machine.clock.run_at(rate)
 
         def right_again() -> None:
-            machine.clock.run_at(usual)
+            machine.clock.run_at(machine.clock.usual_rate)
             machine.clock.correct()
 
         self._later(self._chance.uniform(*JUMPED_S), right_again)
