@@ -69,7 +69,6 @@ def test_every_reader_calls_the_reducer_and_no_other_verdict_function():
     readers = {
         "core/control_history.py",  # control, and records judged in their own place
         "runtime/log/session.py",  # light readers, and what an author foresees
-        "runtime/worker/worker.py",  # a job that was just called, before it is read
     }
     own = [where for where in calls("judge") if where in readers]
     assert set(own) == readers
