@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Literal
 
@@ -16,15 +17,17 @@ from msgspec import Struct
 
 from antiphon import assembly, telemetry
 from antiphon.core.policy.locks.lock_time import fixed
-from antiphon.errors import AntiphonError, Held, LockLost
+from antiphon.errors import AntiphonError, Held, LockLost, Unavailable
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.locks.lock_line import LockLine
+from antiphon.runtime.log.session import Session
 from antiphon.sdk.locks.lock import Lock
 from chaos.cluster.worker_process import die_with_parent
 
 SCOPE: Final = "chaos.locks"
 TTL_MS: Final = 2_000
 WAIT_S: Final = 8.0
+JOIN_S: Final = 120.0
 HOLD_S: Final = (0.0, 0.03)
 Event = Literal["ask", "got", "check", "refused", "let", "free", "lost", "none"]
 
@@ -126,11 +129,26 @@ class Contender:
 
 async def contend(config: ContenderConfig) -> None:
     """Contend until the time is over, or killed."""
-    async with assembly.join(StateDirectory(config.home), "client", key=config.key) as connection:
-        await connection.session.sync_control()
+    async with AsyncExitStack() as stack:
+        session = await _joined(stack, config)
         journal = config.directory / f"{config.key}.{os.getpid()}.journal"
         handle = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        await Contender(config, connection.session, handle).run()
+        await Contender(config, session, handle).run()
+
+
+async def _joined(stack: AsyncExitStack, config: ContenderConfig) -> Session:
+    """Log in, again if need be: all start at once, and a server may be down just then."""
+    deadline = time.monotonic() + JOIN_S
+    while True:
+        join = assembly.join(StateDirectory(config.home), "client", key=config.key)
+        try:
+            connection = await stack.enter_async_context(join)
+            await connection.session.sync_control()
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return connection.session
 
 
 def main(config: ContenderConfig) -> None:
