@@ -37,11 +37,15 @@ def printable(text: str) -> str:
     )
 
 
+def printable_lines(text: str) -> str:
+    """The same for text that may have several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _escape(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
         if isinstance(value, str):
-            lines = value.split("\n") if key == TRACEBACK else [value]
-            event[key] = "\n".join(map(printable, lines))
+            event[key] = printable_lines(value) if key == TRACEBACK else printable(value)
     return event
 
 

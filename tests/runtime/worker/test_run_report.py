@@ -91,6 +91,17 @@ async def test_a_failure_has_its_type_message_attempts_and_traceback_and_no_valu
     assert lines[0]["problem"] == "ValueError: no luck"
 
 
+async def test_what_a_worker_says_of_a_failure_cannot_move_the_callers_cursor():
+    async def writes_on_terminals(count: int) -> None:
+        raise ValueError("\x1b[2J\x1b]0;owned\x07\nsecond line")
+
+    async with a_mesh("memory", OPEN) as mesh:
+        error, _ = await failed(mesh, writes_on_terminals)
+    printed = "".join(traceback.format_exception(error))
+    assert not {"\x1b", "\x07"} & set(printed)
+    assert printed.count("\nsecond line") == 2, "the message, and the traceback below it"
+
+
 @pytest.mark.processes
 async def test_a_failure_in_a_process_has_its_traceback_too():
     async with a_mesh("memory", OPEN) as mesh:

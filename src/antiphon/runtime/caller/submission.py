@@ -36,6 +36,7 @@ from antiphon.errors import (
 )
 from antiphon.runtime import tracing
 from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, write_one
+from antiphon.telemetry import printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -201,7 +202,7 @@ def failure(ended: Ended) -> JobFailed:
         case _:
             why = "it failed"
     if ended.error is not None:
-        why += f": {ended.error.name}: {ended.error.message}"
+        why += f": {ended.error.name}: {printable_lines(ended.error.message)}"
     return JobFailed(
         f"job {job.id[:8]} ({job.kind}): {why}",
         reason=job.outcome or job.state.value,
@@ -211,7 +212,8 @@ def failure(ended: Ended) -> JobFailed:
         error_type=ended.error.name if ended.error is not None else "",
         error_message=ended.error.message if ended.error is not None else "",
         attempts=job.tries,
-        traceback=ended.error.traceback if ended.error is not None else "",
+        # Python prints both on a terminal, and a worker that nobody trusts wrote them.
+        traceback=printable_lines(ended.error.traceback) if ended.error is not None else "",
     )
 
 
