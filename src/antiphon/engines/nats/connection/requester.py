@@ -153,10 +153,7 @@ class Requester:
         """Several publishes of which only the last has an answer: it is that of all of them."""
         deadline = self._loop.time() + timeout_s
         cost = min(len(requests), self._window)
-        if self._queue or self._room < cost:
-            await self._wait_for_room(cost, deadline)
-        else:
-            self._room -= cost
+        await self._take_room(cost, deadline)
         *others, (subject, payload, header) = requests
         waiter = _Waiter(self._loop.create_future(), subject, deadline, cost, True, None)
         if self._connection.up:
@@ -169,15 +166,20 @@ class Requester:
             self._forget(token, waiter)
 
     async def _begun(
-        self, subject: bytes, payload: bytes, header: bytes, deadline: float
+        self,
+        subject: bytes,
+        payload: bytes,
+        header: bytes,
+        deadline: float,
+        *,
+        is_write: bool = True,
+        batch: Batch | None = None,
     ) -> tuple[bytes, _Waiter]:
+        """Send a request as soon as it fits into the window; its token, and who waits."""
         cost = min(1 + len(payload) // BYTES_PER_SLOT, self._window)
-        if self._queue or self._room < cost:
-            await self._wait_for_room(cost, deadline)
-        else:
-            self._room -= cost
+        await self._take_room(cost, deadline)
         future: asyncio.Future[Reply] = self._loop.create_future()
-        waiter = _Waiter(future, subject, deadline, cost, True, None)
+        waiter = _Waiter(future, subject, deadline, cost, is_write, batch)
         return self._send(waiter, payload, header), waiter
 
     async def _ask_all(
@@ -190,10 +192,7 @@ class Requester:
         sent: list[tuple[bytes, _Waiter]] = []
         try:
             for (subject, payload), batch in zip(requests, batches, strict=True):
-                if self._queue or not self._room:
-                    await self._wait_for_room(1, deadline)
-                else:
-                    self._room -= 1
+                await self._take_room(1, deadline)
                 future: asyncio.Future[Reply] = self._loop.create_future()
                 waiter = _Waiter(future, subject, deadline, 1, False, batch)
                 sent.append((self._send(waiter, payload, b""), waiter))
@@ -213,16 +212,11 @@ class Requester:
         batch: Batch | None = None,
     ) -> Reply:
         deadline = self._loop.time() + timeout_s
-        cost = min(1 + len(payload) // BYTES_PER_SLOT, self._window)
-        if self._queue or self._room < cost:
-            await self._wait_for_room(cost, deadline)
-        else:
-            self._room -= cost
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        waiter = _Waiter(future, subject, deadline, cost, is_write, batch)
-        token = self._send(waiter, payload, header)
+        token, waiter = await self._begun(
+            subject, payload, header, deadline, is_write=is_write, batch=batch
+        )
         try:
-            return await future
+            return await waiter.future
         finally:
             if token in self._pending:
                 self._forget(token, waiter)
@@ -311,7 +305,11 @@ class Requester:
 
     # --- the window -------------------------------------------------------------------------
 
-    async def _wait_for_room(self, cost: int, deadline: float) -> None:
+    async def _take_room(self, cost: int, deadline: float) -> None:
+        """Reserve a part of the window, behind those who wait for theirs."""
+        if not self._queue and self._room >= cost:
+            self._room -= cost
+            return
         gate: asyncio.Future[None] = self._loop.create_future()
         entry = (cost, gate)
         self._queue.append(entry)
