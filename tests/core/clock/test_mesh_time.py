@@ -2,7 +2,7 @@
 
 import math
 
-from antiphon.core.clock.mesh_time import BELIEVED_MAX_MS, BELIEVED_MS, Bounds
+from antiphon.core.clock.mesh_time import BELIEVED_MAX_MS, BELIEVED_MS, READ_BELIEVED_MS, Bounds
 
 NOON = 1_000_000
 
@@ -48,3 +48,28 @@ def test_refusals_in_a_row_are_believed_longer_each_time_and_an_accepted_one_beg
     bounds.told(NOON, sent_boot_ms=boot_ms, boot_ms=boot_ms, was_refused=False)
     refused(bounds, boot_ms)
     assert bounds.most_ms(boot_ms + BELIEVED_MS) < bounds.most_ms(boot_ms + BELIEVED_MS + 1)
+
+
+def test_a_record_of_an_engine_that_was_ahead_is_not_believed_for_ever():
+    bounds = Bounds()
+    bounds.saw(NOON + 600_000, boot_ms=0)  # the engine's clock was ten minutes ahead
+    for boot_ms in range(0, 3 * READ_BELIEVED_MS, 1_000):
+        bounds.saw(NOON + boot_ms, boot_ms=boot_ms)
+    assert bounds.least_ms(boot_ms) == NOON + boot_ms
+
+
+def test_what_records_show_is_used_for_a_while_after_the_last_one_and_then_not_any_more():
+    bounds = Bounds()
+    bounds.saw(NOON, boot_ms=0)
+    assert bounds.least_ms(READ_BELIEVED_MS) == NOON + READ_BELIEVED_MS
+    assert bounds.least_ms(2 * READ_BELIEVED_MS) == NOON + 2 * READ_BELIEVED_MS
+    assert bounds.least_ms(2 * READ_BELIEVED_MS + 1) == -math.inf
+
+
+def test_a_weak_bound_does_not_replace_a_better_one_that_is_still_fresh():
+    bounds = Bounds()
+    bounds.saw(NOON, boot_ms=0)
+    bounds.saw(NOON - 500_000, boot_ms=READ_BELIEVED_MS + 1)  # an old record is read again
+    assert bounds.least_ms(READ_BELIEVED_MS + 1) == NOON + READ_BELIEVED_MS + 1
+    bounds.saw(NOON - 500_000, boot_ms=2 * READ_BELIEVED_MS + 2)
+    assert bounds.least_ms(2 * READ_BELIEVED_MS + 2) < NOON

@@ -6,6 +6,7 @@ import pytest
 
 from antiphon import assembly
 from antiphon.core import manifest
+from antiphon.core.clock.mesh_time import READ_BELIEVED_MS
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.record.verdict import Verdict
@@ -150,3 +151,17 @@ async def test_a_worker_that_spoke_with_a_clock_far_ahead_is_heard_when_it_is_ri
             await speaker.point_to("b" * 64, 1)
             await eventually(lambda: heard)
         assert [word.body.calls[0][0] for word in heard] == ["b" * 64]
+
+
+async def test_a_caller_goes_on_after_its_clock_and_then_the_engines_were_ahead():
+    """It went back behind its hours of tomorrow only while it did not seem to be late itself."""
+    async with a_mesh("memory", QUICK) as mesh:
+        wall = WrongClock(mesh.wall, 2 * HOUR_MS)
+        caller = await peer_with(mesh, wall)
+        with pytest.raises(Rejected, match="ahead of the mesh's"):
+            await submission.submit(caller, schedule_body(20))
+        wall.off_ms = 0
+        engine_ms = mesh.wall.now_ms() + 300_000  # what its clock showed for a moment
+        caller.author.mesh_time.saw(engine_ms, max_drift_ms=DRIFT_MS)
+        await asyncio.sleep(2 * READ_BELIEVED_MS / 1000 + 1)
+        assert (await submission.submit(caller, schedule_body(21))).is_new

@@ -4,6 +4,9 @@ A record that was read shows that it is now at least as late as its commit time.
 a record that this node has just written also shows how late it is at most. Between records a clock
 that is never set (`boot_ms`) measures the time. No verdict depends on this: it keeps a node from
 signing what would be rejected.
+
+The engine's clock may be set, too: records that it stamped while it was minutes ahead say nothing
+about the time once it is right again. So no bound is used for long.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ BELIEVED_MS: Final = 20_000
 """How long the commit time of an own record is used: the engine's clock may be set too."""
 BELIEVED_MAX_MS: Final = 600_000
 """Each refusal in a row is used twice as long as the one before, up to this."""
+READ_BELIEVED_MS: Final = 60_000
+"""The commit times of records that were read are used for this long, at most twice this."""
 
 
 class Now(NamedTuple):
@@ -48,13 +53,22 @@ class Bounds:
 
     def __init__(self) -> None:
         """Nothing is known before the first record is read."""
-        self._least_ms = -math.inf
         self._most_ms = math.inf
         self._believed_ms = BELIEVED_MS
         self._believed_until_ms = -math.inf
+        self._least_ms = -math.inf
+        """By the records of the current period."""
+        self._least_before_ms = -math.inf
+        """By those of the period before it."""
+        self._period_end_ms = -math.inf
 
     def saw(self, commit_ms: int, *, boot_ms: float) -> None:
         """A record was read: the mesh's time is at least its commit time."""
+        if boot_ms > self._period_end_ms:
+            is_recent = boot_ms <= self._period_end_ms + READ_BELIEVED_MS
+            self._least_before_ms = self._least_ms if is_recent else -math.inf
+            self._least_ms = -math.inf
+            self._period_end_ms = boot_ms + READ_BELIEVED_MS
         self._least_ms = max(self._least_ms, commit_ms - boot_ms)
         self._most_ms = max(self._most_ms, self._least_ms)
 
@@ -63,7 +77,8 @@ class Bounds:
     ) -> None:
         """An own record was stored at `commit_ms`, or refused because this clock was ahead."""
         self._most_ms = commit_ms - sent_boot_ms
-        self._least_ms = commit_ms - boot_ms
+        self._least_ms, self._least_before_ms = commit_ms - boot_ms, -math.inf
+        self._period_end_ms = boot_ms + READ_BELIEVED_MS
         if not was_refused:
             self._believed_ms = BELIEVED_MS
         self._believed_until_ms = boot_ms + self._believed_ms
@@ -75,5 +90,9 @@ class Bounds:
         return math.inf if boot_ms > self._believed_until_ms else self._most_ms + boot_ms
 
     def least_ms(self, boot_ms: float) -> float:
-        """The earliest possible mesh time."""
-        return self._least_ms + boot_ms
+        """The earliest possible mesh time; minus infinity if unknown, or known too long ago."""
+        if boot_ms <= self._period_end_ms:
+            return max(self._least_ms, self._least_before_ms) + boot_ms
+        if boot_ms <= self._period_end_ms + READ_BELIEVED_MS:
+            return self._least_ms + boot_ms
+        return -math.inf
