@@ -27,14 +27,14 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.replica import Replica
 from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
+from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.clock import fake_clock
 from chaos.clock.process_group import ProcessGroup
 from chaos.clock.trials import JumpRunner, Plan, TimestampCheck
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.cluster.job_load import ENDED_WITHIN_S, call_job
-from chaos.cluster.mesh import SHORT_LEASES, attended, found_mesh
-from chaos.cluster.servers import running_servers
+from chaos.cluster.mesh import SHORT_LEASES, attended
 from chaos.cluster.worker_process import KINDS
 
 SAID_SHARE: Final = 0.6

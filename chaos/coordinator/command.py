@@ -36,9 +36,9 @@ from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.worker import WorkerSettings
 from bench.measurement.report import say
+from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
-from chaos.cluster.mesh import SHORT_LEASES, attended, found_mesh
-from chaos.cluster.servers import running_servers
+from chaos.cluster.mesh import SHORT_LEASES, attended
 from chaos.coordinator.candidates import Candidate
 from chaos.coordinator.derived_jobs import Counted, DerivedJobs
 

@@ -26,10 +26,9 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.memory.documents import Documents
 from bench.measurement.report import say
+from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.cluster.child_process import ChildProcess
 from chaos.cluster.command_frame import parser_for, report, run_to_end, timed
-from chaos.cluster.mesh import found_mesh
-from chaos.cluster.servers import running_servers
 from chaos.documents import process
 from chaos.documents.audit import audit
 from chaos.documents.process import SPACE, STRATEGIES, AgentConfig, Deed, deeds_of

@@ -29,10 +29,10 @@ from antiphon.runtime.locks.lock_line import LockLine
 from antiphon.runtime.log.session import Session
 from antiphon.sdk.locks.lock import Lock
 from bench.measurement.report import say
+from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.cluster.child_process import ChildProcess
 from chaos.cluster.command_frame import parser_for, report, run_to_end, timed
-from chaos.cluster.mesh import SHORT_LEASES, found_mesh
-from chaos.cluster.servers import running_servers
+from chaos.cluster.mesh import SHORT_LEASES
 from chaos.locks import audit, process
 from chaos.locks.process import SCOPE, TTL_MS, ContenderConfig, end_of, notes_of
 

@@ -23,8 +23,9 @@ import msgspec
 
 from antiphon.runtime.identity.state_directory import StateDirectory
 from bench.measurement.report import say
+from bench.meshes.local_cluster import found_mesh
 from chaos.cluster.command_frame import run_directory, run_to_end
-from chaos.cluster.mesh import SHORT_LEASES, found_mesh
+from chaos.cluster.mesh import SHORT_LEASES
 from chaos.cluster.namespace_servers import NamespacedServer, namespaced_servers
 from chaos.cluster.worker_process import WorkerConfig
 from chaos.network.namespaces import NamespacesUnavailable, NetworkNamespace, enter, prepare

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from antiphon.runtime.identity.state_directory import StateDirectory
-from chaos.cluster.mesh import SHORT_LEASES, found_mesh
-from chaos.cluster.servers import running_servers
+from bench.meshes.local_cluster import found_mesh, running_servers
+from chaos.cluster.mesh import SHORT_LEASES
 from chaos.cluster.worker_process import WorkerConfig
 from chaos.network.fault_proxy import FaultProxy, Mode
 from chaos.partition.trial import FAULT_S, PAUSE_S, SITES, Outcome, Plan, report, run_with_faults

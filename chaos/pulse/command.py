@@ -34,10 +34,9 @@ from antiphon.runtime.tempo.tempo_messages import BEAT_FRAMES
 from antiphon.testing.simulation.tempo import tempo_laws
 from antiphon.testing.simulation.tempo.tempo_laws import Counted, Sent
 from bench.measurement.report import say
+from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.cluster.child_process import ChildProcess
 from chaos.cluster.command_frame import parser_for, report, run_to_end, timed
-from chaos.cluster.mesh import found_mesh
-from chaos.cluster.servers import running_servers
 from chaos.pulse import process
 from chaos.pulse.process import CandidateConfig
 

@@ -24,12 +24,12 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.replica import Replica
 from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
+from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.audit.summary import holds, summarize
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.cluster.job_load import call_jobs, wait_for_ends
-from chaos.cluster.mesh import SHORT_LEASES, attended, found_mesh
-from chaos.cluster.servers import running_servers
+from chaos.cluster.mesh import SHORT_LEASES, attended
 from chaos.cluster.worker_pool import WorkerPool
 from chaos.cluster.worker_process import WorkerConfig
 

@@ -9,7 +9,7 @@ from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.engines.nats.log.streams import Streams, log_name
 from antiphon.errors import AntiphonError, IdTaken, LostRace, Unavailable
 from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon, whole_lane
-from chaos.cluster.servers import free_ports
+from bench.meshes.local_cluster import free_ports
 from tests.engines.nats.harness import until
 from tests.patience import PATIENCE_S
 

@@ -1,0 +1,54 @@
+"""Child processes of a run: Python modules that say a word when they are ready."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+READY: Final = "ready"
+READY_WITHIN_S: Final = 120.0
+ENDED_WITHIN_S: Final = 15.0
+
+
+@asynccontextmanager
+async def child_process(module: str, *arguments: str) -> AsyncIterator[tuple[Process, str]]:
+    """`python -m module` beside a block, and what it said after `ready`.
+
+    Its standard input is closed when the block ends; a process that waits for that ends by itself,
+    any other is ended.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, *arguments, stdin=PIPE, stdout=PIPE
+    )
+    try:
+        yield process, await wait_for_word(process, READY, READY_WITHIN_S)
+    finally:
+        await _end(process)
+
+
+async def wait_for_word(process: Process, word: str, timeout_s: float) -> str:
+    """What a process said after that word, at the beginning of a line."""
+    assert process.stdout is not None
+    async with asyncio.timeout(timeout_s):
+        while line := (await process.stdout.readline()).decode():
+            if line.startswith(word):
+                return line.removeprefix(word).strip()
+    raise SystemExit(f"a child process ended before it said {word!r}")
+
+
+async def _end(process: Process) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(ENDED_WITHIN_S):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
