@@ -159,10 +159,11 @@ class Shell:
         columns: int = 80,
         seeing: str = "",
         then: Callable[[], None] = lambda: None,
+        ends: bool = False,
     ) -> str:
         """What a person sees who types it in a terminal of that width, and waits for its end.
 
-        As soon as it shows the text `seeing`, the person does `then`.
+        As soon as it shows the text `seeing`, the person does `then`, and ends it if `ends`.
         """
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -184,6 +185,8 @@ class Shell:
                     if seeing and seeing in seen.decode(errors="replace"):
                         seeing = ""
                         then()
+                        if ends:
+                            os.killpg(process.pid, signal.SIGINT)
             process.wait(PATIENCE_S)
         finally:
             os.close(ours)

@@ -116,7 +116,7 @@ _LIMITS: Final = {
 def last_words(stderr: bytes) -> str:
     """The last lines of standard error, shortened to fit into a message."""
     text = stderr.decode("utf-8", "replace").rstrip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     said = ""
     for line in reversed(lines):
         if said and len(line) + len(said) > LAST_WORDS:

@@ -13,6 +13,7 @@ from antiphon.runtime.executors.printed_output import OUTPUT
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from antiphon.core.families.jobs.ops import Failure
     from antiphon.core.policy.attempt_end import Ending
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.executors.printed_output import PrintedOutput
@@ -27,11 +28,12 @@ log = LazyLogger(__name__)
 async def with_output(end: Ending, printed: PrintedOutput, artifacts: Artifacts | None) -> Ending:
     """The job's end with the output; a run that is tried again keeps none.
 
-    A job does not fail because what it printed could not be stored.
+    That of a failure ends with its traceback, as a program's does on a terminal. A job does not
+    fail because what it printed could not be stored.
     """
     if not printed.is_kept or not isinstance(end, CompleteBody):
         return end
-    text = printed.text()
+    text = _with_traceback(printed.text(), end.error)
     if not text:
         return end
     raw = text.encode()
@@ -44,3 +46,11 @@ async def with_output(end: Ending, printed: PrintedOutput, artifacts: Artifacts 
         log.warning("output_not_kept", kind=end.kind, job=end.job, problem=problem.message)
         return end
     return replace(end, outputs=(*end.outputs, output))
+
+
+def _with_traceback(text: str, error: Failure | None) -> str:
+    if error is None or not error.traceback:
+        return text
+    if text and not text.endswith("\n"):
+        text += "\n"
+    return f"{text}{error.traceback}\n"

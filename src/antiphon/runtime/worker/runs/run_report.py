@@ -63,7 +63,9 @@ class RunReport:
         if failure is None:
             log.info("job_ran", **fields)
             return
-        fields["problem"] = f"{failure.name}: {failure.message}"
-        if failure.traceback:
-            fields[TRACEBACK] = failure.traceback
+        first, *more = failure.message.split("\n")
+        fields["problem"] = f"{failure.name}: {first}"
+        # A command has no traceback; its message ends with the last lines of its standard error.
+        if failure.traceback or more:
+            fields[TRACEBACK] = failure.traceback or failure.message
         log.warning("job_ran", **fields)

@@ -228,8 +228,8 @@ def _tell(
         out.say("")
         # The message names the job, which is printed above already.
         why = end["error"].partition("): ")[2] or end["error"]
-        out.hanging([("ended   ", "quiet")], [(why, "failed")])
-    _tell_traceback(details)
+        out.hanging([("ended   ", "quiet")], [(_first_line(why), "failed")])
+    _tell_failure(details)
     if "output" in end:
         kept = f"what it printed: antiphon get {short(job.id)} {end['output']} -o -"
         out.hanging([("kept    ", "quiet")], [(kept, "")])
@@ -247,14 +247,27 @@ def _tell(
         out.hanging([("who     ", "quiet")], [(who, "")])
 
 
-def _tell_traceback(details: Details) -> None:
-    if details.failure is None or not details.failure.traceback:
+def _tell_failure(details: Details) -> None:
+    """Where it failed: a handler's traceback, or the last lines of a command's standard error."""
+    failure = details.failure
+    if failure is None:
+        return
+    if failure.traceback:
+        title, text = "traceback, innermost call last", failure.traceback
+    elif "\n" in failure.message:
+        title, text = "the message, to its end", failure.message
+    else:
         return
     out.say("")
-    out.pieces(("traceback, innermost call last", "quiet"))
-    for text in details.failure.traceback.split("\n"):
-        out.verbatim(text)
+    out.pieces((title, "quiet"))
+    for line in text.split("\n"):
+        out.verbatim(line)
     out.say("")
+
+
+def _first_line(words: str) -> str:
+    first, _, more = words.partition("\n")
+    return f"{first} …" if more else first
 
 
 def _tell_links(links: RetryLinks) -> None:
@@ -295,5 +308,5 @@ def _row(line: Line, since_ms: int, words: str) -> list[Piece]:
         (clock(line.commit_ms, with_ms=True), "quiet"),
         (f"{since_s:+.3f} s", "quiet"),
         (mark, "succeeded" if mark == "✓" else "" if is_accepted else "failed"),
-        (words, ""),
+        (_first_line(words), ""),
     ]
