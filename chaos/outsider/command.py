@@ -32,6 +32,7 @@ from antiphon.errors import AntiphonError
 from chaos.cluster.command_frame import parser_for, run_to_end
 from chaos.network.raw_connection import SLOWER
 from chaos.outsider.attacks.amplification import AMPLIFICATION
+from chaos.outsider.attacks.batches import BATCHES
 from chaos.outsider.attacks.blobs import BLOBS
 from chaos.outsider.attacks.delegations import DELEGATIONS
 from chaos.outsider.attacks.documents import DOCUMENTS
@@ -60,6 +61,7 @@ ATTEMPTS: Final = {
     "listening": LISTENING,
     "administration": ADMINISTRATION,
     "headers": HEADERS,
+    "batches": BATCHES,
     "replies": REPLIES,
     "acks": ACKNOWLEDGEMENTS,
     "forgeries": [*FORGERIES, *DELEGATIONS],

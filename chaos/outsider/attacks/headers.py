@@ -230,21 +230,6 @@ async def _other_marks(target: TargetMesh) -> Outcome:
     return await rejected(target, [await stored(target, subject, head) for head in heads])
 
 
-async def _batches(target: TargetMesh) -> Outcome:
-    """Atomic batches that are opened and left, and one that reaches across kinds."""
-    connection = target.connection
-    for number in range(60):
-        head = header(Nats_Batch_Id=f"left-{number}", Nats_Batch_Sequence=1)
-        await connection.publish(
-            own_subject(target), b"x", reply=f"{connection.inbox}.batch", head=head
-        )
-    reach = {"Nats_Batch_Id": "reach", "Nats_Batch_Sequence": 2, "Nats_Batch_Commit": 1}
-    victim = f"ap.{target.mesh}.job.{BUILD}.{unknown_job()}"
-    if not await connection.is_refused(victim, b"x", head=header(**reach)):
-        raise Breach("a batch reached the victim's subject")
-    return Outcome("harmless", "unfinished batches are dropped; the others' writes need none")
-
-
 async def _traces(target: TargetMesh) -> Outcome:
     """The server tells where a message went, to whoever asks in a header."""
     connection = target.connection
@@ -297,7 +282,6 @@ HEADERS: Final = [
     Attempt("take the message id of the victim's next op", _id_of_the_victim),
     Attempt("records that say they lie elsewhere", _forged_place),
     Attempt("headers of other engines, and broken ones", _other_marks),
-    Attempt("atomic batches", _batches),
     Attempt("have its messages traced", _traces),
     _odd_subject("a subject with wildcards in it", b"*.>"),
     _odd_subject("a subject of 20 kB", b"y" * _LONG),

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.log.log import BATCH_BYTES, BATCH_FROM
+from antiphon.engines.nats.server.server_config import MAX_OPEN_BATCHES
 from antiphon.errors import LostRace
 from antiphon.ports import Append
 from tests.engines.test_nats import TestAppendMany as OnNats
@@ -12,8 +14,8 @@ from tests.engines.test_nats import TestAppendMany as OnNats
 pytestmark = pytest.mark.nats
 
 
-def records_of(site, count=BATCH_FROM, size=10):
-    return [Append(site.job(n), b"x" * size, site.fresh_id(), 0) for n in range(count)]
+def records_of(site, count=BATCH_FROM, size=10, after=0):
+    return [Append(site.job(after + n), b"x" * size, site.fresh_id(), 0) for n in range(count)]
 
 
 async def is_batched(engine, record):
@@ -57,3 +59,31 @@ async def test_several_batches_at_once_do_not_mix():
         ]
         told = await asyncio.gather(*map(engine.log.append_many, groups))
         assert sorted(seq for group in told for seq in group) == [*range(1, 6 * BATCH_FROM + 1)]
+
+
+async def open_batches(engine, site, count):
+    """Somebody else's, who never commits them."""
+    for number in range(count):
+        header = b"NATS/1.0\r\nNats-Batch-Id: open-%d\r\nNats-Batch-Sequence: 1\r\n\r\n" % number
+        engine._connection.send(wire.hpub(site.job(900).encode(), b"x", header, b""))
+    await engine.log.last()
+
+
+async def test_open_batches_of_another_hold_up_nobody(monkeypatch):
+    async with OnNats().site() as site:
+        engine, other = await site.connect_many(2)
+        await open_batches(other, site, MAX_OPEN_BATCHES)
+        write_batch, tried = engine._requester.write_batch, []
+
+        async def counted(requests, *, timeout_s):
+            tried.append(len(requests))
+            return await write_batch(requests, timeout_s=timeout_s)
+
+        monkeypatch.setattr(engine._requester, "write_batch", counted)
+        first, second = (records_of(site, after=at) for at in (0, 100))
+        assert await engine.log.append_many(first) == [*range(1, BATCH_FROM + 1)]
+        assert await engine.log.append_many(second) == [*range(BATCH_FROM + 1, 2 * BATCH_FROM + 1)]
+        assert tried == [BATCH_FROM], "the second is not sent twice"
+        engine.log._batches_from_s = 0.0
+        await engine.log.append_many(records_of(site, after=200))
+        assert tried == [BATCH_FROM] * 2

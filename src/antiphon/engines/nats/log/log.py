@@ -48,6 +48,9 @@ BATCH_FROM = 40
 """Records from which on a batch costs the server less than single writes: its fixed cost is about
 10 ms, and it syncs the disk once."""
 BATCH_BYTES = 1024 * 1024
+BATCH_PAUSE_S = 5.0
+"""After the server had no room for a batch, records go one by one for this long. Any member can
+keep all batches open that the server admits; trying each time would send every record twice."""
 
 
 class _PubAck(Struct, frozen=True, gc=False):
@@ -85,6 +88,8 @@ class NatsLog:
         self._everything = f"{subjects.root(mesh)}.>"
         self._known_subject = ""
         self._held = (0, 0)
+        self._batches_from_s = 0.0
+        """When the server may have room for a batch again."""
 
     # --- writing ----------------------------------------------------------------------------
 
@@ -115,7 +120,7 @@ class NatsLog:
             except Rejected as problem:
                 found.append(problem)
         sent = [one for one, known in zip(records, found, strict=True) if known is None]
-        if len(sent) >= BATCH_FROM and sum(len(one.payload) for one in sent) <= BATCH_BYTES:
+        if self._is_batch(sent):
             stored = await self._stored_as_batch(requests, timeout_s)
             if stored:
                 left = iter(stored)
@@ -125,6 +130,12 @@ class NatsLog:
             await self._answered(record, next(replies)) if known is None else known
             for record, known in zip(records, found, strict=True)
         ]
+
+    def _is_batch(self, records: list[Append]) -> bool:
+        """Whether these records are worth a batch, and the server is likely to have room for it."""
+        if len(records) < BATCH_FROM or asyncio.get_running_loop().time() < self._batches_from_s:
+            return False
+        return sum(len(one.payload) for one in records) <= BATCH_BYTES
 
     async def _stored_as_batch(
         self, requests: list[tuple[bytes, bytes, bytes]], timeout_s: float
@@ -152,6 +163,8 @@ class NatsLog:
             return []
         ack = _decode_ack(reply.payload)
         if ack.error is not None:
+            if ack.error.err_code not in _WRONG_LAST_SEQUENCE:
+                self._batches_from_s = asyncio.get_running_loop().time() + BATCH_PAUSE_S
             return []
         if ack.stream != self.stream or ack.count != last:
             raise Corrupt(f"of {last} records the engine stored {ack.count} in {ack.stream}")

@@ -16,11 +16,18 @@ from msgspec import Struct
 
 from antiphon.engines.nats.server.accounts import Accounts
 from antiphon.engines.nats.server.certificates import TlsFiles
+from antiphon.ports import APPENDS_AT_ONCE
 
 MAX_LOGIN_BYTES = 32 * 1024
 """A member's login names the queues of up to 40 kinds; the server's own bound is 4 kB. It bounds
 subjects too, and the server's files break on those of 64 kB."""
 MAX_PAYLOAD_BYTES = 1024 * 1024
+MAX_BATCH_RECORDS = APPENDS_AT_ONCE
+"""Records of one atomic batch: as many as we send in one at most."""
+MAX_OPEN_BATCHES = 8
+"""Of one stream. A replicated stream keeps open batches in memory, and any member may open them;
+while none is free, the others write one by one. One of ours is open for about 10 ms."""
+MAX_OPEN_BATCHES_TOTAL = 32
 
 Sync = Literal["always", "default"]
 
@@ -75,7 +82,13 @@ def server_config(
     tls: TlsFiles | None,
 ) -> str:
     """The whole file."""
-    jetstream = [f"store_dir: {_quoted(storage.directory)}"]
+    jetstream = [
+        f"store_dir: {_quoted(storage.directory)}",
+        "limits {",
+        f"  batch {{ max_msgs: {MAX_BATCH_RECORDS}, max_inflight_per_stream: {MAX_OPEN_BATCHES}, "
+        f"max_inflight_total: {MAX_OPEN_BATCHES_TOTAL} }}",
+        "}",
+    ]
     if storage.sync == "always":
         jetstream.append("sync_interval: always")
     if storage.max_bytes:
