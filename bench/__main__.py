@@ -15,6 +15,7 @@ COMMANDS = {
     "latency": "bench.latency.command",
     "lifecycle": "bench.lifecycle.command",
     "many": "bench.many.command",
+    "peers": "bench.peers.command",
     "presence": "bench.presence",
     "replay": "bench.replay",
     "tempo": "bench.tempo",

@@ -7,10 +7,11 @@ import time
 from typing import Final
 
 from antiphon.core.families.jobs.ops import JobSchedule
-from bench.lifecycle.round import Load, job_body, job_records
+from bench.lifecycle.round import Load
 from bench.measurement.child_process import child_process, wait_for_word
 from bench.measurement.report import percentile
 from bench.meshes.fresh_mesh import fresh_mesh
+from bench.meshes.job_load import job_body, job_records
 
 RATE_PER_S: Final = 100
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
 READY: Final = "ready"
@@ -28,6 +28,17 @@ async def child_process(module: str, *arguments: str) -> AsyncIterator[tuple[Pro
         yield process, await wait_for_word(process, READY, READY_WITHIN_S)
     finally:
         await _end(process)
+
+
+async def start_together(
+    stack: AsyncExitStack, children: Iterable[AbstractAsyncContextManager[tuple[Process, str]]]
+) -> list[tuple[int, float]]:
+    """Start processes at the same time; of each its id, and the number that it said.
+
+    One after the other, the first would have the work to itself while the second loads.
+    """
+    started = await asyncio.gather(*map(stack.enter_async_context, children))
+    return [(process.pid, float(said)) for process, said in started]
 
 
 async def wait_for_word(process: Process, word: str, timeout_s: float) -> str:
