@@ -69,6 +69,8 @@ class LazyLogger:
     def __init__(self, name: str) -> None:
         """`name` is the module's."""
         self._name = name
+        self._made: tuple[dict[str, Any], Any] = ({}, None)
+        """The configuration under which the logger was made, and the logger."""
 
     def __getattr__(self, level: str) -> Any:
         import structlog  # takes 0.1 s to import
@@ -77,7 +79,12 @@ class LazyLogger:
             chosen = os.environ.get("ANTIPHON_LOG_LEVEL", "").lower()
             style = os.environ.get("ANTIPHON_LOG_FORMAT", "").lower()
             configure(chosen if chosen in LEVELS else "warning", style)
-        return getattr(structlog.get_logger(self._name), level)
+        wanted = structlog.get_config()
+        known, logger = self._made
+        if known != wanted:
+            logger = structlog.get_logger(self._name).bind()
+            self._made = (wanted, logger)
+        return getattr(logger, level)
 
 
 class _StandardError:

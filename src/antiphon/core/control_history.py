@@ -48,13 +48,15 @@ class ControlHistory:
 
     def newest(self, now_ms: int) -> Control | None:
         """What is in force now: the newest interval, with what has come into force since."""
-        return self._states[-1].at_time(now_ms) if self._states else None
+        newest = self._states[-1] if self._states else None
+        return newest if newest is None or newest.rise is None else newest.at_time(now_ms)
 
     def at(self, seq: int, commit_ms: int) -> Control | None:
         """The state that judges a record: all control ops before it, itself excluded."""
         states = self._states
         if states and seq > self._starts[-1]:
-            return states[-1].at_time(commit_ms)
+            newest = states[-1]  # nearly always, and nearly always with nothing announced
+            return newest if newest.rise is None else newest.at_time(commit_ms)
         index = bisect_right(self._starts, seq - 1)
         return states[index - 1].at_time(commit_ms) if index else None
 

@@ -113,7 +113,7 @@ def test_what_carries_the_call_to_the_handler_is_left_out():
     from antiphon.runtime.executors.failure import given_up
 
     def passed_on():
-        with given_up():
+        with given_up:
             deep(0, "")
 
     text = shown.traceback_text(raised(passed_on))

@@ -10,7 +10,7 @@ import pytest
 from antiphon import CallOptions, JobFailed, Mesh
 from antiphon.runtime.executors import printed_output
 from antiphon.runtime.executors.executor import NoLiveOutput
-from antiphon.runtime.executors.printed_output import PrintedOutput, passing_on_prints, printing_to
+from antiphon.runtime.executors.printed_output import PrintedOutput, PrintingTo, passing_on_prints
 from tests.patience import PATIENCE_S
 from tests.runtime import spawned
 
@@ -154,7 +154,7 @@ def test_streams_and_log_handlers_are_as_before_once_no_worker_runs(capsys):
     heard = []
     try:
         with passing_on_prints():
-            with passing_on_prints(), printing_to(lambda *said: heard.append(said)):
+            with passing_on_prints(), PrintingTo(lambda *said: heard.append(said)):
                 own.warning("inside")
             print("outside of any job")
             assert sys.stdout.isatty() is before[0].isatty()

@@ -70,6 +70,7 @@ class QueueStore:
         """Members that asked, each once, taking turns."""
         self._in_line: set[Member] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
 
     # --- members ----------------------------------------------------------------------------
 
@@ -206,10 +207,11 @@ class QueueStore:
             next(iter(self._lent.values())).due if self._lent else float("inf"),
             self._parked[0][0] if self._parked else float("inf"),
         )
-        if due == float("inf") or (self._timer is not None and self._timer.when() <= due):
+        if due == float("inf") or (self._timer is not None and self._timer_due <= due):
             return
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_due = due  # uvloop's timers do not say when they are due
         self._timer = asyncio.get_running_loop().call_at(due, self._on_time)
 
     def _on_time(self) -> None:

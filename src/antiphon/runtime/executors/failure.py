@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from antiphon.core.families.jobs.ops import Failure
@@ -49,13 +47,21 @@ def failed_with(error: BaseException) -> Ran:
     )
 
 
-@contextmanager
-def given_up() -> Iterator[None]:
+class GivingUp:
     """Arguments that do not fit, or a result: another attempt would fail the same way."""
-    try:
-        yield
-    except TypeError as wrong:
-        raise GiveUp(str(wrong)) from wrong
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        """Nothing is wrong yet."""
+
+    def __exit__(self, _: object, wrong: BaseException | None, __: object) -> None:
+        """A `TypeError` becomes a `GiveUp`."""
+        if isinstance(wrong, TypeError):
+            raise GiveUp(str(wrong)) from wrong
+
+
+given_up: Final = GivingUp()
 
 
 def _subject_of(error: BaseException) -> BaseException:

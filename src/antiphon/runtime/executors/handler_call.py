@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
-from msgspec import Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.cost.usage import Reported
 from antiphon.core.families.jobs.ops import Failure
@@ -244,6 +244,13 @@ async def keep_arguments(text: bytes, artifacts: Artifacts | None) -> dict[str, 
     kept = await artifacts.keep_bytes(text, ARGUMENTS, media_type=JSON)
     given = {"kind": "blobptr", "algo": "blake3", "hash": kept.hash, "size": kept.size}
     return {"args": [], "inputs": [{**given, "name": ARGUMENTS}]}
+
+
+def plain_arguments(assignment: Assignment) -> str | None:
+    """The text of a job's arguments, if all of it is in its schedule and takes no room."""
+    manifest = assignment.manifest
+    is_plain = manifest.inputs is UNSET and assignment.checkpoint is None
+    return manifest.args[0] if is_plain and len(manifest.args) == 1 else None
 
 
 @asynccontextmanager

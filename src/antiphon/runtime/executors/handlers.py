@@ -38,9 +38,10 @@ from antiphon.runtime.executors.handler_call import (
     inline_output,
     keep_result,
     last_checkpoint_of,
+    plain_arguments,
 )
 from antiphon.runtime.executors.hooks import Hook
-from antiphon.runtime.executors.printed_output import printing_to
+from antiphon.runtime.executors.printed_output import PrintingTo
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.executors.usage_gauge import UsageGauge
 from antiphon.runtime.identity.host_clock import SystemClock
@@ -103,6 +104,9 @@ class Registered(Struct, frozen=True):
             )
         assignment.run.store_in(self.artifacts)
         assignment.printed.is_kept = self.keeps_output
+        plain = plain_arguments(assignment)
+        if plain is not None:
+            return await self._run(assignment, plain)
         async with arguments_of(assignment, self.artifacts, self.room) as text:
             return await self._run(assignment, text)
 
@@ -128,7 +132,7 @@ class Registered(Struct, frozen=True):
             children = await children_of(assignment, self.artifacts) if wants else None
             last = await last_checkpoint_of(assignment, self.artifacts) if wants else None
             return await self.pool.call(assignment, given, self._kept, children, last)
-        with given_up():
+        with given_up:
             args, kwargs = self.signature.decode(text)
         stop = _nothing
         if self.signature.wants_context:
@@ -148,7 +152,7 @@ class Registered(Struct, frozen=True):
             stop = context.stop.set
             args, kwargs = self.signature.with_context(context, args, kwargs)
         try:
-            with printing_to(assignment.printed.write):
+            with PrintingTo(assignment.printed.write):
                 value = await self._value(args, kwargs, assignment.gauge)
         except asyncio.CancelledError:
             stop()
@@ -157,7 +161,7 @@ class Registered(Struct, frozen=True):
             check_continuable(assignment.kind, wants_context=self.signature.wants_context)
             awaited = await to_await(after, assignment, self.artifacts, self.wall.now_ms())
             return Ran(runner=python_runner(), after=awaited)
-        with given_up():
+        with given_up:
             result = self.signature.encode_result(value)
         return Ran(runner=python_runner(), outputs=(await self._kept(result),))
 

@@ -69,16 +69,23 @@ class PrintedOutput:
 _current: ContextVar[Callable[[Stream, bytes], None] | None] = ContextVar("printed", default=None)
 
 
-@contextmanager
-def printing_to(write: Callable[[Stream, bytes], None]) -> Iterator[None]:
+class PrintingTo:
     """Pass on what this context prints while the block runs."""
-    before = _current.set(write)
-    try:
-        yield
-    finally:
-        # A coroutine that never ended is closed later, in whatever context that happens.
+
+    __slots__ = ("_before", "_write")
+
+    def __init__(self, write: Callable[[Stream, bytes], None]) -> None:
+        """`write` may be called from any thread."""
+        self._write = write
+
+    def __enter__(self) -> None:
+        """From here on."""
+        self._before = _current.set(self._write)
+
+    def __exit__(self, *_: object) -> None:
+        """A coroutine that never ended is closed later, in whatever context that happens."""
         with suppress(ValueError):
-            _current.reset(before)
+            _current.reset(self._before)
 
 
 class _Tee:

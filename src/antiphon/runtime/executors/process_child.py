@@ -37,7 +37,7 @@ from antiphon.errors import After, Misconfigured, Overrun
 from antiphon.runtime.executors.children import Awaited, check_continuable, to_await_inline
 from antiphon.runtime.executors.failure import failed_with, given_up
 from antiphon.runtime.executors.handler_call import Child, JobContext
-from antiphon.runtime.executors.printed_output import Stream, passing_on_prints, printing_to
+from antiphon.runtime.executors.printed_output import PrintingTo, Stream, passing_on_prints
 from antiphon.runtime.executors.run_services import Help, Saved, WithoutWorker
 from antiphon.runtime.executors.usage_gauge import BLOCK_BYTES
 from antiphon.runtime.identity.host_clock import SystemClock
@@ -260,7 +260,7 @@ def answer(call: Call, line: _Line) -> ChildMessage:
     before_s, io_before = _used()
     try:
         function = find(call)
-        with given_up():
+        with given_up:
             signature = CallSignature(function, name=call.kind)
             args, kwargs = signature.decode(call.arguments)
         if call.context is not None:
@@ -269,14 +269,14 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             context = JobContext(**fields, live=line, usage=line, run=services)
             args, kwargs = signature.with_context(context, args, kwargs)
         try:
-            with printing_to(line.output), continued(call.trace):
+            with PrintingTo(line.output), continued(call.trace):
                 value = function(*args, **kwargs)
                 if inspect.isawaitable(value):
                     value = asyncio.run(_awaited(value))
         except After as after:
             message = ChildMessage(after=_to_await(after, call))
         else:
-            with given_up():
+            with given_up:
                 message = ChildMessage(result=signature.encode_result(value).decode())
     except BaseException as error:  # noqa: BLE001 - even SystemExit is the job's failure, not ours
         ran = failed_with(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 
 NANOSECONDS_PER_MS = 1_000_000
 
@@ -21,6 +21,9 @@ def installed_version() -> str:
         return "0+unknown"
 
 
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The machine's clocks."""
 
@@ -28,12 +31,8 @@ class SystemClock:
         """Wall time in whole milliseconds."""
         return time.time_ns() // NANOSECONDS_PER_MS
 
-    def boot_s(self) -> float:
-        """Seconds that keep counting while the machine is suspended, where the OS has them."""
-        return time.clock_gettime(_SINCE_BOOT)
-
-
-_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    boot_s = staticmethod(partial(time.clock_gettime, _SINCE_BOOT))
+    """Seconds that keep counting while the machine is suspended, where the OS has them."""
 
 
 class SystemEntropy:

@@ -167,13 +167,13 @@ class Session:
         Bytes that this process signed, or opened a moment ago, are not verified again: a light
         worker reads each schedule twice and each record of its own once.
         """
-        known = self._opened.get(record.seq)
+        known, commit_ms = self._opened.get(record.seq), record.commit_ms
         if known is not None and known[0] == record.payload and known[1].subject == record.subject:
             opened = known[1]
-            if opened.seq == record.seq and opened.commit_ms == record.commit_ms:
+            if opened.seq == record.seq and opened.commit_ms == commit_ms:
                 return opened
             self._tell_time(record)
-            opened = replace(opened, seq=record.seq, commit_ms=record.commit_ms)
+            opened = replace(opened, seq=record.seq, commit_ms=commit_ms)
             self._opened.put(record.seq, (record.payload, opened), len(record.payload))
             return opened
         self._tell_time(record)
@@ -184,19 +184,21 @@ class Session:
 
     def _tell_time(self, record: Record) -> None:
         """Every stamp is the engine's time. For a record just sent it is an upper bound, too."""
-        time, drift_ms = self.author.mesh_time, self._drift_ms
-        time.saw(record.commit_ms, max_drift_ms=drift_ms)
+        time, drift_ms, commit_ms = self.author.mesh_time, self._drift_ms, record.commit_ms
+        time.saw(commit_ms, max_drift_ms=drift_ms)
         sent = self._sent.pop(record.payload, None) if self._sent else None
         if sent is not None:
             stamp_ms, boot_s = sent
-            time.told(record.commit_ms, stamp_ms, sent_boot_s=boot_s, max_drift_ms=drift_ms)
+            time.told(commit_ms, stamp_ms, sent_boot_s=boot_s, max_drift_ms=drift_ms)
 
     # --- control ------------------------------------------------------------------------------
 
     @property
     def control(self) -> Control:
         """The newest control state; `Unavailable` before the genesis was read."""
-        current = self.history.newest(self.wall.now_ms())
+        current = self.history.current
+        if current is not None and current.rise is not None:
+            current = current.at_time(self.wall.now_ms())
         if current is None:
             raise Unavailable(
                 f"mesh {self.mesh} has no genesis yet",

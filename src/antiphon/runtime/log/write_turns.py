@@ -90,7 +90,10 @@ class WriteTurns:
             # Tasks that were woken together get to say what they want to write, too.
             self._soon = loop.call_soon(self._next)
         try:
-            return await write_one(self._session, intent, policy, await waiting.begun)
+            begun = await waiting.begun
+            if (written := begun.written) is not None and not policy.insists:
+                return written
+            return await write_one(self._session, intent, policy, begun)
         finally:
             if not waiting.begun.cancelled():
                 self._end(waiting.begun.result().turn)

@@ -51,6 +51,10 @@ class CallSignature:
         self._signature = whole.replace(
             parameters=[one for one in whole.parameters.values() if one.name != CONTEXT]
         )
+        plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        kinds = [one.kind for one in self._signature.parameters.values()]
+        self._plain_count = len(kinds) if all(kind is plain for kind in kinds) else -1
+        """How many arguments a call has that gives all of them by place; -1: look closer."""
         self._codecs: dict[str, ValueCodec] | None = None
         with suppress(NameError):  # then again at the first call
             self._resolved()
@@ -66,6 +70,15 @@ class CallSignature:
     def decode(self, text: str | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call; `TypeError` if the function cannot be called so."""
         call = read_call(text)
+        if call.kwargs or len(call.args) != self._plain_count:
+            return self._decode_any(call)
+        codecs = (self._codecs or self._late()).values()  # in the order of the parameters
+        try:
+            return tuple(map(_decode, codecs, call.args)), {}
+        except TypeError:
+            return self._decode_any(call)  # which says where
+
+    def _decode_any(self, call: WrittenCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
         bound = self.converted(call.args, call.kwargs, lambda codec, raw: codec.decode(raw))
         return bound.args, bound.kwargs
 
@@ -145,6 +158,10 @@ class CallSignature:
                 raise TypeError(f"{where} of {self._name}: {wrong}") from None
         self._codecs = codecs
         return codecs
+
+
+def _decode(codec: ValueCodec, raw: Raw) -> Any:
+    return codec.decode(raw)
 
 
 def codec_for(annotation: Any) -> ValueCodec:

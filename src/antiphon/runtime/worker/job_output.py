@@ -72,7 +72,7 @@ class LiveOutputSender:
 
     def __init__(self, session: Session, kind: str, job_id: str, fence: str) -> None:
         self._session = session
-        self._subject = LIVE.at(kind=kind, job=job_id)
+        self._job = (kind, job_id)
         self._fence = fence
         self._number = 0
         self._at: dict[Stream, int] = {"stdout": 0, "stderr": 0}
@@ -180,7 +180,8 @@ class LiveOutputSender:
     async def _say(self, **fields: object) -> None:
         self._number += 1
         words = OutputMessage(number=self._number, fence=self._fence, **fields)  # type: ignore[arg-type]
-        author, where = self._session.author, self._subject
+        kind, job_id = self._job
+        author, where = self._session.author, LIVE.at(kind=kind, job=job_id)
         payload = OUTPUT_MESSAGES.sign(
             words, (author.did, author.vouch), mesh=self._session.mesh, subject=where
         )

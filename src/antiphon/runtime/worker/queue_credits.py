@@ -38,6 +38,8 @@ class _Asked(Struct, eq=False):
     source: Source
     held: int = 0
     """Deliveries that wait for a queue of a higher priority to answer."""
+    higher: list[_Asked] = []
+    """The queues of higher priorities."""
 
 
 class Credits:
@@ -69,11 +71,18 @@ class Credits:
         """Ask this queue, too, once everything of a higher priority is quiet."""
         queue.watch(self.top_up_soon)  # it may report that it is empty while it is being asked
         self._asked.append(_Asked(queue, kind, Source(priority=priority)))
+        self._compare()
 
     def remove(self, queue: WorkQueue) -> None:
         """Stop asking it, and stop waiting for it."""
         self._asked = [one for one in self._asked if one.queue is not queue]
+        self._compare()
         self.top_up_soon()
+
+    def _compare(self) -> None:
+        for one in self._asked:
+            own = rank(one.source.priority)
+            one.higher = [other for other in self._asked if rank(other.source.priority) < own]
 
     async def admit(self, queue: WorkQueue, kind: str) -> bool:
         """Whether to begin what was delivered: a slot is free, and its turn has come.
@@ -108,8 +117,9 @@ class Credits:
         priority = one.source.priority
         others = self._asked
         if not self._buckets:  # otherwise all priorities of a kind share its rate
-            own = rank(priority)
-            others = [other for other in self._asked if rank(other.source.priority) < own]
+            others = one.higher
+            if self._free() > 0 and all(not h.held and h.queue.is_dry for h in others):
+                return Admission.TAKE  # what follows would say the same
         self._look_at(others, now_s)
         sources = [other.source for other in others]
         return queue_credit.admit(

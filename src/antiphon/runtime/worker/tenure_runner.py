@@ -357,7 +357,7 @@ async def _end_of(work: asyncio.Future[Ran], run: JobRun) -> Ran:
     the worker from ending. What a run returns that was cut does not count.
     """
     try:
-        await asyncio.wait({work})
+        await _over(work)
     except asyncio.CancelledError:
         work.cancel()
         await asyncio.wait({work}, timeout=0 if run.has_given_up else STUBBORN_S)
@@ -369,6 +369,23 @@ async def _end_of(work: asyncio.Future[Ran], run: JobRun) -> Ran:
         _forget(work)
         raise asyncio.CancelledError
     return work.result()
+
+
+async def _over(work: asyncio.Future[Ran]) -> None:
+    """Wait for the work, whatever becomes of it; `asyncio.wait` does much more for each job."""
+    if work.done():
+        return
+    waiter = asyncio.get_running_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    work.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        work.remove_done_callback(wake)
 
 
 def _forget(work: asyncio.Future[Ran]) -> None:

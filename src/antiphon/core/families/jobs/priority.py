@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 Priority = Literal["high", "normal", "low"]
@@ -9,6 +10,5 @@ PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "low")
 """Highest first: the order in which workers ask, and of the call subjects in a lane."""
 
 
-def rank(priority: Priority) -> int:
-    """Its place among the priorities: 0 is the highest."""
-    return PRIORITIES.index(priority)
+rank: Final[Callable[[Priority], int]] = PRIORITIES.index
+"""Its place among the priorities: 0 is the highest."""

@@ -1,0 +1,28 @@
+"""The memory engine in a program that uses uvloop, whose timers do not say when they are due."""
+
+import pytest
+
+from antiphon.engines.memory import MemoryEngine, MemoryServer
+from antiphon.runtime.identity.host_clock import SystemClock
+
+MESH = "z6Mkmesh"
+
+
+def test_jobs_that_were_handed_back_come_again():
+    uvloop = pytest.importorskip("uvloop")
+
+    async def story() -> list[int]:
+        engine = MemoryEngine(MemoryServer(SystemClock()), MESH)
+        subject = f"ap.{MESH}.call.normal.a.b"
+        async with engine.log.work(f"ap.{MESH}.call.normal.a.*", name="w") as queue:
+            for number in range(2):
+                await engine.log.append(
+                    f"{subject}{number}", b"x", message_id=f"{number}", expected_last=0
+                )
+            queue.grant(2)
+            for _ in range(2):
+                (await queue.next()).nak(0.01)
+            queue.grant(2)
+            return [(await queue.next()).deliveries for _ in range(2)]
+
+    assert uvloop.run(story()) == [2, 2]
