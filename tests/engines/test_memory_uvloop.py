@@ -1,4 +1,4 @@
-"""The memory engine in a program that uses uvloop, whose timers do not say when they are due."""
+"""The memory engine in a program that uses uvloop, whose timers that are due at once do not say when."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_jobs_that_were_handed_back_come_again():
                 )
             queue.grant(2)
             for _ in range(2):
-                (await queue.next()).nak(0.01)
+                (await queue.next()).nak(1e-9)
             queue.grant(2)
             return [(await queue.next()).deliveries for _ in range(2)]
 
