@@ -32,6 +32,15 @@ async def test_secrets_are_in_a_private_file_and_on_no_command_line():
         assert "http" not in config.read_text()
 
 
+def test_a_busy_machine_has_time_to_log_in():
+    """By itself the server waits 2 s for a login, which a machine with other work can need."""
+    with socket.create_connection(("127.0.0.1", shared_server().port)) as line:
+        assert line.recv(4096).startswith(b"INFO")
+        line.settimeout(3)
+        with pytest.raises(TimeoutError):
+            line.recv(4096)  # or it would be told that it was too slow
+
+
 async def test_a_restart_keeps_port_store_and_credentials():
     mesh = new_mesh()
     async with LocalServer() as running:

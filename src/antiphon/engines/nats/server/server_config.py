@@ -32,6 +32,7 @@ MAX_OPEN_BATCHES_TOTAL = 32
 Sync = Literal["always", "default"]
 
 LOG_FILE = "server.log"
+LOGIN_WITHIN_S = 10
 LOG_BYTES = 16 * 1024 * 1024
 LOG_FILES = 3
 """The one that is written, and those before it."""
@@ -105,6 +106,8 @@ def server_config(
             f"logfile_size_limit: {LOG_BYTES}",
             f"logfile_max_num: {LOG_FILES}",
             'write_deadline: "10s"',
+            # The server's own 2 s are over before a busy machine has signed its login.
+            f"authorization {{ timeout: {LOGIN_WITHIN_S} }}",
             'ping_interval: "20s"',
             "ping_max: 2",
             "jetstream {",
