@@ -11,7 +11,13 @@ from antiphon.sdk.call_options import TaskOptions
 from tests.test_expectations import rows
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = ("coming-from.md", "troubleshooting.md", "observability.md", "testing.md")
+PAGES = (
+    "coming-from.md",
+    "observability.md",
+    "testing.md",
+    "troubleshooting.md",
+    "tutorial.md",
+)
 THEIRS = re.compile(r"^\| .+? \| ", re.MULTILINE)
 """The left column of a table, which has other people's words."""
 

@@ -142,7 +142,7 @@ class Shell:
             [self.program, *words], cwd=self.directory, env=whole, text=True, **how
         )
 
-    def export(self, *words: str) -> None:
+    def export(self, *words: str) -> Answer:
         """Type a command that waits for a seal, again and again until there is one."""
         answers: list[Answer] = []
 
@@ -152,6 +152,7 @@ class Shell:
             return answers[-1].code == 0
 
         until(is_there, within_s=2 * PATIENCE_S)
+        return answers[-1]
 
     def on_screen(
         self,

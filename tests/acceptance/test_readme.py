@@ -2,36 +2,29 @@
 
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from antiphon.interfaces.cli.application import make_app
 from antiphon.sandbox import probe
 from tests.acceptance.shell import Shell
+from tests.acceptance.typed_page import ROOT, arguments, blocks, section, typed
 from tests.runtime.sandboxed import require_sandbox
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 pytestmark = pytest.mark.nats
 
 
-def section(title: str, text: str = README) -> str:
-    """What stands below a heading."""
-    return re.search(rf"^## {re.escape(title)}$(.*?)^## ", text, re.DOTALL | re.MULTILINE)[1]
-
-
 def typed_in(title: str) -> list[list[str]]:
     """The antiphon commands that stand in a section, as a shell splits them."""
-    blocks = re.findall(r"```console\n(.*?)```", section(title), re.DOTALL)
-    lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    return [shlex.split(line)[1:] for line in lines if line.startswith("antiphon ")]
+    found = blocks(section(title, README))
+    lines = [one.command for block in found if block.language == "console" for one in typed(block)]
+    return [arguments(line) for line in lines if line.startswith("antiphon ")]
 
 
 def test_the_first_minute_works_as_typed(tmp_path):
@@ -129,7 +122,10 @@ def test_the_readmes_program_is_the_quickstart_and_prints_its_result(tmp_path):
 
 
 def test_what_needs_something_installed_first_says_so():
-    chaos, command = section("When a worker dies, or only seems to"), section("Run a command")
+    chaos, command = (
+        section("When a worker dies, or only seems to", README),
+        section("Run a command", README),
+    )
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert packages["targets"]["wheel"]["packages"] == ["src/antiphon"], "chaos is not in it"
     assert "checkout" in chaos.partition("```console")[0]
@@ -154,7 +150,7 @@ def test_the_same_call_is_the_same_job_exactly_where_the_readme_says_so(tmp_path
             words = ("submit", "example.add", "2", "3", *more, "--json")
             assert shell.run(*words).json["is_new"]
             assert shell.run(*words).json["is_new"] == is_new
-    assert "so is the same call with `--once`" in section("Five ideas")
+    assert "so is the same call with `--once`" in section("Five ideas", README)
 
 
 def test_the_readmes_chaos_is_refused_with_the_fence():

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib.util
-import re
 import sys
 import threading
 import tomllib
@@ -13,6 +12,7 @@ import pytest
 from antiphon import CallOptions, JobFailed, Mesh
 from antiphon.testing import pytest_plugin
 from antiphon.testing.tested_mesh import TestedMesh
+from tests.acceptance.typed_page import Reader
 from tests.runtime import spawned
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,11 +166,8 @@ def run_tests(folder: Path) -> list[str]:
 
 
 def test_the_blocks_of_the_page_run_as_they_stand(tmp_path):
-    blocks = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == len(re.findall(r"```python", PAGE.read_text())) == 4
-    for name, text in blocks:
-        with (tmp_path / name).open("a") as file:
-            file.write(text + "\n")
+    with Reader(tmp_path) as reader:
+        reader.follow(PAGE.read_text())
     assert len(run_tests(tmp_path)) == 5
 
 
