@@ -9,6 +9,7 @@ COMMANDS = {
     "apply": "bench.apply",
     "artifacts": "bench.artifacts",
     "authority": "bench.authority",
+    "counts": "bench.counts.command",
     "fairness": "bench.fairness.command",
     "graph": "bench.graph.command",
     "lanes": "bench.lanes",
