@@ -25,9 +25,9 @@ BASELINE: Final = Path(__file__).with_name("baseline.json")
 ROOM: Final = {"calls": 0.03, "bytes": 0.02, "records": 0.0, "cpu": 0.6}
 """How far above its baseline a figure may be, by what it counts. Two runs of the same code with
 the same Python count the same, to a few calls in a thousand, so the room is only for changes that
-are too small to be worth a decision. Processor time is here for what calls do not show, such as a slow loop in C: over
-ten runs, five of them beside eight busy processes on two cores, its ratio to the calibration was
-between 0.44 and 0.59, so 1.6 times the baseline is out of the reach of noise."""
+are too small to be worth a decision. Processor time is here for what calls do not show, such as a
+slow loop in C: over ten runs, five of them beside eight busy processes on two cores, its ratio to
+the calibration was between 0.44 and 0.59, so 1.6 times the baseline is out of noise's reach."""
 ROOM_OF_OTHERS: Final = 0.1
 """Of signatures and requests: they are shared, and one turn more or less changes the share."""
 

@@ -18,8 +18,9 @@ from bench.latency import fleet, growth
 from bench.latency.setup import idle_worker, measure
 from bench.measurement.report import conclude, percentile, say
 
-P50_MS: Final = 5.0
-P99_MS: Final = 20.0
+RATIO: Final = 3.5
+"""Of the median start to the engine's own median, in the same run: milliseconds say as much about
+the disk and the load of a machine as about us."""
 
 
 async def run(count: int) -> int:
@@ -27,12 +28,13 @@ async def run(count: int) -> int:
         await measure(setup, 0, 10)  # warm up
         say(f"{count} jobs and {count} bare records, in turn")
         starts, deliveries, acks = await measure(setup, 10, count)
-    p50, p99 = percentile(starts, 0.5), percentile(starts, 0.99)
+    p50, engine_p50 = percentile(starts, 0.5), percentile(deliveries, 0.5)
     conclude(
         start_p50_ms=round(p50, 2),
-        start_p99_ms=round(p99, 2),
-        engine_p50_ms=round(percentile(deliveries, 0.5), 2),
+        start_p99_ms=round(percentile(starts, 0.99), 2),
+        engine_p50_ms=round(engine_p50, 2),
         engine_p99_ms=round(percentile(deliveries, 0.99), 2),
+        ratio=round(p50 / engine_p50, 2),
         append_p50_ms=round(percentile(acks, 0.5), 2),
         append_p99_ms=round(percentile(acks, 0.99), 2),
         start_max_ms=round(max(starts), 2),
@@ -40,7 +42,7 @@ async def run(count: int) -> int:
         sync="always",
         replicas=1,
     )
-    return 0 if p50 <= P50_MS and p99 <= P99_MS else 1
+    return 0 if p50 <= RATIO * engine_p50 else 1
 
 
 def main(argv: list[str]) -> int:
