@@ -45,6 +45,10 @@ imports:
 conformance:
     scripts/conformance --write
 
+# the documentation as a site in build/site
+docs:
+    scripts/check docs
+
 # resolve the dependencies again, with hashes
 lock *arguments:
     scripts/lock {{ arguments }}
