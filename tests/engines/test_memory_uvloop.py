@@ -1,4 +1,4 @@
-"""The memory engine in a program that uses uvloop, whose timers that are due at once do not say when."""
+"""The memory engine under uvloop, whose timers that are due at once do not say when."""
 
 import pytest
 
