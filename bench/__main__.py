@@ -20,6 +20,7 @@ COMMANDS = {
     "presence": "bench.presence",
     "replay": "bench.replay",
     "tempo": "bench.tempo",
+    "writes": "bench.writes.command",
 }
 
 

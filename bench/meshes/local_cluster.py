@@ -11,7 +11,7 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -32,18 +32,27 @@ SETTLE_S: Final = 2.0
 """A cluster that is asked for a stream before its servers know each other is silent for 10 s."""
 
 
+Change = Callable[[str], str]
+"""From the text of a configuration file to another."""
+
+
 class ClusterServer(LocalServer):
     """A server with routes to the other servers of its cluster."""
 
-    def __init__(self, directory: Path, routes: Sequence[int], number: int) -> None:
+    def __init__(
+        self, directory: Path, routes: Sequence[int] = (), number: int = 0, *, change: Change = str
+    ) -> None:
         super().__init__(directory)
-        self._routes, self._number = routes, number
+        self._routes, self._number, self._change = routes, number, change
 
     def _config(self) -> str:
+        config = self._change(super()._config())
+        if not self._routes:
+            return config
         routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._routes)
         here = self._routes[self._number]
         cluster = f'cluster {{ name: local, listen: "127.0.0.1:{here}", routes: [{routes}] }}\n'
-        return super()._config() + cluster
+        return config + cluster
 
 
 def free_ports(count: int) -> list[int]:
@@ -60,11 +69,14 @@ def free_ports(count: int) -> list[int]:
 
 
 @asynccontextmanager
-async def running_servers(directory: Path, replicas: int) -> AsyncIterator[list[LocalServer]]:
-    """One server for one copy, a cluster of that many for more."""
+async def running_servers(
+    directory: Path, replicas: int, *, change: Change = str
+) -> AsyncIterator[list[LocalServer]]:
+    """One server for one copy, a cluster of that many for more; `change` edits their files."""
     async with AsyncExitStack() as stack:
         if replicas == 1:
-            yield [await stack.enter_async_context(LocalServer(directory / "server-1"))]
+            place = directory / "server-1"
+            yield [await stack.enter_async_context(ClusterServer(place, change=change))]
             return
         routes = free_ports(replicas)
         passwords = {name: secrets.token_urlsafe(24) for name in ("mesh", "system")}
@@ -75,7 +87,7 @@ async def running_servers(directory: Path, replicas: int) -> AsyncIterator[list[
             kept = place / "credentials.json"
             kept.touch(mode=0o600)
             kept.write_text(json.dumps(passwords))
-            server = ClusterServer(place, routes, number)
+            server = ClusterServer(place, routes, number, change=change)
             servers.append(await stack.enter_async_context(server))
         yield servers
 
