@@ -18,13 +18,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/not-here-yet.md").read_text()
 ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 SIGN = re.compile(
-    r"(module|command|option|path|op|classifier) `([^`]+)`|(requirement|expectation) (\w+)"
+    r"(module|command|option|path|op|classifier|folder) `([^`]+)`|(requirement|expectation) (\w+)"
 )
 KNOWN_ONCE = {"module": "antiphon.interfaces.http", "command": "antiphon worker"} | {
     "option": "antiphon up --http",
     "path": "/v1/tempo",
     "op": "job.claim",
     "classifier": "Typing :: Typed",
+    "folder": "deploy/systemd",
     "requirement": "M1",
     "expectation": "1",
 }
@@ -66,6 +67,8 @@ def exists(kind, name):
     if kind == "classifier":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         return name in project["classifiers"]
+    if kind == "folder":
+        return (ROOT / name).exists()
     if kind == "expectation":
         return name not in unmet()
     return name in TITLES and name not in PENDING
