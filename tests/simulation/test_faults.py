@@ -7,7 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from antiphon.core.families.jobs.state import HELD
+from antiphon.engines.memory import oplog
 from antiphon.engines.memory.faults import Fate
+from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.testing.mutations.runtime import stolen_calls_unheeded
 from antiphon.testing.simulation.actors import machines
 from antiphon.testing.simulation.hostile.starvation import bury, drink, unquenchable
@@ -164,6 +166,7 @@ def test_what_was_written_together_and_torn_is_finished_record_by_record(tmp_pat
         return Fate(share=0.5) if len(torn) % 2 else Fate(answer_share=0.5)
 
     monkeypatch.setattr(Network, "request", request)
+    monkeypatch.setattr(oplog, "BATCH_FROM", len(jobs) + 1)  # a part of them is stored
 
     async def story(world):
         await submit(world, *jobs)
@@ -177,6 +180,29 @@ def test_what_was_written_together_and_torn_is_finished_record_by_record(tmp_pat
     assert outcome.runs == len(jobs)
     for job in jobs:
         assert types_on(world, key_of(job)).count(("complete", "ok")) == 1
+
+
+def test_jobs_that_two_submit_together_are_there_once_though_batches_are_torn_and_refused(
+    monkeypatch,
+):
+    really_try, met = MemoryLog._append_in_one_step, Counter()
+
+    async def in_one_step(self, records, timeout_s):
+        stored = await really_try(self, records, timeout_s)
+        met["refused" if not stored else "stored" if isinstance(stored[0], int) else "torn"] += 1
+        return stored
+
+    monkeypatch.setattr(MemoryLog, "_append_in_one_step", in_one_step)
+    plan = Plan(
+        seed=2,
+        chaos_s=60.0,
+        jobs_per_hour=60.0,
+        faults_per_hour=1_200.0,
+        stress=("storm", "outage"),
+        bursts=4,
+    )
+    assert not run(plan).violations
+    assert {"stored", "refused", "torn"} <= met.keys(), met
 
 
 # --- stolen calls ----------------------------------------------------------------------------

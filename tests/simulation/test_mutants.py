@@ -21,6 +21,7 @@ from antiphon.core.policy.locks.lock_time import HoldTime
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
+from antiphon.runtime.caller.bulk_submission import _Bulk
 from antiphon.runtime.coordinator import predecessors
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.write_turns import WriteTurns, _Waiting
@@ -65,6 +66,7 @@ CAUGHT_BY = {
     "ticks_doubled": {"derived_once", "ticks_in_order"},
     "turn_results_mixed": {"acks_are_true"},
     "torn_turn_believed": {"acks_are_true"},
+    "rest_of_group_unsent": {"promises_kept"},
     "base_ignored": {"nothing_overwritten"},
     "locks_by_one_clock": {"one_holder"},
     "fence_kept_on_pass": {"lock_fences_rise", "one_fence_one_holder"},
@@ -128,6 +130,7 @@ def patchable():
         TenureRunner._write,
         WriteTurns._read_back,
         _Waiting.goes_on,
+        _Bulk._resolve,
         Session.send,
         LogStore.append,
         reducer._fault,

@@ -22,8 +22,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.testing.mutations import (
+    ABOUT_BURSTS,
     ABOUT_CHAINS,
     ABOUT_DOCUMENTS,
     ABOUT_LOCKS,
@@ -43,6 +45,7 @@ PROVOKED_S: Final = 240.0
 """How long it storms: as things come, and where what provokes a mutant comes often."""
 FAULTS_PER_HOUR: Final = 1_200.0
 JOBS_PER_HOUR: Final = 450.0
+BURSTS: Final = 12
 FEW_JOBS_PER_HOUR: Final = 30.0
 """Where a mutant has nothing to do with jobs."""
 
@@ -73,16 +76,21 @@ def world(seed: int, stress: tuple[str, ...] = (), jobs_per_hour: float = JOBS_P
     )
 
 
-def anywhere(_: str, seeds: Sequence[int]) -> list[Plan]:
+def anywhere(name: str, seeds: Sequence[int]) -> list[Plan]:
     """Worlds to hunt a mutant in: as they come."""
-    return [world(seed) for seed in seeds]
+    return [replace(world(seed), bursts=_bursts(name)) for seed in seeds]
 
 
 def at_once(name: str, seeds: Sequence[int]) -> list[Plan]:
     """Those in which it can do harm at all, with more of what provokes it."""
     jobs_per_hour = FEW_JOBS_PER_HOUR if name in ABOUT_LOCKS else JOBS_PER_HOUR
-    plans = [world(seed, PROVOKED_BY.get(name, ()), jobs_per_hour) for seed in seeds]
+    stress, bursts = PROVOKED_BY.get(name, ()), _bursts(name)
+    plans = [replace(world(seed, stress, jobs_per_hour), bursts=bursts) for seed in seeds]
     return [plan for plan in plans if plan.is_chained or name not in ABOUT_CHAINS]
+
+
+def _bursts(name: str) -> int:
+    return BURSTS if name in ABOUT_BURSTS else 0
 
 
 def guests_for(name: str) -> list[Guest]:

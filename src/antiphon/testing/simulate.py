@@ -32,6 +32,8 @@ QUICK_S: Final = 25.0
 HOUR_S: Final = 3600.0
 CHAOS_S: Final = 3300.0
 """Of each seed's hour; the rest is healing."""
+BURSTS: Final = 6
+"""Times in a world that both submitters submit the same jobs together."""
 TOLD: Final = 10
 """Broken laws of one seed that are told in full."""
 
@@ -149,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     faults = 180.0 if arguments.faults is None else arguments.faults
     count = max(1, -(-int(hours * HOUR_S) // int(chaos_s)))
     plans = [
-        Plan(seed=arguments.seed + at, chaos_s=chaos_s, faults_per_hour=faults)
+        Plan(seed=arguments.seed + at, chaos_s=chaos_s, faults_per_hour=faults, bursts=BURSTS)
         for at in range(count)
     ]
     began, tally = time.monotonic(), Tally()

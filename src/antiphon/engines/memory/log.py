@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from antiphon.engines.memory.filters import Shape, SubjectFilter
 from antiphon.errors import IdTaken, LostRace, OutcomeUnknown, Rejected
-from antiphon.ports import NANOSECONDS_PER_MS, Page, Record
+from antiphon.ports import NANOSECONDS_PER_MS, Append, Page, Record
 
 MAX_PAYLOAD = 1024 * 1024
 """Bytes in one record: NATS' own default."""
@@ -77,8 +77,7 @@ class LogStore:
         known = self._ids.get(message_id)
         if known is not None:
             return self._repeated(known, subject, payload, message_id)
-        seqs = self._subjects.get(subject)
-        last = seqs[-1] if seqs else 0
+        seqs, last = self._subjects.get(subject), self.last_on(subject)
         if last != expected_last:
             earlier = self._own_earlier(seqs or (), payload, message_id, expected_last)
             if earlier:
@@ -92,6 +91,28 @@ class LogStore:
         head = self._index(record, seqs)
         self.announce(record, head)
         return record.seq
+
+    def append_all(self, records: Sequence[Append]) -> list[int]:
+        """Store all of them, or none if one cannot be stored as it is: then the list is empty."""
+        subjects = {one.subject for one in records}
+        are_free = len(subjects) == len(records) and all(
+            one.message_id not in self._ids
+            and one.expected_last == self.last_on(one.subject)
+            and one.subject.startswith(self._prefix)
+            and len(one.payload) <= MAX_PAYLOAD
+            for one in records
+        )
+        if not are_free:
+            return []
+        return [
+            self.append(one.subject, one.payload, one.message_id, one.expected_last)
+            for one in records
+        ]
+
+    def last_on(self, subject: str) -> int:
+        """The last sequence on a subject; 0 if there is none."""
+        seqs = self._subjects.get(subject)
+        return seqs[-1] if seqs else 0
 
     def purge(self, wanted: SubjectFilter, upto: int) -> int:
         """Remove what matches up to a sequence; sequences and message ids stay used."""

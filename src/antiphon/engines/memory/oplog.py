@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -19,6 +19,8 @@ from antiphon.ports import Append, Page, Record, Told
 
 PAGE_RECORDS = 256
 """Of one page of a lane: few, so that tests meet lanes of several pages."""
+BATCH_FROM = 3
+"""Records from which on they are stored in one step: few, so that tests meet such batches."""
 
 
 class MemoryLog:
@@ -49,7 +51,33 @@ class MemoryLog:
     async def append_many(
         self, records: Sequence[Append], *, timeout_s: float = 5.0
     ) -> list[int | AntiphonError]:
-        """Each as `append` does, one behind the other on one line, which may break between them."""
+        """Each as `append` does; many in one step, if nothing stands in the way of any."""
+        if len(records) >= BATCH_FROM:
+            stored = await self._append_in_one_step(records, timeout_s)
+            if stored:
+                return stored
+        return await self._append_one_by_one(records, timeout_s)
+
+    async def _append_in_one_step(
+        self, records: Sequence[Append], timeout_s: float
+    ) -> list[int | AntiphonError]:
+        """All or none: empty if none was stored. Without an answer, each outcome is unknown."""
+
+        def work(fate: Fate) -> list[int | AntiphonError]:
+            is_whole = fate.share >= 1.0  # else its end, which commits it, did not arrive
+            stored = self._store.append_all(records) if is_whole else []
+            if not is_whole or fate.answer_share < 1.0:
+                return [OutcomeUnknown("the connection was lost before the answer came")] * len(
+                    records
+                )
+            return [*stored]
+
+        return await self._several(records, work, timeout_s)
+
+    async def _append_one_by_one(
+        self, records: Sequence[Append], timeout_s: float
+    ) -> list[int | AntiphonError]:
+        """One behind the other on one line, which may break between them."""
 
         def work(fate: Fate) -> list[int | AntiphonError]:
             arrived = round(len(records) * fate.share)
@@ -58,6 +86,14 @@ class MemoryLog:
             unknown = OutcomeUnknown("the connection was lost before the answer came")
             return [*stored[:answered], *[unknown] * (len(records) - answered)]
 
+        return await self._several(records, work, timeout_s)
+
+    async def _several(
+        self,
+        records: Sequence[Append],
+        work: Callable[[Fate], list[int | AntiphonError]],
+        timeout_s: float,
+    ) -> list[int | AntiphonError]:
         try:
             return await self._connection.write_several("append_many", work, timeout_s=timeout_s)
         except Unavailable as problem:

@@ -34,6 +34,8 @@ ABOUT_DOCUMENTS: Final = frozenset(mutant.__name__ for mutant in memory.MUTANTS)
 """Mutants that show only where somebody writes documents."""
 ABOUT_LOCKS: Final = frozenset(mutant.__name__ for mutant in locks.MUTANTS)
 """Mutants that show only where somebody takes locks."""
+ABOUT_BURSTS: Final = frozenset({"rest_of_group_unsent"})
+"""Mutants that show only where jobs are submitted together."""
 ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS)
 """Mutants of what only chained worlds have."""
 PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
@@ -71,6 +73,7 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "ticks_doubled": ("crash",),
     "turn_results_mixed": ("outage",),
     "torn_turn_believed": ("storm", "outage"),
+    "rest_of_group_unsent": ("storm", "outage"),
     "locks_by_one_clock": ("step",),
     "holders_never_stop": ("cut_off", "half_open"),
 }

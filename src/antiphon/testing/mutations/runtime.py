@@ -16,9 +16,13 @@ from antiphon.core.families.jobs.ops import OfferBody, Result
 from antiphon.core.families.jobs.planned import starts_ms
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.manifest import Manifest, results_read, with_nonce
+from antiphon.core.record.branches import LaneKey
 from antiphon.core.reducer import judge, settled
 from antiphon.engines.memory.oplog import MemoryLog
+from antiphon.errors import AntiphonError
 from antiphon.ports import Record
+from antiphon.runtime.caller import bulk_submission
+from antiphon.runtime.caller.submission import Submitted
 from antiphon.runtime.coordinator import predecessors
 from antiphon.runtime.log import write_turns
 from antiphon.runtime.log.author import Draft
@@ -188,10 +192,24 @@ def torn_turn_believed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def rest_of_group_unsent() -> Iterator[None]:
+    """Of jobs that were submitted together, those that were not stored count as submitted."""
+
+    async def resolve(self: Any, position: int, draft: Draft, _told: AntiphonError) -> None:
+        key = draft.opened.place.key if draft.opened.place is not None else LaneKey("", "", "")
+        self.found[position] = Submitted(key.kind, key.name, 0, is_new=True)
+        self._stored(position)
+
+    with patched(bulk_submission._Bulk, "_resolve", resolve):  # noqa: SLF001
+        yield
+
+
 MUTANTS: Final = (
     ticks_doubled,
     turn_results_mixed,
     torn_turn_believed,
+    rest_of_group_unsent,
     early_ack,
     second_life,
     slots_uncounted,

@@ -23,6 +23,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What an op needs; unless it is said, odd seeds are chained."""
     stress: tuple[str, ...] = ()
     """Faults and deeds that come far more often than usual."""
+    bursts: int = 0
+    """How often both submitters submit the same jobs at the same moment, many in one request."""
     stop_at_first: bool = False
     """End as soon as a law is broken: nobody wants the rest of a mutant's run."""
 

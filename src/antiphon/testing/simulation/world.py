@@ -116,6 +116,9 @@ class World:
         )
         jobs = round(plan.jobs_per_hour * plan.chaos_s / 3600)
         self.workload = Workload(self._chance("workload"), jobs=jobs, span_s=plan.chaos_s * 0.95)
+        self.workload.add_bursts(
+            self._chance("bursts"), bursts=plan.bursts, span_s=plan.chaos_s * 0.95
+        )
         self._assemble(folder, guests)
 
     def _chance(self, name: str) -> random.Random:

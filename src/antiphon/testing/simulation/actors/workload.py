@@ -25,8 +25,9 @@ from antiphon.core.families.jobs.state import EMPTY, JobLane
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import plan_key
 from antiphon.core.family import Lane
-from antiphon.errors import Conflict, Rejected, Unavailable
+from antiphon.errors import Conflict, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors.handlers import Handlers, JobContext, call_text
 from antiphon.runtime.log.author import Draft
 from antiphon.runtime.log.session import Session
@@ -60,6 +61,9 @@ LIAR: Final = "worker-2"
 DELAYS_MS: Final = (100, 300_000)
 _PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "normal", "normal", "low")
 LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
+BURST_JOBS: Final = (3, 12)
+BURST_NUMBERS: Final = 1_000_000
+"""The first of them: no other job has such a number."""
 NOTHING: Final = object()
 """What a handler is given for the result of another job if it reads none."""
 LONGEST_PAUSE_S: Final = 15.0
@@ -149,6 +153,7 @@ class Workload:
         """Spread `jobs` jobs over `span_s`, for two submitters."""
         self.calls: tuple[list[Call], list[Call]] = ([], [])
         self.promises: list[Promise] = []
+        self.bursts: list[list[Call]] = []
         self.runs = 0
         for number in range(jobs):
             call = _draw(chance, number, span_s)
@@ -159,6 +164,16 @@ class Workload:
         for calls in self.calls:
             calls.sort(key=lambda call: (call.at_s, call.number))
             _link(chance, calls)
+
+    def add_bursts(self, chance: random.Random, *, bursts: int, span_s: float) -> None:
+        """Jobs that are submitted together, by both submitters at the same moment."""
+        for burst in range(bursts):
+            at_s, size = chance.uniform(0.05, 0.95) * span_s, chance.randint(*BURST_JOBS)
+            first = BURST_NUMBERS + 100 * burst
+            drawn = [_draw(chance, first + number, span_s) for number in range(size)]
+            plain = {"delay_ms": None, "cancel_after_s": None, "start_within_ms": None}
+            fast = {"kind": KINDS[0], "duration_ms": 50, "fails": 0, "is_limited": False}
+            self.bursts.append([replace(one, at_s=at_s, **plain, **fast) for one in drawn])
 
     def handlers(self, referee: Referee, name: str, kinds: tuple[str, ...]) -> Handlers:
         """A worker's handlers."""
@@ -251,6 +266,7 @@ class SubmitterMachine(Machine):
         self._workload = workload
         self._side = side
         self._done = 0
+        self._bursts_done: set[int] = set()
         self.has_plans = False
         """Whether it puts `PLANS` at the beginning, and drops them at the end."""
         self.is_finished = False
@@ -264,6 +280,9 @@ class SubmitterMachine(Machine):
         if self.has_plans and not self.is_finished:
             await self._bring(session, _put)
         async with asyncio.TaskGroup() as cancels:
+            for number, burst in enumerate(self._workload.bursts):
+                if number not in self._bursts_done:
+                    cancels.create_task(self._submit_together(session, number, burst))
             while self._done < len(calls):
                 call = calls[self._done]
                 await asyncio.sleep(max(0.0, call.at_s - loop.time()))
@@ -313,6 +332,24 @@ class SubmitterMachine(Machine):
             except (Conflict, Rejected, Unavailable):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _submit_together(self, session: Session, number: int, calls: list[Call]) -> None:
+        """Bring the calls of a burst to the log, however long it takes; then each must be there."""
+        await asyncio.sleep(max(0.0, calls[0].at_s - asyncio.get_running_loop().time()))
+        pause_s = 1.0
+        while True:
+            try:
+                await submit_many(session, [self._body(call) for call in calls])
+                break
+            except (Conflict, PartlySubmitted, Rejected, Unavailable):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        self._bursts_done.add(number)
+        for call in calls:
+            lane = self.cluster.referee.lanes.get(call.key)
+            if lane is None or lane.job is None:
+                what = f"{self.name} was told that {call.number} is submitted, and it is not"
+                self.cluster.referee.accuse("promises_kept", what, call.key)
 
     async def _deps(self, session: Session, call: Call) -> tuple[tuple[int, str], ...]:
         if not call.names_dep:
