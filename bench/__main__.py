@@ -11,6 +11,7 @@ COMMANDS = {
     "authority": "bench.authority",
     "counts": "bench.counts.command",
     "fairness": "bench.fairness.command",
+    "flames": "bench.flames.command",
     "graph": "bench.graph.command",
     "lanes": "bench.lanes",
     "latency": "bench.latency.command",
