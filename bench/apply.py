@@ -104,18 +104,21 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench apply")
     parser.add_argument("--ops", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--together", type=int, default=1, help="records under one signature")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args(argv)
     ops, rounds = (15_000, 3) if args.quick else (args.ops, args.rounds)
     log = SignedLog(START_MS)
     say(f"signing {ops:,} records")
-    signed = list(log.records(ops))
+    signed = log.records_together(ops, args.together) if args.together > 1 else []
+    alone = list(log.records(CHECKED)) if signed else []
+    signed = signed or list(log.records(ops))
     pures: list[float] = []
     ends: list[float] = []
     fulls: list[float] = []
     checks: list[float] = []
     for number in range(rounds):
-        checks.append(time_verification(log.mesh, signed))
+        checks.append(time_verification(log.mesh, alone or signed))
         for rates, rate in zip((pures, ends), time_reducer(log.mesh, signed), strict=True):
             rates.append(rate)
         fulls.append(asyncio.run(time_full_node(log.mesh, signed)))
@@ -136,5 +139,6 @@ def main(argv: list[str]) -> int:
         apply_spread=[round(min(pures)), round(max(pures))],
         full_node_spread=[round(min(fulls)), round(max(fulls))],
         ops=ops,
+        together=args.together,
     )
     return 0 if apply_ratio >= APPLY_LEAST and full_node_ratio >= FULL_NODE_LEAST else 1
