@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.acceptance.shell import Shell
 from tests.acceptance.typed_page import ROOT, Reader
 
 pytestmark = pytest.mark.nats
@@ -55,3 +56,51 @@ def test_a_page_that_says_something_else_is_seen(ours, theirs, reader):
 def test_what_is_marked_as_not_run_is_not_run(reader):
     reader.follow(PAGE.replace("```console", "<!-- not run: why -->\n```console"))
     assert reader.ids == {}
+
+
+GIVEN = {
+    "deploy.sh": "#!/bin/sh\necho deployed\n",
+    "tasks.py": """
+from antiphon import Mesh
+
+mesh = Mesh.open()
+
+
+@mesh.task("report.render")
+async def report(order: int) -> int:
+    if order < 0:
+        raise ValueError(order)
+    return order
+
+
+@mesh.task("render.frame")
+async def frame(number: int) -> int:
+    return number
+""",
+}
+"""What the reader of these pages has already."""
+GIVEN_JOB = "3f9a2c10"
+"""One that failed."""
+PAGES = ["locks", "memory", "observability", "plans", "selection", "tasks", "who-may-do-what"]
+
+
+@pytest.fixture(scope="module")
+def development(tmp_path_factory):
+    """A mesh of `antiphon dev`, on which several pages are typed."""
+    shell = Shell(tmp_path_factory.mktemp("development"))
+    for name, text in GIVEN.items():
+        (shell.directory / name).write_text(text)
+        (shell.directory / name).chmod(0o755)
+    with shell.dev("--tasks", "tasks.py"):
+        failed = shell.run("submit", "report.render", "--attempts", "1", "--json", "--", "-1").json
+        shell.failed = failed["job"][:8]
+        yield shell
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_works_as_typed(page, development):
+    with Reader(development.directory) as person:
+        person.ids[GIVEN_JOB] = development.failed
+        person.follow((ROOT / f"docs/{page}.md").read_text())
+        for running in person.running:
+            assert running.stop() == 0

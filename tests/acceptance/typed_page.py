@@ -243,7 +243,7 @@ class Reader:
 
 def arguments(command: str) -> list[str]:
     """The arguments of an antiphon command."""
-    return shlex.split(command)[1:]
+    return shlex.split(command, comments=True)[1:]
 
 
 def found_in(lines: Iterator[str], wanted: str, seen: list[str]) -> str:
