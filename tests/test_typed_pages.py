@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.acceptance.test_pages import PAGES
+from tests.acceptance.test_pages import PAGES, SANDBOXED
 from tests.acceptance.typed_page import ROOT, blocks
 
 BY_PAGES = "tests/acceptance/test_pages.py"
@@ -12,7 +12,7 @@ TYPED = {
     "README.md": "tests/acceptance/test_readme.py",
     "docs/testing.md": "tests/testing/test_tested_mesh.py",
     "docs/tutorial.md": BY_PAGES,
-    **{f"docs/{page}.md": BY_PAGES for page in PAGES},
+    **{f"docs/{page}.md": BY_PAGES for page in (*PAGES, *SANDBOXED)},
 }
 """Pages of which every block that does not say why not is typed, and where."""
 NAMED = re.compile(r"\b(?:tests|docs|examples)/[\w./-]*\w")

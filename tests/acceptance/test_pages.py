@@ -2,8 +2,10 @@
 
 import pytest
 
+from antiphon.sandbox import probe
 from tests.acceptance.shell import Shell
 from tests.acceptance.typed_page import ROOT, Reader
+from tests.runtime.sandboxed import require_sandbox
 
 pytestmark = pytest.mark.nats
 
@@ -59,6 +61,8 @@ def test_what_is_marked_as_not_run_is_not_run(reader):
 
 
 GIVEN = {
+    "convert.py": "#!/usr/bin/env sh\nmkdir -p $2 && cp $1 $2\n",
+    "data.csv": "a,b\n",
     "deploy.sh": "#!/bin/sh\necho deployed\n",
     "tasks.py": """
 from antiphon import Mesh
@@ -82,6 +86,8 @@ async def frame(number: int) -> int:
 GIVEN_JOB = "3f9a2c10"
 """One that failed."""
 PAGES = ["locks", "memory", "observability", "plans", "selection", "tasks", "who-may-do-what"]
+SANDBOXED = ["commands", "manifest"]
+"""Pages whose commands run as jobs."""
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +97,17 @@ def development(tmp_path_factory):
     for name, text in GIVEN.items():
         (shell.directory / name).write_text(text)
         (shell.directory / name).chmod(0o755)
-    with shell.dev("--tasks", "tasks.py"):
+    commands = ("--commands", "build", "--commands", "command") if probe().can_sandbox else ()
+    with shell.dev("--tasks", "tasks.py", *commands):
         failed = shell.run("submit", "report.render", "--attempts", "1", "--json", "--", "-1").json
         shell.failed = failed["job"][:8]
         yield shell
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *SANDBOXED])
 def test_the_page_works_as_typed(page, development):
+    if page in SANDBOXED:
+        require_sandbox()
     with Reader(development.directory) as person:
         person.ids[GIVEN_JOB] = development.failed
         person.follow((ROOT / f"docs/{page}.md").read_text())

@@ -11,8 +11,8 @@ started last and goes on. What differs from run to run (ids, times, keys: `MAY_D
 from the page. An id of the page then stands for the one that came, in later commands too. `…` is
 whatever comes there. A command without output on the page may print anything.
 
-A `python` block whose first line is `# name.py` is that file, and `# name.py, continued` is put at
-its end. A comment `<!-- not run: why -->` above a block leaves it out.
+A `python` or `yaml` block whose first line is `# name.py` is that file, and `# name.py, continued`
+is put at its end. A comment `<!-- not run: why -->` above a block leaves it out.
 """
 
 import os
@@ -35,7 +35,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 PROMPT = re.compile(r"^(\w*)\$ (.*)$")
-FILE = re.compile(r"# ([\w./]+\.py)(, continued)?\n")
+FILE = re.compile(r"# ([\w./]+\.(?:py|yaml))(, continued)?\n")
 GOES_ON = re.compile(r"antiphon (dev|init|up|node|watch|worker|join .*(--work|--commands))\b")
 TICKET = re.compile(r"antiphon-ticket-\S+")
 
@@ -166,7 +166,7 @@ class Reader:
     def do(self, block: Block) -> None:
         """Write the file of a block, or type its commands."""
         file = FILE.match(block.text)
-        if block.language == "python" and file:
+        if block.language in {"python", "yaml"} and file:
             path = self.directory / file[1]
             with path.open("a" if file[2] else "w") as opened:
                 opened.write(block.text)
@@ -195,7 +195,7 @@ class Reader:
         """What a command that ends has to say."""
         if command.startswith("antiphon export "):  # the page says that it may take a while
             return shell.export(*arguments(command)[1:])
-        if re.match(r"antiphon [^|>&;]*$", command):
+        if re.match(r"antiphon [^|<>&;]*$", command):
             return shell.run(*arguments(command))
         done = subprocess.run(
             ["/bin/sh", "-c", command],
