@@ -17,6 +17,7 @@ COMMANDS = {
     "latency": "bench.latency.command",
     "lifecycle": "bench.lifecycle.command",
     "many": "bench.many.command",
+    "metrics": "bench.metrics.command",
     "peers": "bench.peers.command",
     "presence": "bench.presence",
     "replay": "bench.replay",
