@@ -10,6 +10,9 @@ from msgspec.structs import replace
 
 from antiphon.core import bundle as core_bundle
 from antiphon.core.families.seals.ops import MeshSeal
+from antiphon.core.opened_record import open_record
+from antiphon.core.protocol import PROTOCOL
+from antiphon.core.record import signing
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
 from antiphon.interfaces.cli.commands.mesh.doctor import seals_finding
@@ -30,6 +33,15 @@ from tests.patience import PATIENCE_S
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
 
 _sealed = []
+
+
+def _shown(data):
+    bundle = core_bundle.read(data)
+    return [
+        open_record(PROTOCOL, bundle.mesh, one.seq, one.commit_ms, one.subject, payload)
+        for one in bundle.records
+        for payload in [one.record.payload()]
+    ]
 
 
 @pytest.fixture
@@ -128,6 +140,32 @@ def test_whatever_is_changed_is_refused_with_a_sentence(jobs):
     ended = {what: check_bundle(data, jobs.owner) for what, data in tried}
     assert len(tried) > 400
     assert {what: end for what, end in ended.items() if end != "refused"} == {}
+
+
+def test_bundles_of_one_mesh_share_the_verification_of_control_and_seal(jobs, monkeypatch):
+    report = open_bundle(jobs.bundle, owner=jobs.owner)
+    is_valid, verified = signing.is_block_valid, []
+
+    def counted(author, mesh, op_bytes, block):
+        verified.append(op_bytes)
+        return is_valid(author, mesh, op_bytes, block)
+
+    monkeypatch.setattr(signing, "is_block_valid", counted)
+    again = open_bundle(jobs.bundle, owner=jobs.owner)
+    assert again == report
+    assert len(verified) == report.records - sum(one.is_control for one in _shown(jobs.bundle))
+
+
+def test_a_control_record_that_is_known_is_not_taken_for_a_changed_one(jobs):
+    open_bundle(jobs.bundle, owner=jobs.owner)
+    bundle = decode_bundle(jobs.bundle)
+    control = next(one for one in bundle["records"] if one["seq"] == jobs.revocation)
+    signature = control["record"]["text"].index('"sig":"') + len('"sig":"')
+    text = control["record"]["text"]
+    other = "0" if text[signature] != "0" else "1"
+    control["record"]["text"] = text[:signature] + other + text[signature + 1 :]
+    with pytest.raises(Rejected, match="is not what was sealed"):
+        open_bundle(encode_bundle(bundle), owner=jobs.owner)
 
 
 @pytest.mark.parametrize("junk", [b"", b"{}", b"[]", b"\xff", b"null", b'{"format":"x"}\n'])

@@ -27,6 +27,7 @@ from msgspec import Meta, Struct
 
 from antiphon.core import opened_record
 from antiphon.core.authority.control import Control
+from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.ops import JobComplete, JobResolve
 from antiphon.core.families.jobs.state import Job
@@ -48,6 +49,9 @@ from antiphon.errors import Malformed, Rejected
 FORMAT: Final = "antiphon-bundle-1"
 MAX_BUNDLE_BYTES: Final = 64 * 1024 * 1024
 MAX_RECORDS: Final = 65_536
+SHARED_KEPT: Final = 4_096
+SHARED_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""Control records and seals that are not verified again in the next bundle, and their size."""
 
 _Place = Annotated[int, Meta(ge=1, le=codec.MAX_INTEGER)]
 _Index = Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)]
@@ -170,6 +174,14 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(Bundle)
+_Put = tuple[str, int, int, str, bytes]
+"""Everything that opening a record depends on: mesh, sequence, commit time, subject, payload."""
+_shared_records = BoundedCache[_Put, tuple[Protocol, OpenedRecord]](
+    most=SHARED_KEPT, most_bytes=SHARED_KEPT_BYTES
+)
+_seals = BoundedCache[tuple[str, bytes], tuple[Protocol, OpenedRecord]](
+    most=SHARED_KEPT, most_bytes=SHARED_KEPT_BYTES
+)
 
 
 def write(bundle: Bundle) -> bytes:
@@ -234,11 +246,20 @@ def _opened(protocol: Protocol, bundle: Bundle) -> list[OpenedRecord]:
     if any(b.seq <= a.seq or b.leaf <= a.leaf for a, b in pairwise(bundle.records)):
         _refuse("its records are not in the order of the log")
     return [
-        opened_record.open_record(
-            protocol, bundle.mesh, s.seq, s.commit_ms, s.subject, s.record.payload()
-        )
+        _opened_once(protocol, (bundle.mesh, s.seq, s.commit_ms, s.subject, s.record.payload()))
         for s in bundle.records
     ]
+
+
+def _opened_once(protocol: Protocol, put: _Put, *, is_shared: bool = False) -> OpenedRecord:
+    """A record, opened. Bundles of one mesh share their control records, and seals."""
+    known = _shared_records.get(put)
+    if known is not None and known[0] is protocol:
+        return known[1]
+    opened = opened_record.open_record(protocol, *put)
+    if opened.is_control or is_shared:
+        _shared_records.put(put, (protocol, opened), len(put[-1]))
+    return opened
 
 
 def _genesis(bundle: Bundle, opened_records: list[OpenedRecord], owner: str | None) -> Genesis:
@@ -254,7 +275,13 @@ def _genesis(bundle: Bundle, opened_records: list[OpenedRecord], owner: str | No
 
 
 def _sealed(protocol: Protocol, bundle: Bundle) -> MeshSeal:
-    opened = opened_record.open_anywhere(protocol, bundle.mesh, bundle.seal.payload())
+    payload = bundle.seal.payload()
+    known = _seals.get((bundle.mesh, payload))
+    if known is not None and known[0] is protocol:
+        opened = known[1]
+    else:
+        opened = opened_record.open_anywhere(protocol, bundle.mesh, payload)
+        _seals.put((bundle.mesh, payload), (protocol, opened), len(payload))
     if not isinstance(opened.op, MeshSeal):
         why = opened.fault.in_words if opened.fault is not None else "it is another op"
         _refuse(f"its seal cannot be used: {why}")
@@ -348,7 +375,7 @@ def _check_seal(
 ) -> None:
     """By the rules where the tree ends; the bundle does not show when the seal was committed."""
     at = (seal.body.upto + 1, seal.hlc[0], subject_of(seal))
-    opened = opened_record.open_record(protocol, seal.mesh, *at, payload)
+    opened = _opened_once(protocol, (seal.mesh, *at, payload), is_shared=True)
     outcome = history.settle(lane_before(seal), opened, lambda _: Reads(mark=UNSEEN_ROOT))
     if outcome.verdict is not Verdict.UNSEEN:
         _refuse(f"its seal would be rejected: {outcome.verdict.in_words}")
