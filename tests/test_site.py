@@ -1,0 +1,48 @@
+"""scripts/site: what it checks besides the links, which the generator checks in strict mode."""
+
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import antiphon
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def script():
+    loader = SourceFileLoader("site_script", str(ROOT / "scripts/site"))
+    module = module_from_spec(spec_from_loader("site_script", loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_the_menu_has_every_page_and_one_that_it_lacks_is_seen(tmp_path):
+    site = script()
+    assert site.left_out(ROOT) == []
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/new.md").touch()
+    assert site.left_out(tmp_path) == ["docs/new.md"]
+
+
+def test_the_reference_has_every_public_name_once():
+    page = script().api_page()
+    named = [line.rpartition(".")[2] for line in page.splitlines() if line.startswith("::: ")]
+    assert sorted(named) == sorted([*antiphon.__all__, "TestedMesh"])
+
+
+def test_a_page_that_loads_from_another_host_is_seen(tmp_path):
+    site = script()
+    page = tmp_path / "a.html"
+    page.write_text(
+        '<a href="https://a.example">x</a><script src="../b.js"></script>'
+        '<link rel="stylesheet" href="c.css"><link rel=canonical href="https://a.example/">'
+    )
+    assert site.fetched(tmp_path) == []
+    for more in (
+        '<script defer src="https://cdn.example/x.js"></script>',
+        '<link rel="stylesheet" href="//fonts.example/f.css">',
+        '<link href="https://fonts.example" rel="preconnect">',
+        "<img src=https://a.example/i.png>",
+    ):
+        page.write_text(more)
+        assert len(site.fetched(tmp_path)) == 1, more
