@@ -294,10 +294,19 @@ def _standing(job: Job, story: list[Line], names: dict[str, str]) -> list[str]:
             words.append(f"it {wait_words(job)}")
         case "claimed" | "running":
             holder = names.get(job.claimer, short_node(job.claimer))
-            words.append(f"held by {holder} until {clock(job.deadline_ms)}")
+            words.append(f"held by {holder} until {clock(job.deadline_ms)}{_running_words(story)}")
         case _ if job.attempts:
             words.append(used)
     return words
+
+
+def _running_words(story: list[Line]) -> str:
+    """How long its present run has taken: a handler that hangs renews its lease like any other."""
+    claims = [line for line in story if line.op == "job.claim" and line.verdict.is_accepted]
+    begun = [line for line in claims if "renewed" not in line.words]
+    if not begun:
+        return ""
+    return f"; this run began {ago(begun[-1].commit_ms)} (antiphon cancel ends it)"
 
 
 def _row(line: Line, since_ms: int, words: str) -> list[Piece]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +60,17 @@ async def _why(prefix: str, home: Path | None, wait_s: float, *, as_json: bool) 
         print_json(_as_object(told, names))
     else:
         _tell(told, names)
+        if any(wait.what == "worker" for wait in told.waits_for):
+            meant = similar_kinds(told.kind, {kind for card in cards for kind in card.kinds})
+            if meant:
+                words = f"{', '.join(meant)}: is the kind {told.kind} a typing mistake?"
+                out.say(f"  workers that are online run {words}")
     return Exit.OK
+
+
+def similar_kinds(kind: str, known: set[str]) -> list[str]:
+    """Kinds that somebody may have meant who wrote this one."""
+    return difflib.get_close_matches(kind, sorted(known), n=3, cutoff=0.75)
 
 
 def _as_object(told: Explanation, names: dict[str, str]) -> dict[str, Any]:

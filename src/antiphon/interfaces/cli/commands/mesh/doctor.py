@@ -9,17 +9,25 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    print_json,
+    short,
+    short_node,
+)
 from antiphon.interfaces.cli.screen.progress import size_words
-from antiphon.interfaces.cli.screen.terminal import ago, counted, moment, out, span
+from antiphon.interfaces.cli.screen.terminal import ago, clock, counted, moment, out, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from antiphon.sdk.mesh import Card, CoordinatorStatus, Mesh, StateDirectory
+    from antiphon.sdk.mesh import Card, CoordinatorStatus, Job, Mesh, StateDirectory
     from antiphon.sdk.proofs.bundles import SealStatus
     from antiphon.sdk.write_volume import Written
 
+MAX_HELD: Final = 1_000
+"""Held jobs that are compared with who is online."""
 CLOCK_LIMIT_MS: Final = 2_000
 """Between two clocks; a smaller difference may be network latency."""
 Level = Literal["ok", "warning", "wrong"]
@@ -269,6 +277,8 @@ def seals_finding(told: SealStatus) -> Finding:
 
 
 async def _roll_call(mesh: Mesh) -> list[Finding]:
+    from antiphon.sdk.mesh import State
+
     cards = await mesh.nodes()
     findings = clock_findings(cards, now_ms=time.time() * 1000)
     workers = [card for card in cards if card.role == "worker"]
@@ -281,6 +291,9 @@ async def _roll_call(mesh: Mesh) -> list[Finding]:
         findings.append(
             Finding("warning", "workers", "no worker is online", "antiphon worker MODULE")
         )
+    async with mesh.replica() as replica:
+        held = replica.jobs(states=(State.CLAIMED, State.RUNNING), limit=MAX_HELD)
+    findings += silent_findings(held, {card.node for card in cards})
     if full:
         findings.append(Finding("ok", "nodes", counted(len(full), "full node")))
     else:
@@ -293,6 +306,23 @@ async def _roll_call(mesh: Mesh) -> list[Finding]:
             )
         )
     return findings
+
+
+def silent_findings(held: Sequence[Job], online: set[str]) -> list[Finding]:
+    """Jobs whose worker does not answer: it hangs, it was killed, or the job ended its process."""
+    silent = [job for job in held if job.claimer not in online]
+    if not silent:
+        return []
+    who = ", ".join(sorted({short_node(job.claimer) for job in silent}))
+    which = ", ".join(f"{job.kind} {short(job.id)}" for job in silent[:3])
+    more = ", …" if len(silent) > 3 else ""  # noqa: PLR2004 - as many as fit a line
+    last = max(job.deadline_ms for job in silent)
+    words = f"{counted(len(silent), 'job')} held by {who}, which does not answer: {which}{more}"
+    hint = (
+        f"look at that worker and its log; its leases end by {clock(last)}, then others run the"
+        " jobs. A job that ends every worker it meets: antiphon cancel"
+    )
+    return [Finding("warning", "held", words, hint)]
 
 
 def clock_findings(cards: Sequence[Card], *, now_ms: float) -> list[Finding]:

@@ -1,0 +1,55 @@
+"""What the command line says when a worker is silent, a kind is mistyped or a handler hangs."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from antiphon.core.record.verdict import Verdict
+from antiphon.interfaces.cli.commands.jobs.show import _running_words
+from antiphon.interfaces.cli.commands.jobs.why import similar_kinds
+from antiphon.interfaces.cli.commands.mesh.doctor import silent_findings
+
+
+def held(number, by):
+    return SimpleNamespace(kind="shop.order", id=f"{number}" * 64, claimer=by, deadline_ms=60_000)
+
+
+def test_a_job_whose_worker_does_not_answer_is_a_warning_with_the_worker_and_the_job():
+    jobs = [held(1, "did:key:zAda11111"), held(2, "did:key:zBob22222")]
+    (found,) = silent_findings(jobs, {"did:key:zAda11111"})
+    assert (found.level, found.check) == ("warning", "held")
+    assert "1 job held by Bob22222, which does not answer: shop.order 22222222" in found.sentence
+    assert "leases end by" in found.hint
+
+
+def test_jobs_whose_workers_answer_are_nothing_to_speak_of():
+    assert silent_findings([held(1, "did:key:zAda11111")], {"did:key:zAda11111"}) == []
+    assert silent_findings([], set()) == []
+
+
+def test_of_many_silent_jobs_three_are_named():
+    (found,) = silent_findings([held(n, "did:key:zBob22222") for n in range(5)], set())
+    assert found.sentence.startswith("5 jobs held by Bob22222")
+    assert found.sentence.endswith("shop.order 22222222, …")
+
+
+@pytest.mark.parametrize(
+    "kind, meant",
+    [("shop.ordr", ["shop.order"]), ("shop.order2", ["shop.order"]), ("mail.send", [])],
+)
+def test_a_kind_that_nobody_runs_is_compared_with_those_that_somebody_runs(kind, meant):
+    assert similar_kinds(kind, {"shop.order", "example.add"}) == meant
+
+
+def test_a_running_job_says_since_when_and_a_renewal_is_no_beginning():
+    def line(words, commit_ms, verdict=Verdict.OK):
+        return SimpleNamespace(op="job.claim", words=words, commit_ms=commit_ms, verdict=verdict)
+
+    first = line("ada claimed it for 30 s and started it", 0)
+    renewed = line("ada renewed the lease for 60 s", 2**60)
+    refused = line("bob claimed it for 30 s", 2**60, Verdict.FENCE)
+    told = _running_words([first, refused, renewed])
+    assert told == _running_words([first])
+    assert told.startswith("; this run began ")
+    assert told.endswith("ago (antiphon cancel ends it)")
+    assert _running_words([]) == ""
