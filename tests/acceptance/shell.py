@@ -114,7 +114,8 @@ class Shell:
 
     @property
     def home(self) -> Path:
-        return self.directory / ".antiphon"
+        given = self.env.get("ANTIPHON_HOME")
+        return Path(given) if given else self.directory / ".antiphon"
 
     def run(
         self, *words: str, timeout_s: float = PATIENCE_S, typed: str = "", **env: str
