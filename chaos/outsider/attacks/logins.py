@@ -38,7 +38,13 @@ async def _is_let_in(target: TargetMesh, credentials: Credentials) -> bool:
         connection = await target.connect(credentials=credentials)
     except (nats_errors.Error, OSError, TimeoutError, ValueError):
         return False
-    await connection.close()
+    try:
+        # The client takes a line that ends without a word for a login; only an answer is one.
+        await connection.flush()
+    except (nats_errors.Error, OSError, TimeoutError):
+        return False
+    finally:
+        await connection.close()
     return True
 
 
