@@ -5,6 +5,7 @@ has to, or if it became cheaper, record it: `python -m bench counts --write`.
 """
 
 import functools
+import sys
 
 import pytest
 
@@ -14,6 +15,12 @@ from bench.counts.command import above, read_baseline
 from bench.counts.measure import count, cpu_ratios
 
 HINT = "see the docstring of this module; .venv/bin/python -m bench counts --write records it"
+
+
+@pytest.fixture(autouse=True)
+def nobody_traces(monkeypatch):
+    """Another test of this process may have loaded OpenTelemetry, which every job then asks."""
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
 
 
 @functools.cache
