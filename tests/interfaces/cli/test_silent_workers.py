@@ -1,5 +1,7 @@
-"""What the command line says when a worker is silent, a kind is mistyped or a handler hangs."""
+"""What the command line says of silent workers, mistyped kinds, hanging handlers, full disks."""
 
+import errno
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from antiphon.core.record.verdict import Verdict
 from antiphon.interfaces.cli.commands.jobs.show import _running_words
 from antiphon.interfaces.cli.commands.jobs.why import similar_kinds
-from antiphon.interfaces.cli.commands.mesh.doctor import silent_findings
+from antiphon.interfaces.cli.commands.mesh.doctor import disk_finding, silent_findings
+from antiphon.interfaces.cli.screen.exits import Exit, complain
 
 
 def held(number, by):
@@ -53,3 +56,28 @@ def test_a_running_job_says_since_when_and_a_renewal_is_no_beginning():
     assert told.startswith("; this run began ")
     assert told.endswith("ago (antiphon cancel ends it)")
     assert _running_words([]) == ""
+
+
+@pytest.mark.parametrize(
+    "total, free, level",
+    [
+        (100 << 30, 2 << 30, "ok"),
+        (100 << 30, 900 << 20, "warning"),
+        (1 << 30, 200 << 20, "ok"),
+        (1 << 30, 40 << 20, "warning"),
+        (100 << 30, 0, "wrong"),
+    ],
+)
+def test_a_disk_that_is_nearly_full_is_told_before_it_is_full(total, free, level):
+    found = disk_finding(Path("/srv/mesh"), total, free)
+    assert (found.level, found.check) == (level, "disk")
+    assert bool(found.hint) == (level != "ok")
+
+
+def test_a_full_disk_is_no_bug_and_says_what_to_do(capsys):
+    full = OSError(errno.ENOSPC, "No space left on device", "/srv/mesh/keys/mark")
+    assert complain(full, as_json=False) is Exit.MISCONFIGURED
+    said = capsys.readouterr().err
+    assert "is full (/srv/mesh/keys/mark)" in said
+    assert "antiphon doctor" in said
+    assert complain(OSError(errno.EIO, "broken"), as_json=False) is Exit.BUG

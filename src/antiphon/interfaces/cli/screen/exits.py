@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -72,11 +73,23 @@ def code_of(error: BaseException) -> Exit:
     return Exit.BUG
 
 
+def disk_full(error: BaseException) -> Misconfigured | None:
+    """The error for a disk without room; None if it is something else."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    where = f" ({error.filename})" if error.filename else ""
+    return Misconfigured(
+        f"the disk of the state directory is full{where}: nothing can be written",
+        hint="make room there, then do the same again; 'antiphon doctor' shows which disk it is",
+    )
+
+
 def complain(error: BaseException, *, as_json: bool) -> Exit:
     """Print what happened and what to type next; return the exit code."""
     if os.environ.get("ANTIPHON_LOG_LEVEL", "").lower() == "debug":
         traceback.print_exception(error, file=sys.stderr)
     cause = next(_ours(error), error)
+    cause = disk_full(cause) or cause
     code = code_of(cause)
     if isinstance(cause, AntiphonError):
         message, hint = cause.message, cause.hint

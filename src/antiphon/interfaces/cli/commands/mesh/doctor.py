@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.exits import Exit, disk_full
 from antiphon.interfaces.cli.screen.options import (
     HomeOption,
     JsonOption,
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from antiphon.sdk.proofs.bundles import SealStatus
     from antiphon.sdk.write_volume import Written
 
+DISK_BYTES: Final = 1 << 30
+DISK_SHARE: Final = 20
+"""A disk is nearly full below a GiB, or below 1/this of it if it is small."""
+DISK_LEAST_BYTES: Final = 16 << 20
 MAX_HELD: Final = 1_000
 """Held jobs that are compared with who is online."""
 CLOCK_LIMIT_MS: Final = 2_000
@@ -87,6 +92,7 @@ async def examine(home: Path | None) -> list[Finding]:
     findings = [
         Finding("ok", "state", f"{found.path} belongs to mesh {described.name!r}"),
         *_privacy(found),
+        disk_finding(found.path, *_disk(found.path)),
         await _sandbox(found),
     ]
     try:
@@ -101,6 +107,11 @@ async def examine(home: Path | None) -> list[Finding]:
                     findings.append(_wrong(check.__name__.strip("_"), problem))
     except AntiphonError as problem:
         findings.append(_wrong("reach", problem))
+    except OSError as problem:
+        full = disk_full(problem)
+        if full is None:
+            raise
+        findings.append(_wrong("disk", full))
     except BaseExceptionGroup as group:
         ours = group.subgroup(AntiphonError)
         if ours is None:
@@ -111,6 +122,20 @@ async def examine(home: Path | None) -> list[Finding]:
 
 def _wrong(check: str, problem: AntiphonError) -> Finding:
     return Finding("wrong", check, problem.message, problem.hint)
+
+
+def _disk(path: Path) -> tuple[int, int]:
+    used = shutil.disk_usage(path)
+    return used.total, used.free
+
+
+def disk_finding(path: Path, total: int, free: int) -> Finding:
+    """Whether there is room for keys, the replica and, on the host, the log."""
+    if free >= min(DISK_BYTES, total // DISK_SHARE):
+        return Finding("ok", "disk", f"{size_words(free)} free")
+    level: Level = "wrong" if free < DISK_LEAST_BYTES else "warning"
+    words = f"{size_words(free)} free on the disk of {path}: when it is full, nothing is written"
+    return Finding(level, "disk", words, f"make room there; du -sh {path}/* shows what is large")
 
 
 def _privacy(home: StateDirectory) -> list[Finding]:
