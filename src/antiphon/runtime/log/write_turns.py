@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.clock.mesh_time import Now
     from antiphon.core.family import Lane
+    from antiphon.core.record.branches import LaneKey
     from antiphon.core.record.op import Op
     from antiphon.ports import Record
     from antiphon.runtime.log.author import Draft
@@ -49,6 +50,10 @@ UNDER_WAY: Final = 3
 """Turns that may be under way before intents gather."""
 TOGETHER: Final = min(APPENDS_AT_ONCE, LANES_AT_ONCE)
 """Intents of one turn: as many as one read brings back."""
+LOOKS: Final = 3
+"""How often a turn looks for what was stored: of a log's copies some are a moment behind."""
+LOOK_AGAIN_S: Final = 0.003
+"""The pause before it looks again, twice as long each time."""
 SLOW_S: Final = 0.5
 """A turn that takes longer than this holds up no others: its answers may be lost."""
 
@@ -221,14 +226,22 @@ class WriteTurns:
         """Judge ends and renewals on the lanes that they were written for."""
         if not stored:
             return
-        session = self._session
-        subjects = [one.draft.subject for one in stored if one.draft is not None]
-        found = {record.subject: record for record in await session.log.newest(subjects)}
-        await session.confirm(max(one.seq for one in stored))
-        for one in stored:
-            record = found.get(one.draft.subject) if one.draft is not None else None
-            if record is not None and record.seq == one.seq and one.intent.lane is not None:
-                await self._judge_own(one, record, one.intent.lane)
+        session, left = self._session, stored
+        for look in range(LOOKS):
+            await _pause(look)
+            subjects = [one.draft.subject for one in left if one.draft is not None]
+            found = {record.subject: record for record in await session.log.newest(subjects)}
+            await session.confirm(max(one.seq for one in left))
+            missed: list[_Waiting] = []
+            for one in left:
+                record = found.get(one.draft.subject) if one.draft is not None else None
+                if record is None or record.seq < one.seq:
+                    missed.append(one)
+                elif record.seq == one.seq and one.intent.lane is not None:
+                    await self._judge_own(one, record, one.intent.lane)
+            if not missed:
+                return
+            left = missed
 
     async def _judge_own(self, one: _Waiting, record: Record, lane: Lane) -> None:
         try:
@@ -248,14 +261,26 @@ class WriteTurns:
         if not placed:
             return
         wanted = {key: one.seq for key, one in placed.items()}
-        async for key, view in self._session.lanes.read_each(wanted):
-            one = placed[key]
-            if one.draft is None or view is None:
-                continue  # a long lane, or a copy that lags behind: it is read alone
-            # A reader forgets some of the rejected records, and none of the accepted ones.
-            verdict = view.verdict_of(one.draft.op_id) or Verdict.MALFORMED
-            written = Written(one.intent, one.seq, verdict=verdict, lane=view.lane, view=view)
-            one.goes_on(Begun(written=written))
+        for look in range(LOOKS):
+            await _pause(look)
+            missed: dict[LaneKey, int] = {}
+            async for key, view in self._session.lanes.read_each(wanted):
+                one = placed[key]
+                if one.draft is None or view is None:
+                    missed[key] = one.seq  # a long lane, or a copy that is behind
+                    continue
+                # A reader forgets some of the rejected records, and none of the accepted ones.
+                verdict = view.verdict_of(one.draft.op_id) or Verdict.MALFORMED
+                written = Written(one.intent, one.seq, verdict=verdict, lane=view.lane, view=view)
+                one.goes_on(Begun(written=written))
+            if not missed:
+                return
+            wanted = missed
+
+
+async def _pause(look: int) -> None:
+    if look:
+        await asyncio.sleep(LOOK_AGAIN_S * 2 ** (look - 1))
 
 
 _WHOLE: Final[Sequence[object]] = (in_place, whole_lane)

@@ -47,6 +47,8 @@ PROBE_TIMEOUT_S = 5.0
 BATCH_FROM = 40
 """Records from which on a batch costs the server less than single writes: its fixed cost is about
 10 ms, and it syncs the disk once."""
+COPIED_BATCH_FROM = 16
+"""The same on a log with several copies, where a batch is one entry for all of them to agree on."""
 BATCH_BYTES = 1024 * 1024
 BATCH_PAUSE_S = 5.0
 """After the server had no room for a batch, records go one by one for this long. Any member can
@@ -133,7 +135,8 @@ class NatsLog:
 
     def _is_batch(self, records: list[Append]) -> bool:
         """Whether these records are worth a batch, and the server is likely to have room for it."""
-        if len(records) < BATCH_FROM or asyncio.get_running_loop().time() < self._batches_from_s:
+        least = BATCH_FROM if self._replicas == 1 else COPIED_BATCH_FROM
+        if len(records) < least or asyncio.get_running_loop().time() < self._batches_from_s:
             return False
         return sum(len(one.payload) for one in records) <= BATCH_BYTES
 
