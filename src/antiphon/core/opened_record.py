@@ -72,7 +72,7 @@ def open_own(protocol: Protocol, op_bytes: bytes, subject: str, op_id: str) -> O
     """An op that this process has just encoded, on its own subject: the checks of its bytes."""
     place = protocol.place_of(subject)
     try:
-        op = codec.decode_own(op_bytes, protocol.decoder)
+        op = codec.decode(op_bytes, protocol.decoder)
     except Malformed as problem:
         fault, since = _byte_fault(protocol, op_bytes, problem)
         return OpenedRecord(0, 0, subject, None, op_id, fault, place, None, since)

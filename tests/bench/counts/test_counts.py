@@ -23,6 +23,12 @@ def nobody_traces(monkeypatch):
     monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
 
 
+@pytest.fixture(autouse=True)
+def counted_before(nobody_traces):
+    """Whichever test is the first: nothing is planted yet."""
+    counted()
+
+
 @functools.cache
 def counted():
     return count()

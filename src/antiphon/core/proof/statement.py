@@ -193,14 +193,13 @@ _opened: BoundedCache[str, Statement] = BoundedCache(most=OPENED_KEPT, most_byte
 
 
 def remember(envelope: DsseEnvelope, payload: bytes) -> None:
-    """Keep the statement of a proof that was made just now, as `open_proof` would read it.
-
-    What was encoded here is canonical, so only its schema can be wrong.
-    """
+    """Keep the statement of a proof that was made just now, as `open_proof` would read it."""
     try:
         found = _decoder.decode(payload)
     except msgspec.MsgspecError:
         return  # whoever opens it says what is wrong
+    if codec.encode(found) != payload:
+        return
     _opened.put(envelope.payload, found, _WEIGHT * len(envelope.payload))
 
 

@@ -50,16 +50,6 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     return value
 
 
-def decode_own(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """The same for bytes that `encode` has just written, which are canonical."""
-    if len(data) > MAX_OP_BYTES:
-        raise Malformed(f"{len(data)} bytes are more than {MAX_OP_BYTES}", reason="size")
-    try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
-        raise Malformed(str(problem)) from problem
-
-
 def encode_checked(value: object) -> bytes:
     """Canonical bytes of any plain value; `Malformed` if it does not fit the profile."""
     check_profile(value)
