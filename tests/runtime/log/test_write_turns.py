@@ -32,6 +32,8 @@ class Spy:
         self.lost: set[int] = set()
         """Places among the next records that never arrive."""
         self.is_away = self.is_unreadable = False
+        self.behind = 0
+        """How many of the next reads of several are answered by a copy without the newest."""
 
     def __getattr__(self, name):
         self.asked.append(name)
@@ -57,7 +59,17 @@ class Spy:
         self.asked.append("read_lanes")
         if self.is_unreadable:
             raise Unavailable("nothing can be read")
-        return await self._log.read_lanes(lanes)
+        found = await self._log.read_lanes(lanes)
+        return [one[:-1] for one in found] if self._is_behind() else found
+
+    async def newest(self, subjects):
+        self.asked.append("newest")
+        found = await self._log.newest(subjects)
+        return [] if self._is_behind() else found
+
+    def _is_behind(self):
+        self.behind -= 1
+        return self.behind >= 0
 
 
 @asynccontextmanager
@@ -244,17 +256,37 @@ async def test_what_cannot_be_an_op_is_refused_and_the_rest_is_written():
         assert [len(view.history) for view in await lanes_of(other, intents)] == [2, 1, 2]
 
 
+def ends_of(found):
+    return [
+        Intent(
+            JobYield,
+            YieldBody(kind=KIND, job=one.lane.job.id, fence=one.lane.job.fence, reason="drain"),
+            one.lane,
+        )
+        for one in found
+    ]
+
+
+@pytest.mark.parametrize(("behind", "reads", "alone"), [(1, 2, 0), (3, 3, 3)])
+async def test_a_copy_that_is_behind_is_asked_again_before_each_reads_alone(behind, reads, alone):
+    async with a_writer() as (turns, spy, intents, _):
+        spy.behind = behind
+        found = await written(turns, intents)
+        assert [one.verdict for one in found] == [Verdict.OK] * 3
+        assert spy.asked.count("read_lanes") == reads
+        assert spy.asked.count("read_lane") == alone
+        spy.asked.clear()
+        spy.behind = behind
+        told = await written(turns, ends_of(found), Policy(look=own_record, insists=False))
+        assert [one.verdict for one in told] == [Verdict.OK] * 3
+        assert spy.asked.count("newest") == reads
+        assert spy.asked.count("fetch") == alone
+
+
 async def test_ends_are_judged_on_the_lanes_that_they_follow():
     async with a_writer() as (turns, spy, intents, other):
         found = await written(turns, intents)
-        ends = [
-            Intent(
-                JobYield,
-                YieldBody(kind=KIND, job=one.lane.job.id, fence=one.lane.job.fence, reason="drain"),
-                one.lane,
-            )
-            for one in found
-        ]
+        ends = ends_of(found)
         spy.asked.clear()
         told = await written(turns, ends, Policy(look=own_record, insists=False))
         assert [one.verdict for one in told] == [Verdict.OK] * 3
