@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from binascii import b2a_base64
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
 
@@ -181,9 +181,9 @@ def put_in_envelope(
     payload: bytes, keyid: str, sign: Callable[[str, bytes], bytes]
 ) -> DsseEnvelope:
     """The envelope around a statement; `sign` uses the worker's key."""
-    signature = b2a_base64(sign(PAYLOAD_TYPE, payload), newline=False).decode()
+    signature = base64.b64encode(sign(PAYLOAD_TYPE, payload)).decode()
     return DsseEnvelope(
-        payload=b2a_base64(payload, newline=False).decode(),
+        payload=base64.b64encode(payload).decode(),
         payload_type=PAYLOAD_TYPE,
         signatures=(DsseSignature(keyid=keyid, sig=signature),),
     )
@@ -193,14 +193,9 @@ _opened: BoundedCache[str, Statement] = BoundedCache(most=OPENED_KEPT, most_byte
 
 
 def remember(envelope: DsseEnvelope, payload: bytes) -> None:
-    """Keep the statement of a proof that was made just now, as `open_proof` would read it."""
-    try:
-        found = _decoder.decode(payload)
-    except msgspec.MsgspecError:
-        return  # whoever opens it says what is wrong
-    if codec.encode(found) != payload:
-        return
-    _opened.put(envelope.payload, found, _WEIGHT * len(envelope.payload))
+    """Keep the statement of a proof that was made just now, if it can be read at all."""
+    with suppress(Malformed):
+        _opened.put(envelope.payload, _read(payload), _WEIGHT * len(envelope.payload))
 
 
 def open_proof(envelope: DsseEnvelope) -> Statement:
@@ -210,14 +205,18 @@ def open_proof(envelope: DsseEnvelope) -> Statement:
     known = _opened.get(envelope.payload)
     if known is not None:
         return known
-    payload = _unpacked(envelope.payload)
+    found = _read(_unpacked(envelope.payload))
+    _opened.put(envelope.payload, found, _WEIGHT * len(envelope.payload))
+    return found
+
+
+def _read(payload: bytes) -> Statement:
     try:
         found = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
         raise Malformed(f"the proof cannot be read: {problem}", reason="proof") from problem
     if codec.encode(found) != payload:
         raise Malformed("the proof is not in canonical form", reason="proof")
-    _opened.put(envelope.payload, found, _WEIGHT * len(envelope.payload))
     return found
 
 

@@ -196,9 +196,7 @@ class Session:
     @property
     def control(self) -> Control:
         """The newest control state; `Unavailable` before the genesis was read."""
-        current = self.history.current
-        if current is not None and current.rise is not None:
-            current = current.at_time(self.wall.now_ms())
+        current = self.history.newest(self.wall.now_ms())
         if current is None:
             raise Unavailable(
                 f"mesh {self.mesh} has no genesis yet",

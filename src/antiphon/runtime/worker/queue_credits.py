@@ -118,8 +118,6 @@ class Credits:
         others = self._asked
         if not self._buckets:  # otherwise all priorities of a kind share its rate
             others = one.higher
-            if self._free() > 0 and all(not h.held and h.queue.is_dry for h in others):
-                return Admission.TAKE  # what follows would say the same
         self._look_at(others, now_s)
         sources = [other.source for other in others]
         return queue_credit.admit(
