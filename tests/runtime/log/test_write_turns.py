@@ -267,7 +267,7 @@ def ends_of(found):
     ]
 
 
-@pytest.mark.parametrize(("behind", "reads", "alone"), [(1, 2, 0), (3, 3, 3)])
+@pytest.mark.parametrize("behind, reads, alone", [(1, 2, 0), (3, 3, 3)])
 async def test_a_copy_that_is_behind_is_asked_again_before_each_reads_alone(behind, reads, alone):
     async with a_writer() as (turns, spy, intents, _):
         spy.behind = behind
