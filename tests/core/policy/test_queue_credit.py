@@ -2,11 +2,20 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.families.jobs.priority import PRIORITIES, rank
-from antiphon.core.policy.queue_credit import Admission, Source, admit, plan
+from antiphon.core.policy.queue_credit import (
+    MOST_AHEAD,
+    SHORT_S,
+    Admission,
+    Source,
+    admit,
+    claims_ahead,
+    plan,
+)
 
 PATIENCE = 5.0
 LONG_AGO = -100.0
@@ -150,3 +159,18 @@ def test_whoever_keeps_a_job_waiting_is_asked(given_sources, priority, free):
     made = asked(*given_sources, free=free)
     assert rank(made.priority) < rank(priority)
     assert made.look_s < math.inf
+
+
+@pytest.mark.parametrize(
+    "slots, longest_s, oldest_s, ahead",
+    [
+        (8, 0.01, 0.0, 8),
+        (384, 0.01, 0.0, MOST_AHEAD),
+        (8, SHORT_S, SHORT_S, 8),
+        (8, 0.06, 0.0, 0),
+        (8, 0.01, 0.06, 0),
+        (8, math.inf, 0.0, 0),
+    ],
+)
+def test_jobs_are_claimed_ahead_of_short_runs_only(slots, longest_s, oldest_s, ahead):
+    assert claims_ahead(slots, longest_s=longest_s, oldest_s=oldest_s) == ahead

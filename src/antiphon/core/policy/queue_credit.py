@@ -19,10 +19,15 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 from itertools import groupby
+from typing import Final
 
 from msgspec import Struct
 
 from antiphon.core.families.jobs.priority import Priority, rank
+
+SHORT_S: Final = 0.05
+"""Runs up to this long are short: writing their claims and ends takes about as long."""
+MOST_AHEAD: Final = 16
 
 
 class Source(Struct, kw_only=True):
@@ -111,3 +116,12 @@ def admit(
         if is_higher and is_awaited and not one.is_quiet(now_s, patience_s):
             return Admission.WAIT
     return Admission.TAKE
+
+
+def claims_ahead(slots: int, *, longest_s: float, oldest_s: float) -> int:
+    """How many jobs a worker may hold beyond those that run, so that no slot waits for a claim.
+
+    `longest_s` is the longest of its last runs, `oldest_s` the age of the oldest run under way.
+    Only short runs are worth it: behind a long one the job would be kept from other workers.
+    """
+    return min(slots, MOST_AHEAD) if max(longest_s, oldest_s) <= SHORT_S else 0

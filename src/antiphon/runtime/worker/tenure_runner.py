@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from antiphon.ports import Delivery
     from antiphon.runtime.executors.executor import Executor, Ran
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.worker.run_slots import RunSlots
     from antiphon.runtime.worker.runs.run_clock import RunClock
     from antiphon.runtime.worker.runs.status_claims import StatusClaims
 
@@ -57,9 +58,12 @@ log = LazyLogger(__name__)
 class TenureRunner:
     """Runs the tenures of one worker."""
 
-    def __init__(self, session: Session, clock: RunClock, claims: StatusClaims) -> None:
+    def __init__(
+        self, session: Session, clock: RunClock, claims: StatusClaims, slots: RunSlots
+    ) -> None:
         """No tenure yet."""
         self.session = session
+        self._slots = slots
         self.clock = clock
         self.claims = claims
         self.figures = RunFigures()
@@ -71,10 +75,12 @@ class TenureRunner:
     async def run(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
         job = tenure.job
+        run = JobRun(tenure, body, self.clock, self.claims)
+        if not await self._has_slot(run):
+            return
         report = RunReport(job, self.session.wall, self.figures)
         live = LiveOutputSender(self.session, job.kind, job.id, job.fence)
         printed = PrintedOutput(live)
-        run = JobRun(tenure, body, self.clock, self.claims)
         live.on_progress = run.progressed
         manifest, texts = with_results(body.manifest, job.results)
         assignment = Assignment(
@@ -114,6 +120,7 @@ class TenureRunner:
             report.unfinished("given_back")
             return
         finally:
+            self._slots.leave(run)
             report.stop_clock()
             run.cost.stop()
             if run.has_given_up and task is not None:
@@ -130,6 +137,18 @@ class TenureRunner:
         until_s = self.session.wall.boot_s() + patience_s
         is_accepted = await self._end(run, body, (ran, printed), until_s=until_s)
         report.ended(ran, tenure.job, is_accepted=is_accepted)
+
+    async def _has_slot(self, run: JobRun) -> bool:
+        """Wait for the slot of a job that was claimed ahead; without one it is given back."""
+        try:
+            await self._slots.take(run)
+        except TimeoutError:
+            await self._give_back(run, "other")
+        except asyncio.CancelledError:
+            await self._give_back(run, self.reason)
+        else:
+            return True
+        return False
 
     async def _result(
         self, run: JobRun, work: asyncio.Future[Ran], executor: Executor, assignment: Assignment

@@ -45,6 +45,7 @@ from antiphon.runtime.presence.worker_presence import Traits
 from antiphon.runtime.worker.lease_timer import LeaseTimer
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
+from antiphon.runtime.worker.run_slots import RunSlots
 from antiphon.runtime.worker.runs.job_run import phrase_of
 from antiphon.runtime.worker.runs.run_clock import LocalClock, RunClock
 from antiphon.runtime.worker.runs.run_figures import RunFigures
@@ -79,7 +80,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """How a worker behaves; all its waits and queues are bounded here."""
 
     slots: int = 8
-    """Jobs at the same time."""
+    """Handlers that run at the same time."""
     drain_s: float = 20.0
     """Seconds that running jobs get to finish when the worker is asked to stop."""
     rates: dict[str, Rate] = {}
@@ -107,6 +108,7 @@ class Worker:
         self.settings = settings
         self.ready = asyncio.Event()
         self._draining = asyncio.Event()
+        self._slots = RunSlots(settings.slots)
         self._credits = Credits(self._free, settings.rates, lambda: session.author.is_ahead)
         self._running: set[asyncio.Task[None]] = set()
         self._in_hand: set[tuple[str, str]] = set()
@@ -123,7 +125,7 @@ class Worker:
         self._turns = WriteTurns(session, self._spawn)
         self.clock = clock or LocalClock(session)
         self.claims = StatusClaims(session, self._spawn)
-        self._runner = TenureRunner(session, self.clock, self.claims)
+        self._runner = TenureRunner(session, self.clock, self.claims, self._slots)
 
     @property
     def done(self) -> int:
@@ -153,7 +155,7 @@ class Worker:
     @property
     def busy(self) -> int:
         """Slots in use."""
-        return len(self._running)
+        return min(len(self._running), self.settings.slots)
 
     async def run(self) -> None:
         """Work until `drain` is called and everything in hand is settled."""
@@ -161,8 +163,9 @@ class Worker:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             pullers = []
+            traits, free = self.settings.traits, self._free_slots
             opened = await stack.enter_async_context(
-                selecting(self.session, self.executors.kinds, self.settings.traits, self._free)
+                selecting(self.session, self.executors.kinds, traits, free)
             )
             for kind, priority, queue in opened:
                 self._credits.add(queue, kind, priority)
@@ -175,10 +178,17 @@ class Worker:
             follower.cancel()
 
     def _free(self) -> int:
-        """0 while its clock is ahead: its claims would only be rejected."""
+        """How many jobs it would take now.
+
+        0 while its clock is ahead: its claims would only be rejected.
+        """
         if self._draining.is_set() or self.paused or self.session.author.is_ahead:
             return 0
-        return self.settings.slots - self.busy
+        return self._slots.room - len(self._running)
+
+    def _free_slots(self) -> int:
+        """What it tells others: without what it would claim ahead."""
+        return min(self._free(), self.settings.slots - self.busy)
 
     async def pause(self, reason: GivingBack, *, within_s: float | None = None) -> None:
         """Take no more jobs, and give back those that do not end within a time (M22).
