@@ -75,6 +75,11 @@ def dep_of(protocol: Protocol, record: Record) -> Dep:
     return opened_record.dep_of(protocol, record.subject, record.payload)
 
 
+_ControlKnown = tuple[Control, int]
+"""A control state, and the newest control record known then: grants and revocations are seen by
+every state, also by those that were there before them."""
+
+
 def _let_it_fail(begun: asyncio.Task[None]) -> None:
     """A read begun ahead may fail silently: the code that needs it starts it again and sees why."""
     if not begun.cancelled():
@@ -104,7 +109,7 @@ class Session:
         self._opened = BoundedCache[int, tuple[bytes, OpenedRecord]](
             most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES
         )
-        self._first = BoundedCache[int, tuple[OpenedRecord, Control, Lane, Outcome]](
+        self._first = BoundedCache[int, tuple[OpenedRecord, Lane, _ControlKnown, Outcome]](
             most=FIRST_KEPT, most_bytes=0
         )
         """First records of lanes and their verdicts, until the lanes are read back."""
@@ -277,9 +282,11 @@ class Session:
         `is_named`: its lane is read because an op on another lane names it.
         """
         control = self.history.at(opened.seq, opened.commit_ms)
-        known = self._first.get(opened.seq)
-        if known is not None and known[0] is opened and known[1] is control and known[2] == lane:
-            return known[3]
+        first = self._first.get(opened.seq)
+        if first is not None and first[0] is opened and first[1] == lane:
+            known, applied = first[2]
+            if known is control and applied == self.history.applied:
+                return first[3]
         outcome = judge(control, lane, opened)
         if isinstance(outcome, Needs):
             reads = await self._read(outcome, opened.seq, is_named=is_named)
@@ -297,8 +304,8 @@ class Session:
         self.merge(opened)
         if isinstance(outcome, Needs):
             return None
-        known = (opened, control, lane, outcome)
-        self._first.put(opened.seq, known, 0)
+        known = (control, self.history.applied)
+        self._first.put(opened.seq, (opened, lane, known, outcome), 0)
         return outcome
 
     async def _read(self, needs: Needs, seq: int, *, is_named: bool) -> Reads:
