@@ -229,3 +229,35 @@ def test_a_reader_takes_its_own_signature_as_read_and_nothing_else():
     assert completion_proof.is_proved(unsigned, ALICE.did, own)
     for other in (job.body(), job.proved(BOB, fence="0" * 16), job.proved(BOB, worker=BOB.did)):
         assert not completion_proof.is_proved(other, ALICE.did, own)
+
+
+LONG = "x" * 256
+LONG_INPUT = statement.Subject(name=LONG, digest=statement.Digests(blake3="0" * 64))
+
+
+@pytest.mark.parametrize(
+    "changes, is_certain",
+    [
+        ({}, True),
+        ({"isolation": statement.Isolation(level="sandbox", held=("seccomp",))}, True),
+        ({"isolation": statement.Isolation(level="sandbox", held=(LONG,))}, False),
+        ({"runner": statement.Runner(name=LONG, version="1", platform="any")}, False),
+        ({"environment": "not a digest"}, False),
+        ({"policy_root": LONG}, False),
+        ({"exit": 256}, False),
+        (
+            {"inputs": (statement.Subject(name=LONG, digest=statement.Digests(blake3="0" * 64)),)},
+            False,
+        ),
+    ],
+)
+def test_a_statement_is_kept_unread_only_if_everybody_can_read_it(changes, is_certain):
+    said = statement.made_of(predicate(Proved().body(), "mesh", ALICE.did, **changes), (output(),))
+    assert statement.is_certainly_readable(said.predicate) == is_certain
+    made = envelope(said.predicate, (output(),), ALICE)
+    statement.remember(made, codec.encode(said), said)
+    if is_certain:
+        assert statement.open_proof(made) == statement._read(codec.encode(said)) == said
+    else:
+        with pytest.raises(Malformed):
+            statement.open_proof(made)

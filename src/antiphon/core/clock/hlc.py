@@ -18,6 +18,7 @@ before that stretch, and later skips it (`first_free`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -45,8 +46,9 @@ def pack(at: tuple[int, int]) -> str:
     return f"{at[0]:012x}{at[1]:04x}"
 
 
+@lru_cache(maxsize=1024)
 def unpack(fence: str) -> Hlc:
-    """The timestamp in a fence."""
+    """The timestamp in a fence; a run's own is asked for more than once."""
     try:
         number = int(fence, 16)
     except ValueError as problem:

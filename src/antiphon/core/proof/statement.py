@@ -14,6 +14,7 @@ import base64
 import binascii
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
 
@@ -165,16 +166,19 @@ def subjects_of(job_id: str, outputs: Sequence[Output]) -> tuple[Subject, ...]:
     )
 
 
+def made_of(predicate: Predicate, outputs: Sequence[Output]) -> Statement:
+    """The statement about a run with these outputs."""
+    return Statement(
+        type=STATEMENT_TYPE,
+        subject=subjects_of(predicate.job, outputs),
+        predicate_type=PREDICATE_TYPE,
+        predicate=predicate,
+    )
+
+
 def statement(predicate: Predicate, outputs: Sequence[Output]) -> bytes:
     """The statement's canonical bytes, to be signed."""
-    return codec.encode(
-        Statement(
-            type=STATEMENT_TYPE,
-            subject=subjects_of(predicate.job, outputs),
-            predicate_type=PREDICATE_TYPE,
-            predicate=predicate,
-        )
-    )
+    return codec.encode(made_of(predicate, outputs))
 
 
 def put_in_envelope(
@@ -192,10 +196,39 @@ def put_in_envelope(
 _opened: BoundedCache[str, Statement] = BoundedCache(most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES)
 
 
-def remember(envelope: DsseEnvelope, payload: bytes) -> None:
-    """Keep the statement of a proof that was made just now, if it can be read at all."""
+def remember(envelope: DsseEnvelope, payload: bytes, said: Statement | None = None) -> None:
+    """Keep the statement of a proof that was made just now, if it can be read at all.
+
+    `said` is the statement, where it is at hand: most need not be read for that.
+    """
     with suppress(Malformed):
-        _opened.put(envelope.payload, _read(payload), _WEIGHT * len(envelope.payload))
+        if said is None or not is_certainly_readable(said.predicate):
+            said = _read(payload)
+        _opened.put(envelope.payload, said, _WEIGHT * len(envelope.payload))
+
+
+def is_certainly_readable(said: Predicate) -> bool:
+    """Whether every reader accepts it: apart from these fields all of it is on the log already."""
+    return (
+        not said.inputs
+        and said.exit is None
+        and said.environment is None
+        and said.policy_root is None
+        and said.cost is None
+        and said.usage.reported is None
+        and _is_readable(said.runner, said.isolation)
+    )
+
+
+@lru_cache(maxsize=64)
+def _is_readable(runner: Runner, isolation: Isolation) -> bool:
+    """Both are an executor's, and the same for all of its runs."""
+    try:
+        msgspec.convert(msgspec.to_builtins(runner), Runner)
+        msgspec.convert(msgspec.to_builtins(isolation), Isolation)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def open_proof(envelope: DsseEnvelope) -> Statement:

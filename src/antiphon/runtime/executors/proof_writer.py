@@ -14,6 +14,7 @@ from antiphon.core.cost.usage import Usage
 from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.core.manifest import Input
 from antiphon.core.proof import statement
+from antiphon.core.record import codec
 from antiphon.runtime.identity.host_clock import installed_version
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def prove(session: Session, body: CompleteBody, run: Run) -> CompleteBody:
         usage=run.usage,
         cost=run.cost,
     )
-    payload = statement.statement(predicate, body.outputs)
-    return structs.replace(body, proof=author.prove(payload))
+    said = statement.made_of(predicate, body.outputs)
+    return structs.replace(body, proof=author.prove(codec.encode(said), said))
 
 
 def _inputs(given: tuple[Input, ...]) -> tuple[statement.Subject, ...]:

@@ -24,7 +24,7 @@ from antiphon.core.clock.hlc import Hlc, Stretch
 from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
 from antiphon.core.opened_record import OpenedRecord, open_own
 from antiphon.core.proof.output import DsseEnvelope
-from antiphon.core.proof.statement import put_in_envelope, remember
+from antiphon.core.proof.statement import Statement, put_in_envelope, remember
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import DIGEST_PREFIX
@@ -172,10 +172,10 @@ class Author:
         self._check_process()
         return self._keyring.sign(payload_type, payload)
 
-    def prove(self, statement: bytes) -> DsseEnvelope:
-        """Sign a proof's statement."""
-        envelope = put_in_envelope(statement, self.did, self.vouch)
-        remember(envelope, statement)
+    def prove(self, payload: bytes, said: Statement | None = None) -> DsseEnvelope:
+        """Sign a proof: the bytes of the statement `said`."""
+        envelope = put_in_envelope(payload, self.did, self.vouch)
+        remember(envelope, payload, said)
         self._proofs.put(envelope.signatures[0].sig, envelope, len(envelope.payload))
         return envelope
 

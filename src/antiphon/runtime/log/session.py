@@ -178,9 +178,7 @@ class Session:
             if opened.seq == record.seq and opened.commit_ms == commit_ms:
                 return opened
             self._tell_time(record)
-            opened = replace(opened, seq=record.seq, commit_ms=commit_ms)
-            self._opened.put(record.seq, (record.payload, opened), len(record.payload))
-            return opened
+            return replace(opened, seq=record.seq, commit_ms=commit_ms)
         self._tell_time(record)
         opened = open_stored(self.protocol, self.mesh, record)
         if opened.op is not None:

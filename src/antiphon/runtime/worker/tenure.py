@@ -115,7 +115,8 @@ class Tenure:
     @property
     def held(self) -> Job:
         """The job under this tenure's own fence, whatever happened on the lane since."""
-        return structs.replace(self.job, fence=self.fence)
+        job = self.job
+        return job if job.fence == self.fence else structs.replace(job, fence=self.fence)
 
     @property
     def held_ms(self) -> int:
