@@ -16,6 +16,10 @@ from bench.counts.measure import count, cpu_ratios
 
 HINT = "see the docstring of this module; .venv/bin/python -m bench counts --write records it"
 
+TRIES = 5
+"""Of processor time: what else the machine does takes from its caches now and then, a change that
+makes a job more expensive takes every time."""
+
 
 @pytest.fixture(autouse=True)
 def nobody_traces(monkeypatch):
@@ -44,7 +48,11 @@ def test_the_same_code_counts_the_same():
 
 @pytest.mark.slow
 def test_a_job_takes_no_more_processor_time_than_recorded():
-    assert not above(cpu_ratios(rounds=2), read_baseline()), HINT
+    for _ in range(TRIES):
+        over = above(cpu_ratios(rounds=2), read_baseline())
+        if not over:
+            return
+    pytest.fail(f"{over}: {HINT}")
 
 
 def test_a_signature_for_each_record_is_noticed(monkeypatch):
