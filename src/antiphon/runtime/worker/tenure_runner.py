@@ -74,10 +74,15 @@ class TenureRunner:
 
     async def run(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
-        job = tenure.job
         run = JobRun(tenure, body, self.clock, self.claims)
-        if not await self._has_slot(run):
-            return
+        if await self._has_slot(run):
+            try:
+                await self._run(run, body, executor)
+            finally:
+                self._slots.leave(run)
+
+    async def _run(self, run: JobRun, body: ScheduleBody, executor: Executor) -> None:
+        tenure, job = run.tenure, run.tenure.job
         report = RunReport(job, self.session.wall, self.figures)
         live = LiveOutputSender(self.session, job.kind, job.id, job.fence)
         printed = PrintedOutput(live)
