@@ -35,6 +35,7 @@ from antiphon.runtime.plans import plan_runner
 from antiphon.runtime.plans.plan_runner import PlanRunner
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
+from antiphon.runtime.worker.run_slots import RunSlots
 from antiphon.runtime.worker.runs.job_run import JobRun
 from antiphon.runtime.worker.tenure_runner import TenureRunner
 from antiphon.testing.mutations.patch import patched
@@ -62,12 +63,12 @@ def second_life() -> Iterator[None]:
 
 @contextmanager
 def slots_uncounted() -> Iterator[None]:
-    """A worker takes on whatever it is handed."""
+    """A worker takes on whatever it is handed, and runs it at once."""
 
     async def take(*_: object) -> bool:
         return True
 
-    with patched(Credits, "admit", take):
+    with patched(Credits, "admit", take), patched(RunSlots, "take", take):
         yield
 
 
