@@ -234,7 +234,8 @@ class Shell:
     def dev(self, *words: str, **env: str) -> Iterator[dict[str, Any]]:
         """A development mesh that is ready; ended in order."""
         with self.start("dev", "--json", *words, **env) as running:
-            yield {"running": running, **json.loads(running.line())}
+            # Its worker may have a job to tell of before that.
+            yield {"running": running, **json.loads(running.line('"is_new"'))}
             assert running.stop() == 0, running.err
 
 
