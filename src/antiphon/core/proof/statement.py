@@ -208,7 +208,7 @@ def remember(envelope: DsseEnvelope, payload: bytes, said: Statement | None = No
 
 
 def is_certainly_readable(said: Predicate) -> bool:
-    """Whether every reader accepts it: apart from these fields all of it is on the log already."""
+    """Whether every reader accepts it: only these fields can have a value that some refuse."""
     return (
         not said.inputs
         and said.exit is None

@@ -177,7 +177,7 @@ async def _work(
     if as_json:
         print_json({"event": "stopped", "done": working.done})
     else:
-        left = due - working.done
+        left = max(due - working.done, 0)  # short jobs held beyond the slots may have ended, too
         rest = f"; {counted(left, 'job')} not finished, left for other workers" if left else ""
         out.say(f"stopped after {counted(working.done, 'job')}{rest}")
     return Exit.OK
