@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from antiphon.engines.nats import LocalServer, NatsEngine
+from antiphon.engines.nats import LocalServer, Login, NatsEngine
 from antiphon.runtime.artifacts.store import Artifacts
 from bench.measurement.report import conclude, say
 
@@ -45,9 +45,9 @@ def peak_mb() -> float:
     return int(line.split()[1]) / 1024
 
 
-async def up_and_down(folder: Path, login: dict[str, str]) -> dict[str, float]:
+async def up_and_down(folder: Path, url: str, user: str, password: str) -> dict[str, float]:
     """What the client does: keep, fetch, and compare."""
-    engine = await NatsEngine.connect(mesh=MESH, create=True, **login)  # type: ignore[arg-type]
+    engine = await NatsEngine.connect(url, MESH, login=Login(user, password), create=True)
     try:
         artifacts = Artifacts(engine.blobs)
         begun = time.perf_counter()
@@ -61,7 +61,7 @@ async def up_and_down(folder: Path, login: dict[str, str]) -> dict[str, float]:
 
 
 def client(folder: Path) -> int:
-    print(json.dumps(asyncio.run(up_and_down(folder, json.loads(sys.stdin.read())))))
+    print(json.dumps(asyncio.run(up_and_down(folder, **json.loads(sys.stdin.read())))))
     return 0
 
 

@@ -31,9 +31,7 @@ WINDOW = 2000
 async def write_log(home: StateDirectory, server: LocalServer, ops: int) -> None:
     """Write N records in order; sequences come out as generated."""
     log = SignedLog(SystemClock().now_ms() - 3_600_000)
-    engine = await NatsEngine.connect(
-        server.url, log.mesh, user=server.user, password=server.password, create=True
-    )
+    engine = await NatsEngine.connect(server.url, log.mesh, login=server.login, create=True)
     try:
         under_way: deque[asyncio.Task[int]] = deque()
         for record in log.records(ops):

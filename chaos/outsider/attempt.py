@@ -45,7 +45,7 @@ def fill_in(text: str, target: TargetMesh) -> str:
         "<stream>": target.connection.stream,
         "<me>": target.connection.user,
         "<victim>": victim.user,
-        "<door>": victim.door,
+        "<refresh>": victim.refresh_key,
         "<id>": unknown_job(),
     }
     for name, meant in names.items():

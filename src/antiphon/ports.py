@@ -474,7 +474,7 @@ class LoginIssuer(Protocol):
     ) -> str:
         """A login for what the scope admits, until the scope ends."""
 
-    def admit_door(self, user: str, now_s: int) -> str:
+    def admit_refresh_key(self, user: str, now_s: int) -> str:
         """A login that can only ask the gate for a new login."""
 
     def is_signed_by(self, user: str, payload_type: str, payload: bytes, signature: bytes) -> bool:

@@ -22,7 +22,9 @@ async def test_a_clock_that_went_on_while_the_machine_slept_brings_the_renewal_f
         return access
 
     home = StateDirectory(tmp_path)
-    access = Access(user="U", door_jwt="x", door_seed="y", scope=Scope(until_s=int(now_s) + HOUR_S))
+    access = Access(
+        user="U", refresh_jwt="x", refresh_seed="y", scope=Scope(until_s=int(now_s) + HOUR_S)
+    )
     home.write_access(access)
     monkeypatch.setattr(logins, "AGAIN_S", 0.01)
     monkeypatch.setattr(logins, "LOOK_S", 0.01)

@@ -90,8 +90,7 @@ class SharedHarness:
         return await NatsEngine.connect(
             f"nats://127.0.0.1:{port}",
             mesh,
-            user=self.server.user,
-            password=self.server.password,
+            login=self.server.login,
             create=create,
             loan_s=LOAN_S if loan_s is None else loan_s,
         )

@@ -112,8 +112,7 @@ class MeshUnderTest:
             engine = await NatsEngine.connect(
                 server.url,
                 self.mesh,
-                user=server.user,
-                password=server.password,
+                login=server.login,
                 create=True,
                 loan_s=2.0,
             )

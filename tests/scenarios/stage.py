@@ -116,7 +116,7 @@ class Stage:
         else:
             server = shared_server()
             engine = await NatsEngine.connect(
-                server.url, self.mesh, user=server.user, password=server.password, create=True
+                server.url, self.mesh, login=server.login, create=True
             )
         self._stack.push_async_callback(engine.close)
         return engine

@@ -22,7 +22,7 @@ from nats import errors as nats_errors
 from antiphon.assembly.logins import log_in
 from antiphon.errors import AntiphonError, EngineDenied, Rejected
 from antiphon.runtime.identity.state_directory import StateDirectory
-from chaos.hostile.reader.floods import BY_DOOR, FLOODS, Reader, everything, nowhere
+from chaos.hostile.reader.floods import BY_REFRESH_KEY, FLOODS, Reader, everything, nowhere
 from chaos.network.raw_connection import Credentials, RawConnection
 
 BURST: Final = 64
@@ -42,35 +42,37 @@ class Flooder:
         self._home = home
         self._owner, self._cids, self._others = owner, tuple(cids), tuple(others)
         self._connections: dict[bool, RawConnection] = {}
-        """By whether it uses the door key."""
+        """By whether it uses the refresh key."""
         self.sent = 0
         self.cut_off = 0
 
-    async def connect(self, *, by_door: bool = False) -> RawConnection:
+    async def connect(self, *, by_refresh_key: bool = False) -> RawConnection:
         """Log in, as often as it takes; `Rejected` once no login is accepted."""
-        connection = self._connections.get(by_door)
+        connection = self._connections.get(by_refresh_key)
         while connection is None or not connection.is_open:
             if connection is not None:
                 emit("cut off", errors=connection.errors[-2:])
                 self.cut_off += 1
                 with suppress(Exception):
                     await connection.close()
-            connection = await self._open(by_door=by_door)
+            connection = await self._open(by_refresh_key=by_refresh_key)
             if connection is not None:
-                self._connections[by_door] = connection
+                self._connections[by_refresh_key] = connection
         return connection
 
-    async def _open(self, *, by_door: bool) -> RawConnection | None:
+    async def _open(self, *, by_refresh_key: bool) -> RawConnection | None:
         access = self._home.access()
         try:
-            credentials = Credentials(access.door_jwt, access.door_seed) if by_door else None
+            credentials = (
+                Credentials(access.refresh_jwt, access.refresh_seed) if by_refresh_key else None
+            )
             connection = await RawConnection.open(self._home, credentials)
             inboxes = (connection.inbox, f"apb.{connection.mesh}.inbox.{connection.user}")
             for number, inbox in enumerate(inboxes, start=1000):
                 await connection.send(b"SUB %b.flood %d\r\n" % (inbox.encode(), number))
             await connection.flush()
         except (nats_errors.Error, OSError, TimeoutError):
-            with suppress(EngineDenied):  # the door's own login is refused: nobody knows it
+            with suppress(EngineDenied):  # the refresh key's own login is refused: nobody knows it
                 await asyncio.wait_for(log_in(self._home, access, ()), 10)
                 return None
             raise Rejected("the server accepts no login of it any more", reason="login") from None
@@ -82,7 +84,7 @@ class Flooder:
             mesh=connection.mesh,
             stream=connection.stream,
             user=connection.user,
-            door=access.door,
+            refresh_key=access.refresh_key,
             inbox=connection.inbox,
             key=self._home.signer("machine"),
             owner=self._owner,
@@ -90,10 +92,10 @@ class Flooder:
             others=self._others,
         )
 
-    async def write(self, frames: Iterator[bytes], *, by_door: bool) -> None:
+    async def write(self, frames: Iterator[bytes], *, by_refresh_key: bool) -> None:
         """Send as much as the connection takes."""
         while True:
-            connection = await self.connect(by_door=by_door)
+            connection = await self.connect(by_refresh_key=by_refresh_key)
             with suppress(nats_errors.Error, OSError):
                 await connection.write(b"".join(itertools.islice(frames, BURST)))
                 self.sent += BURST
@@ -106,7 +108,7 @@ async def flood(flooder: Flooder, name: str) -> None:
     made = await flooder.reader()
     known = {**FLOODS, "nowhere": nowhere, "everything": everything}
     try:
-        await flooder.write(known[name](made), by_door=name in BY_DOOR)
+        await flooder.write(known[name](made), by_refresh_key=name in BY_REFRESH_KEY)
     except (AntiphonError, TimeoutError) as refused:
         emit("shut out", why=str(refused))
 

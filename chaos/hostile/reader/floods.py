@@ -37,7 +37,7 @@ class Reader(Struct, frozen=True, kw_only=True):
     mesh: str
     stream: str
     user: str
-    door: str
+    refresh_key: str
     inbox: str
     key: SeedKeyring
     owner: str
@@ -110,11 +110,13 @@ def _logins(reader: Reader) -> Iterator[bytes]:
         yield frame(f"apb.{reader.mesh}.gate.{reader.user}.{what}", b"{}", head=head)
 
 
-def _doors(reader: Reader) -> Iterator[bytes]:
-    """Requests for logins, which its door key may send: junk, since signing would be slower."""
-    head = header(Antiphon_Reply=f"inbox.{reader.door}.flood")
+def _refreshes(reader: Reader) -> Iterator[bytes]:
+    """Requests for logins, which its refresh key may send: junk, since signing would be slower."""
+    head = header(Antiphon_Reply=f"inbox.{reader.refresh_key}.flood")
     body = json.dumps({"request": "{}", "sig": "00" * 64}).encode()
-    return itertools.repeat(frame(f"apb.{reader.mesh}.gate.{reader.door}.login", body, head=head))
+    return itertools.repeat(
+        frame(f"apb.{reader.mesh}.gate.{reader.refresh_key}.login", body, head=head)
+    )
 
 
 def _rolls(reader: Reader) -> Iterator[bytes]:
@@ -229,7 +231,7 @@ FLOODS: Final[dict[str, Flood]] = {
     "newest": _newest,
     "blobs": _blobs,
     "logins": _logins,
-    "doors": _doors,
+    "refreshes": _refreshes,
     "rolls": _rolls,
     "inboxes": _inboxes,
     "evidence": _evidence,
@@ -240,11 +242,11 @@ FLOODS: Final[dict[str, Flood]] = {
 }
 
 
-BY_DOOR: Final = frozenset({"doors"})
-"""What it floods over a connection of its door key."""
+BY_REFRESH_KEY: Final = frozenset({"refreshes"})
+"""What it floods over a connection of its refresh key."""
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "reads": ("pages", "stated pages", "filters", "single reads", "newest"),
-    "bus": ("blobs", "logins", "doors", "rolls", "inboxes"),
+    "bus": ("blobs", "logins", "refreshes", "rolls", "inboxes"),
     "letters": ("evidence", "revocations", "delegations", "deps", "control"),
     "everything": ("everything",),
 }
@@ -253,7 +255,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 
 def everything(reader: Reader) -> Iterator[bytes]:
     """All of them in turn, and ids taken in advance."""
-    own = [flood(reader) for name, flood in FLOODS.items() if name not in BY_DOOR]
+    own = [flood(reader) for name, flood in FLOODS.items() if name not in BY_REFRESH_KEY]
     sources = [*own, taken_ids(reader)]
     for source in itertools.cycle(sources):
         yield from itertools.islice(source, 4)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from antiphon.engines.nats import NatsEngine, UserKey, client_context
+from antiphon.engines.nats import Login, NatsEngine, UserKey, client_context
 from antiphon.engines.nats.server.certificate_authority import Authority
 from antiphon.errors import AntiphonError
 from chaos.outsider.attacks.logins import part
@@ -71,8 +71,7 @@ def _posing(name: str, *, encrypts: bool) -> Attempt:
             engine = await NatsEngine.connect(
                 f"nats://127.0.0.1:{port}",
                 described.mesh,
-                jwt=access.jwt,
-                user_seed=access.user_seed,
+                login=Login(jwt=access.jwt, user_seed=access.user_seed),
                 tls=client_context(described.ca),
                 timeout_s=2.0,
             )

@@ -86,13 +86,13 @@ async def _meanwhile(target: TargetMesh, flood: asyncio.Task[int], *, restarts: 
 
 
 def _flooding(
-    name: str, count: int, frames: Frames, *, door: bool = False, restarts: bool = False
+    name: str, count: int, frames: Frames, *, refresh_key: bool = False, restarts: bool = False
 ) -> Attempt:
     """`restarts`: the victim's worker restarts and logs in again all the time."""
 
     async def act(target: TargetMesh) -> Outcome:
         access = target.contractor.access()
-        credentials = Credentials(access.door_jwt, access.door_seed) if door else None
+        credentials = Credentials(access.refresh_jwt, access.refresh_seed) if refresh_key else None
         connection = await target.connect(credentials=credentials)
         # It takes in all answers; what they hold is looked through later.
         for inbox in (connection.inbox, f"apb.{target.mesh}.inbox.{connection.user}"):
@@ -203,7 +203,7 @@ FLOODS: Final = [
     _flooding("flood the control ops with grants to itself", 100, _own_delegations),
     Attempt("flood the server with connections", _connections),
     Attempt("flood the server with subscriptions", _subscriptions),
-    _flooding("flood the gate with logins", 1_500, _logins, door=True, restarts=True),
+    _flooding("flood the gate with logins", 1_500, _logins, refresh_key=True, restarts=True),
     _flooding(
         "flood the gate with questions of 36,000 filters",
         40,
@@ -285,7 +285,9 @@ async def _give_and_take(target: TargetMesh) -> Outcome:
 async def _queues_without_end(target: TargetMesh) -> Outcome:
     """Log in for more and more new kinds: each has three queues, and queues are never removed."""
     access = target.contractor.access()
-    connection = await target.connect(credentials=Credentials(access.door_jwt, access.door_seed))
+    connection = await target.connect(
+        credentials=Credentials(access.refresh_jwt, access.refresh_seed)
+    )
     before = await _queues(target)
     half = gate_requests.MAX_KINDS // 2
     for letter, count in (("z", half), ("y", half + 1)):

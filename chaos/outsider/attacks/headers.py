@@ -220,7 +220,7 @@ async def _other_marks(target: TargetMesh) -> Outcome:
         header(KV_Operation="PURGE"),
         header(Nats_Request_Info="{}"),
         header(Status="503", Description="x"),
-        header(Antiphon_Reply=f"gate.{target.victim.access().door}.login"),
+        header(Antiphon_Reply=f"gate.{target.victim.access().refresh_key}.login"),
         header(traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         b"NATS/1.0\r\nNo end: 1",
         b"NATS/1.0\r\nNo colon\r\n\r\n",

@@ -141,21 +141,21 @@ async def ask_gate(
     return answer
 
 
-def _door(target: TargetMesh) -> Credentials:
+def _refresh_credentials(target: TargetMesh) -> Credentials:
     access = target.contractor.access()
-    return Credentials(access.door_jwt, access.door_seed)
+    return Credentials(access.refresh_jwt, access.refresh_seed)
 
 
 def signed_request(target: TargetMesh, fields: dict[str, Any]) -> bytes:
-    """Any request for a login, signed by its own door key as it should be."""
-    door = UserKey.from_seed(target.contractor.access().door_seed)
-    signer, where = gate_requests.engine_signer(door.public, door.sign), LOGIN.at(user=door.public)
+    """Any request for a login, signed by its own refresh key as it should be."""
+    key = UserKey.from_seed(target.contractor.access().refresh_seed)
+    signer, where = gate_requests.engine_signer(key.public, key.sign), LOGIN.at(user=key.public)
     return _ANY_LOGIN.sign(fields, signer, mesh=target.mesh, subject=where)
 
 
 def _knocking(name: str, verb: str, *bodies: bytes | dict[str, Any]) -> Attempt:
     async def act(target: TargetMesh) -> Outcome:
-        connection = await target.connect(credentials=_door(target))
+        connection = await target.connect(credentials=_refresh_credentials(target))
         told = ""
         for body in bodies:
             text = body if isinstance(body, bytes) else signed_request(target, body)
@@ -168,21 +168,21 @@ def _knocking(name: str, verb: str, *bodies: bytes | dict[str, Any]) -> Attempt:
     return Attempt(name, act)
 
 
-def _at_the_door(name: str, subject: str, *, listens: bool = False) -> Attempt:
+def _using_refresh_key(name: str, subject: str, *, listens: bool = False) -> Attempt:
     """A key that may ask for logins does nothing else."""
 
     async def act(target: TargetMesh) -> Outcome:
-        connection = await target.connect(credentials=_door(target))
+        connection = await target.connect(credentials=_refresh_credentials(target))
         where = fill_in(subject, target)
         if listens:
             is_refused = await connection.listen(where) is None
         else:
             is_refused = await connection.is_refused(where, b"{}", reply=f"{connection.inbox}.x")
         if not is_refused:
-            raise Breach(f"a door key may use {where}")
+            raise Breach(f"a refresh key may use {where}")
         return Outcome("server", "no permission")
 
-    return Attempt(f"with its door key, {name}", act)
+    return Attempt(f"with its refresh key, {name}", act)
 
 
 _MADE_UP: Final = {
@@ -228,14 +228,16 @@ _AT_THE_GATE: Final = [
     ),
     _knocking("ask in words the gate does not know", "login", b"", b"[]", b"\xff", {"scope": 1}),
     Attempt("join with a ticket that it made up", _join_by_guess),
-    publish_attempt("ask for a login without its door key", "apb.<m>.gate.<me>.login", b"{}"),
-    _at_the_door("write on its kind", f"ap.<m>.job.{RENDER}.<id>"),
-    _at_the_door("read its kind", f"$JS.API.DIRECT.GET.<stream>.ap.<m>.job.{RENDER}.<id>"),
-    _at_the_door("read at the gate", "apg.<m>.<me>.get"),
-    _at_the_door("take announcements", "$JS.API.CONSUMER.MSG.NEXT.<stream>.render=video=normal"),
-    _at_the_door("call the roll", "apb.<m>.roll"),
-    _at_the_door("hear control ops", "apr.<m>.ctl.>", listens=True),
-    _at_the_door("hear the roll", "apb.<m>.roll", listens=True),
+    publish_attempt("ask for a login without its refresh key", "apb.<m>.gate.<me>.login", b"{}"),
+    _using_refresh_key("write on its kind", f"ap.<m>.job.{RENDER}.<id>"),
+    _using_refresh_key("read its kind", f"$JS.API.DIRECT.GET.<stream>.ap.<m>.job.{RENDER}.<id>"),
+    _using_refresh_key("read at the gate", "apg.<m>.<me>.get"),
+    _using_refresh_key(
+        "take announcements", "$JS.API.CONSUMER.MSG.NEXT.<stream>.render=video=normal"
+    ),
+    _using_refresh_key("call the roll", "apb.<m>.roll"),
+    _using_refresh_key("hear control ops", "apr.<m>.ctl.>", listens=True),
+    _using_refresh_key("hear the roll", "apb.<m>.roll", listens=True),
 ]
 
 
@@ -259,14 +261,14 @@ async def _join_with(
     target: TargetMesh, ticket: hosted_mesh.Ticket, **named: str
 ) -> dict[str, Any]:
     """Join with a ticket, with new keys, whatever keys the request names."""
-    node, user, door = SeedKeyring(os.urandom(32)), UserKey.new(), UserKey.new()
+    node, user, refresh_key = SeedKeyring(os.urandom(32)), UserKey.new(), UserKey.new()
     alias = named.get("alias", "second")
     connection = await target.connect(credentials=Credentials(ticket.jwt, ticket.user_seed))
     signed = gate_requests.JOINS.sign(
         gate_requests.JoinRequest(ticket=ticket.id, secret=ticket.secret, alias=alias),
         (node.did, node.sign),
         gate_requests.engine_signer(named.get("user", user.public), user.sign),
-        gate_requests.engine_signer(named.get("door", door.public), door.sign),
+        gate_requests.engine_signer(named.get("refresh_key", refresh_key.public), refresh_key.sign),
         mesh=ticket.mesh,
         subject=JOIN.at(user=connection.user),
     )
@@ -302,8 +304,8 @@ def _join_as(whose: str) -> Attempt:
             target.owner_home, msgspec.structs.replace(_TERMS, alias="thief")
         )
         chosen = {"user": theirs.user}
-        if theirs.door:
-            chosen["door"] = theirs.door
+        if theirs.refresh_key:
+            chosen["refresh_key"] = theirs.refresh_key
         answer = await _join_with(target, ticket, **chosen)
         if answer.get("refusal"):
             return Outcome("gate", answer["refusal"]["message"])
@@ -373,7 +375,7 @@ LEAVING: Final = [
             target.contractor.access().jwt, target.contractor.access().user_seed
         ),
     ),
-    _coming_back("come back with its door key", _door, within_s=GONE_WITHIN_S),
+    _coming_back("come back with its refresh key", _refresh_credentials, within_s=GONE_WITHIN_S),
     _coming_back(
         "come back with its ticket",
         lambda target: Credentials(target.ticket.jwt, target.ticket.user_seed),

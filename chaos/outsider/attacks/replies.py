@@ -88,7 +88,7 @@ _TARGETS: Final = [
     ),
     _answering_on(
         "at the gate, as the victim's login",
-        "apb.<m>.gate.<door>.login",
+        "apb.<m>.gate.<refresh>.login",
         heard="a delivery is no request, and requests for logins are signed",
     ),
     _answering_on(

@@ -59,19 +59,19 @@ async def connect(
     """
     if access.jwt and token is None:
         return await _connect_by_login(described, access, purpose, home, protocol)
-    from antiphon.engines.nats import Credentials, NatsEngine
+    from antiphon.engines.nats import Login, NatsEngine
 
     system = (
-        Credentials(user=access.system_user, password=access.system_password)
+        Login(user=access.system_user, password=access.system_password)
         if purpose.inspect and access.system_user
         else None
     )
     return await NatsEngine.connect(
         described.engine,
         described.mesh,
-        user=access.user if token is None else None,
-        password=access.password if token is None else None,
-        token=token,
+        login=Login(user=access.user, password=access.password)
+        if token is None
+        else Login(token=token),
         system=system,
         create=purpose.create,
         replicas=described.replicas,
@@ -86,7 +86,14 @@ async def _connect_by_login(
     home: StateDirectory | None,
     protocol: Protocol,
 ) -> Engine:
-    from antiphon.engines.nats import Accounts, NatsEngine, Reader, client_context, system_login
+    from antiphon.engines.nats import (
+        Accounts,
+        Login,
+        NatsEngine,
+        Reader,
+        client_context,
+        system_login,
+    )
 
     system = None
     if purpose.inspect and home is not None and (home.server / "accounts.json").is_file():
@@ -98,9 +105,11 @@ async def _connect_by_login(
         return await NatsEngine.connect(
             described.engine,
             described.mesh,
-            jwt=kept.present,
-            user_seed=access.user_seed,
-            renew=kept.renew if kept.is_renewable else None,
+            login=Login(
+                jwt=kept.present,
+                user_seed=access.user_seed,
+                renew=kept.renew if kept.is_renewable else None,
+            ),
             create=purpose.create,
             replicas=described.replicas,
             system=system,
@@ -125,7 +134,7 @@ class _KeptLogin:
     def __init__(self, home: StateDirectory | None, access: Access) -> None:
         self._home = home
         self._access = access
-        self.is_renewable = home is not None and bool(access.door_jwt)
+        self.is_renewable = home is not None and bool(access.refresh_jwt)
 
     def _newest(self) -> Access:
         return self._access if self._home is None else self._home.access()
@@ -158,7 +167,7 @@ class _KeptLogin:
 async def fresh_access(home: StateDirectory, kinds: Sequence[str]) -> Access:
     """This machine's login, renewed if it ends soon or does not permit these kinds."""
     access = home.access()
-    if not access.door_jwt or access.scope is None:
+    if not access.refresh_jwt or access.scope is None:
         return access
     until_s = access.scope.until_s
     is_ending = until_s is not None and until_s - time.time() < AHEAD_S
@@ -169,25 +178,26 @@ async def fresh_access(home: StateDirectory, kinds: Sequence[str]) -> Access:
 
 async def log_in(home: StateDirectory, access: Access, kinds: Sequence[str]) -> Access:
     """Ask the gate for a login and store it."""
-    from antiphon.engines.nats import NatsEngine, UserKey, client_context
+    from antiphon.engines.nats import Login, NatsEngine, UserKey, client_context
 
     described = home.mesh()
     wanted = tuple(kind for kind in kinds if is_kind(kind))
-    where = LOGIN.at(user=access.door)
-    signer = gate_requests.engine_signer(access.door, UserKey.from_seed(access.door_seed).sign)
+    where = LOGIN.at(user=access.refresh_key)
+    signer = gate_requests.engine_signer(
+        access.refresh_key, UserKey.from_seed(access.refresh_seed).sign
+    )
     request = gate_requests.LoginRequest(kinds=wanted)
     signed = gate_requests.LOGINS.sign(request, signer, mesh=described.mesh, subject=where)
-    door = await NatsEngine.connect(
+    engine = await NatsEngine.connect(
         described.engine,
         described.mesh,
-        jwt=access.door_jwt,
-        user_seed=access.door_seed,
+        login=Login(jwt=access.refresh_jwt, user_seed=access.refresh_seed),
         tls=client_context(described.ca) if described.ca else None,
     )
     try:
-        login = await gate_requests.ask(door.bus, where, signed)
+        login = await gate_requests.ask(engine.bus, where, signed)
     finally:
-        await door.close()
+        await engine.close()
     renewed = msgspec.structs.replace(access, jwt=login.jwt, scope=login.scope, kinds=login.kinds)
     home.write_access(renewed)
     return renewed
@@ -198,7 +208,7 @@ async def keep_fresh(
     home: StateDirectory, access: Access, kinds: Sequence[str]
 ) -> AsyncIterator[None]:
     """Renew the login before it ends, for as long as the block runs."""
-    if access.scope is None or access.scope.until_s is None or not access.door_jwt:
+    if access.scope is None or access.scope.until_s is None or not access.refresh_jwt:
         yield
         return
     renewing = asyncio.ensure_future(_renew(home, kinds))

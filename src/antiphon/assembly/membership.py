@@ -108,12 +108,12 @@ async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
     machine = home.key(MACHINE, SystemEntropy())
     try:
         ticket_user = UserKey.from_seed(ticket.user_seed)
-        user, door = _engine_keys(home)
+        user, refresh_key = _engine_keys(home)
         where = JOIN.at(user=ticket_user.public)
         payload = gate_requests.JOINS.sign(
             gate_requests.JoinRequest(ticket=ticket.id, secret=ticket.secret, alias=alias),
             (machine.keyring.did, machine.keyring.sign),
-            *(gate_requests.engine_signer(key.public, key.sign) for key in (user, door)),
+            *(gate_requests.engine_signer(key.public, key.sign) for key in (user, refresh_key)),
             mesh=ticket.mesh,
             subject=where,
         )
@@ -128,9 +128,9 @@ async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
         user=user.public,
         user_seed=user.seed,
         jwt=login.jwt,
-        door=door.public,
-        door_seed=door.seed,
-        door_jwt=login.door_jwt,
+        refresh_key=refresh_key.public,
+        refresh_seed=refresh_key.seed,
+        refresh_jwt=login.refresh_jwt,
         scope=login.scope,
         kinds=login.kinds,
         alias=login.alias,
@@ -149,20 +149,19 @@ def _engine_keys(home: StateDirectory) -> tuple[UserKey, UserKey]:
         access = home.access()
     except AntiphonError:  # there are none, or they can no longer be read
         return UserKey.new(), UserKey.new()
-    if not access.door_seed:
+    if not access.refresh_seed:
         return UserKey.new(), UserKey.new()
-    return UserKey.from_seed(access.user_seed), UserKey.from_seed(access.door_seed)
+    return UserKey.from_seed(access.user_seed), UserKey.from_seed(access.refresh_seed)
 
 
 async def _knock(ticket: Ticket) -> Engine:
-    from antiphon.engines.nats import NatsEngine, client_context
+    from antiphon.engines.nats import Login, NatsEngine, client_context
 
     try:
         return await NatsEngine.connect(
             ticket.engine,
             ticket.mesh,
-            jwt=ticket.jwt,
-            user_seed=ticket.user_seed,
+            login=Login(jwt=ticket.jwt, user_seed=ticket.user_seed),
             tls=client_context(ticket.ca) if ticket.ca else None,
         )
     except EngineDenied as denied:

@@ -23,7 +23,7 @@ async def stalled(server: LocalServer) -> AsyncIterator[None]:
 
 
 async def connect(server: LocalServer, mesh: str, **extra) -> NatsEngine:
-    settings = {"user": server.user, "password": server.password, "create": True, **extra}
+    settings = {"login": server.login, "create": True, **extra}
     return await NatsEngine.connect(server.url, mesh, **settings)
 
 

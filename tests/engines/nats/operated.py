@@ -10,6 +10,7 @@ from antiphon.core.authority.scope import Scope
 from antiphon.engines.nats import (
     Accounts,
     LocalServer,
+    Login,
     NatsEngine,
     NatsLoginIssuer,
     Reader,
@@ -39,13 +40,12 @@ class Operated:
         self.branches = BRANCHES
         self._has_gate = False
         self.owner: NatsEngine
-        self.wall: NatsLoginIssuer
+        self.issuer: NatsLoginIssuer
 
-    async def enter(self, key: UserKey, jwt, **extra) -> NatsEngine:
+    async def enter(self, key: UserKey, jwt, *, renew=None, **extra) -> NatsEngine:
+        login = Login(jwt=jwt, user_seed=key.seed, renew=renew)
         settings = {"tls": client_context(self.tls.authority.read_text()), **extra}
-        return await NatsEngine.connect(
-            self.server.url, self.mesh, jwt=jwt, user_seed=key.seed, **settings
-        )
+        return await NatsEngine.connect(self.server.url, self.mesh, login=login, **settings)
 
     async def enter_fully(self, **extra) -> NatsEngine:
         key = UserKey.new()
@@ -57,7 +57,7 @@ class Operated:
     async def admit(self, scope: Scope = RENDER, *, queues=(), key=None, **extra) -> NatsEngine:
         """A member as it would be after joining: it reads through the gate, where there is one."""
         key = UserKey.new() if key is None else key
-        jwt = self.wall.admit(key.public, scope, queues, name="member", now_s=now_s())
+        jwt = self.issuer.admit(key.public, scope, queues, name="member", now_s=now_s())
         if self._has_gate:
             extra = {"reader": Reader(key.public, scope, self.branches), **extra}
         return await self.enter(key, jwt, **extra)
@@ -65,7 +65,7 @@ class Operated:
     async def make_queues(self, kind: str) -> tuple[str, ...]:
         """The queues of a kind of jobs, by their names."""
         queues = job_queues(self.mesh, kind)
-        await self.wall.make_queues(queues)
+        await self.issuer.make_queues(queues)
         return tuple(queues)
 
     @asynccontextmanager
@@ -99,7 +99,7 @@ async def operated(directory: Path, branches=BRANCHES) -> AsyncIterator[Operated
         place.branches = branches
         async with await place.enter_fully(create=True) as owner:
             place.owner = owner
-            place.wall = NatsLoginIssuer(
+            place.issuer = NatsLoginIssuer(
                 accounts, owner.log, branches, connect_system=place.connect_system()
             )
             yield place

@@ -7,9 +7,16 @@ from contextlib import asynccontextmanager
 from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.record import subjects
-from antiphon.engines.nats import LocalServer, MemberRequests, NatsEngine, Reader, ReadService
+from antiphon.engines.nats import (
+    LocalServer,
+    Login,
+    MemberRequests,
+    NatsEngine,
+    Reader,
+    ReadService,
+)
 from antiphon.engines.nats.connection import wire
-from antiphon.engines.nats.connection.connection import Connection, Login
+from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.log.streams import log_name
 from antiphon.engines.nats.member.visible_subjects import sight_of
 from antiphon.engines.nats.server.process import ServerUser
@@ -95,8 +102,7 @@ class ScopedMesh:
         return await NatsEngine.connect(
             self.server.url,
             self.mesh,
-            user=user,
-            password="pw",
+            login=Login(user=user, password="pw"),
             inbox_prefix=f"_I.{user}",
             reader=Reader(user, self.scopes[user], BRANCHES),
             **extra,

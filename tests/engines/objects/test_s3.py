@@ -206,7 +206,7 @@ async def test_a_mesh_that_is_told_of_a_bucket_keeps_artifacts_there(server, mon
     monkeypatch.setenv("ANTIPHON_BLOBS_REGION", "eu-central-1")
     nats, mesh = shared_server(), "b" * 16
     engine = await NatsEngine.connect(
-        f"nats://127.0.0.1:{nats.port}", mesh, user=nats.user, password=nats.password, create=True
+        f"nats://127.0.0.1:{nats.port}", mesh, login=nats.login, create=True
     )
     try:
         connection = place(engine, mesh, SeedKeyring(bytes(32)), "one", NoMark())

@@ -38,15 +38,19 @@ def by(user: str):
     return lambda message: hashlib.sha512(f"{user} signed ".encode() + message).digest()
 
 
-def asking(mesh: str, *kinds: str, door: str = "D1", named: str = "", signed_by: str = "") -> bytes:
-    """To have a login, on the subject of a door key, in the name of one and signed by another."""
-    signer = gate_requests.engine_signer(named or door, by(signed_by or named or door))
-    request, where = gate_requests.LoginRequest(kinds=kinds), LOGIN.at(user=door)
+def asking(
+    mesh: str, *kinds: str, refresh_key: str = "D1", named: str = "", signed_by: str = ""
+) -> bytes:
+    """A login request on the subject of a key, in the name of one and signed by another."""
+    signer = gate_requests.engine_signer(
+        named or refresh_key, by(signed_by or named or refresh_key)
+    )
+    request, where = gate_requests.LoginRequest(kinds=kinds), LOGIN.at(user=refresh_key)
     return gate_requests.LOGINS.sign(request, signer, mesh=mesh, subject=where)
 
 
-class RecordingWall:
-    """A second wall that only remembers what it was asked for."""
+class RecordingIssuer:
+    """An issuer that only remembers what it was asked for."""
 
     def __init__(self) -> None:
         self.admitted: list[tuple[str, Scope, tuple[str, ...]]] = []
@@ -59,8 +63,8 @@ class RecordingWall:
         self.admitted.append((user, scope, tuple(queues)))
         return f"login of {name}"
 
-    def admit_door(self, user, now_s) -> str:
-        return "door"
+    def admit_refresh_key(self, user, now_s) -> str:
+        return "refresh_key"
 
     def is_signed_by(self, user, payload_type, payload, signature) -> bool:
         return signature == by(user)(pae(payload_type, payload))
@@ -77,7 +81,7 @@ class RecordingWall:
 class GateUnderTest:
     def __init__(self, mesh, directory, owner_station) -> None:
         self.mesh, self.directory, self.owner = mesh, directory, owner_station
-        self.wall = RecordingWall()
+        self.issuer = RecordingIssuer()
         self.tickets = TicketRegistry(directory / "tickets")
 
     def invite(self, number: int = 1, terms: Terms = RENDER) -> str:
@@ -101,7 +105,7 @@ class GateUnderTest:
 
         connection = await self.mesh.connection()
         members = MemberRegistry(self.directory / "members")
-        gate = Gate(connection.session, self.wall, self.tickets, members, as_owner)
+        gate = Gate(connection.session, self.issuer, self.tickets, members, as_owner)
         task = asyncio.ensure_future(gate.run())
         await asyncio.sleep(0.05)
         try:
@@ -116,9 +120,9 @@ class GateUnderTest:
 
     async def join(self, key: SeedKeyring, ticket: str, holder: str = "T1", **changes: Any):
         """Ask as a machine does; `forged` are engine keys that are named and do not sign."""
-        named = {"node": key.did, "user": "U1", "door": "D1", "mesh": self.mesh.mesh}
+        named = {"node": key.did, "user": "U1", "refresh_key": "D1", "mesh": self.mesh.mesh}
         named |= {"alias": "box", "secret": SECRET, "forged": ()} | changes
-        engine_keys = (named["user"], named["door"])
+        engine_keys = (named["user"], named["refresh_key"])
         signed_by = [(one, by("x" if one in named["forged"] else one)) for one in engine_keys]
         payload = gate_requests.JOINS.sign(
             gate_requests.JoinRequest(ticket=ticket, secret=named["secret"], alias=named["alias"]),
@@ -129,8 +133,10 @@ class GateUnderTest:
         )
         return await self.knock(JOIN.at(user=holder), payload)
 
-    async def login(self, *kinds: str, door: str = "D1") -> gate_requests.Login:
-        return await self.knock(LOGIN.at(user=door), asking(self.mesh.mesh, *kinds, door=door))
+    async def login(self, *kinds: str, refresh_key: str = "D1") -> gate_requests.Login:
+        return await self.knock(
+            LOGIN.at(user=refresh_key), asking(self.mesh.mesh, *kinds, refresh_key=refresh_key)
+        )
 
     async def revoke_all(self, node: str) -> None:
         session = self.owner.session
@@ -159,12 +165,12 @@ async def test_a_ticket_becomes_a_grant_on_the_log_and_a_login_for_just_that(tmp
         key = a_key()
         login = await at.join(key, at.invite())
         assert reads(login.scope) == works(login.scope) == ("render.>",)
-        assert login.door_jwt == "door"
+        assert login.refresh_jwt == "refresh_key"
         control = await at.owner.session.sync_control()
         granted = control.grants.given_to(key.did, before=2**63)
         assert {one.payload.cmd for one in granted} == {"/job/claim", "/job/complete"}
         assert {one.payload.iss for one in granted} == {control.owner}
-        assert at.wall.admitted == [("U1", login.scope, ())]
+        assert at.issuer.admitted == [("U1", login.scope, ())]
 
 
 async def test_a_ticket_lets_one_machine_in_and_its_own_login_ends(tmp_path):
@@ -173,9 +179,9 @@ async def test_a_ticket_lets_one_machine_in_and_its_own_login_ends(tmp_path):
         await at.join(a_key(), ticket)
         other = SeedKeyring(bytes(32))
         with pytest.raises(Rejected, match="already used"):
-            await at.join(other, ticket, user="U2", door="D2")
+            await at.join(other, ticket, user="U2", refresh_key="D2")
         assert not (await at.owner.session.sync_control()).grants.given_to(other.did, before=2**63)
-        await eventually(lambda: "T1" in at.wall.expelled)
+        await eventually(lambda: "T1" in at.issuer.expelled)
 
 
 async def test_the_key_must_be_there(tmp_path):
@@ -195,9 +201,11 @@ async def test_nobody_joins_under_anothers_engine_keys(tmp_path):
         ticket = at.invite(2)
         for forged in ("OWNERS", "D2"):
             with pytest.raises(Rejected, match="not signed"):
-                await at.join(thief, ticket, "T2", user="OWNERS", door="D2", forged=(forged,))
+                await at.join(
+                    thief, ticket, "T2", user="OWNERS", refresh_key="D2", forged=(forged,)
+                )
         with pytest.raises(Rejected, match="another machine"):
-            await at.join(thief, f"{2:016x}", "T2", user="U1", door="D2")
+            await at.join(thief, f"{2:016x}", "T2", user="U1", refresh_key="D2")
         assert reads(gate.scope_of("U1")) == ("render.>",)
 
 
@@ -209,10 +217,10 @@ async def test_a_name_that_another_machine_has_is_refused_and_the_ticket_still_g
         ticket = at.invite(2, unnamed)
         for alias in ("gpu-box", "owner", "coordinator", "did:key:z6Mk", honest.did[-8:]):
             with pytest.raises(Rejected, match="cannot be called") as caught:
-                await at.join(guest, ticket, "T2", user="U2", door="D2", alias=alias)
+                await at.join(guest, ticket, "T2", user="U2", refresh_key="D2", alias=alias)
             assert caught.value.reason == "alias"
             assert caught.value.hint == "antiphon join TICKET --alias ANOTHER-NAME"
-        assert (await at.join(guest, ticket, "T2", user="U2", door="D2")).alias == "box"
+        assert (await at.join(guest, ticket, "T2", user="U2", refresh_key="D2")).alias == "box"
 
 
 async def test_a_ticket_for_a_name_in_use_waits_until_that_is_free(tmp_path):
@@ -221,10 +229,10 @@ async def test_a_ticket_for_a_name_in_use_waits_until_that_is_free(tmp_path):
         await at.join(old, at.invite())
         ticket = at.invite(2)
         with pytest.raises(Rejected, match=f"'gpu-box': that is node {old.did[-8:]}") as caught:
-            await at.join(new, ticket, "T2", user="U2", door="D2")
+            await at.join(new, ticket, "T2", user="U2", refresh_key="D2")
         assert "antiphon revoke gpu-box" in caught.value.hint
         await at.revoke_all(old.did)
-        assert (await at.join(new, ticket, "T2", user="U2", door="D2")).alias == "gpu-box"
+        assert (await at.join(new, ticket, "T2", user="U2", refresh_key="D2")).alias == "gpu-box"
 
 
 async def test_a_machine_joins_again_under_its_own_name(tmp_path):
@@ -256,11 +264,11 @@ async def test_a_login_admits_the_queues_of_kinds_within_the_scope(tmp_path):
         await at.join(a_key(), at.invite())
         login = await at.login("render.frame")
         names = tuple(f"render=frame={priority}" for priority in PRIORITIES)
-        assert at.wall.admitted[-1] == ("U1", login.scope, names)
+        assert at.issuer.admitted[-1] == ("U1", login.scope, names)
         assert login.kinds == ("render.frame",)
         with pytest.raises(Rejected, match="may not claim 'build'"):
             await at.login("build")
-        assert "build" not in at.wall.queues
+        assert "build" not in at.issuer.queues
 
 
 async def test_a_member_without_the_right_to_read_gets_no_queue(tmp_path):
@@ -274,17 +282,19 @@ async def test_one_caller_cannot_keep_the_gate_from_others(tmp_path):
     async with a_gate(tmp_path) as at, at.running():
         await at.join(a_key(), at.invite())
         other = msgspec.structs.replace(RENDER, alias="other")
-        await at.join(SeedKeyring(bytes(32)), at.invite(2, other), "T2", user="U2", door="D2")
-        at.wall.may_go_on.clear()
+        await at.join(
+            SeedKeyring(bytes(32)), at.invite(2, other), "T2", user="U2", refresh_key="D2"
+        )
+        at.issuer.may_go_on.clear()
         bus = (await at.mesh.connection()).engine.bus
         payload = asking(at.mesh.mesh, "render.frame")
         for _ in range(100):
             await bus.publish(LOGIN.at(user="D1"), payload, reply="inbox.nobody.1")
-        assert await at.login(door="D2")
-        at.wall.may_go_on.set()
-        await eventually(lambda: len(at.wall.queues) > WAITING)
+        assert await at.login(refresh_key="D2")
+        at.issuer.may_go_on.set()
+        await eventually(lambda: len(at.issuer.queues) > WAITING)
         assert await at.login("render.frame"), "its own turn comes too"
-        assert len(at.wall.queues) <= WAITING + 2
+        assert len(at.issuer.queues) <= WAITING + 2
 
 
 async def test_a_member_asks_for_so_many_kinds_in_all_and_is_told(tmp_path):
@@ -293,10 +303,10 @@ async def test_a_member_asks_for_so_many_kinds_in_all_and_is_told(tmp_path):
         half = gate_requests.MAX_KINDS // 2
         await at.login(*(f"render.b{number}" for number in range(half)))
         await at.login(*(f"render.c{number}" for number in range(half)))
-        made = len(set(at.wall.queues))
+        made = len(set(at.issuer.queues))
         with pytest.raises(Rejected, match=f"for {gate_requests.MAX_KINDS} at most"):
             await at.login("render.a")
-        assert len(set(at.wall.queues)) == made == 2 * half
+        assert len(set(at.issuer.queues)) == made == 2 * half
         assert len((await at.login("render.b0")).kinds) == made
 
 
@@ -306,13 +316,13 @@ async def test_a_revocation_shows_the_member_out_at_once(tmp_path):
         await at.join(key, at.invite())
         assert reads(gate.scope_of("U1")) == ("render.>",)
         await at.revoke_all(key.did)
-        await eventually(lambda: {"U1", "D1"} <= set(at.wall.expelled))
+        await eventually(lambda: {"U1", "D1"} <= set(at.issuer.expelled))
         assert gate.scope_of("U1") == NOTHING
         with pytest.raises(Rejected, match="ended or were revoked"):
             await at.login()
 
 
-async def test_losing_a_part_ends_the_login_and_leaves_the_door_open(tmp_path):
+async def test_losing_a_part_ends_the_login_and_leaves_the_refresh_key(tmp_path):
     async with a_gate(tmp_path) as at, at.running():
         key = a_key()
         await at.join(key, at.invite(terms=Terms(can=("claim", "schedule"))))
@@ -331,8 +341,8 @@ async def test_losing_a_part_ends_the_login_and_leaves_the_door_open(tmp_path):
             if one.payload.cmd == "/job/read"
         )
         await write_one(session, Intent(UcanRevoke, RevokeBody(cid=read.cid)))
-        await eventually(lambda: "U1" in at.wall.expelled)
-        assert "D1" not in at.wall.expelled
+        await eventually(lambda: "U1" in at.issuer.expelled)
+        assert "D1" not in at.issuer.expelled
         assert reads((await at.login()).scope) == ()
 
 
@@ -345,12 +355,12 @@ async def test_a_grant_that_was_replaced_by_a_shorter_one_ends_with_that(tmp_pat
         shorter = msgspec.structs.replace(RENDER, until_s=until_s)
         control = await at.owner.session.sync_control()
         longer = control.grants.given_to(key.did, before=2**63)
-        await at.join(key, at.invite(2, shorter), "T2", user="U2", door="D2")
+        await at.join(key, at.invite(2, shorter), "T2", user="U2", refresh_key="D2")
         for delegation in longer:
             await at.revoke(delegation.cid)
         await asyncio.sleep(0.2)
-        assert "U1" not in at.wall.expelled, "it still may all that it might"
-        await eventually(lambda: {"U1", "D1"} <= set(at.wall.expelled))
+        assert "U1" not in at.issuer.expelled, "it still may all that it might"
+        await eventually(lambda: {"U1", "D1"} <= set(at.issuer.expelled))
 
 
 async def test_what_was_revoked_while_the_gate_was_away_is_noticed_when_it_is_back(tmp_path):
@@ -359,9 +369,9 @@ async def test_what_was_revoked_while_the_gate_was_away_is_noticed_when_it_is_ba
         async with at.running():
             await at.join(key, at.invite())
         await at.revoke_all(key.did)
-        assert "U1" not in at.wall.expelled
+        assert "U1" not in at.issuer.expelled
         async with at.running():
-            await eventually(lambda: "U1" in at.wall.expelled)
+            await eventually(lambda: "U1" in at.issuer.expelled)
 
 
 async def test_a_new_grant_widens_the_next_login_and_ends_nothing(tmp_path):
@@ -370,7 +380,7 @@ async def test_a_new_grant_widens_the_next_login_and_ends_nothing(tmp_path):
         await at.join(key, at.invite())
         await at.join(key, at.invite(2, Terms(can=("read",))), "T2")
         assert reads((await at.login()).scope) == (">",)
-        assert "U1" not in at.wall.expelled
+        assert "U1" not in at.issuer.expelled
 
 
 async def test_nobody_asks_for_a_login_in_anothers_name(tmp_path):
@@ -379,17 +389,17 @@ async def test_nobody_asks_for_a_login_in_anothers_name(tmp_path):
         mesh = at.mesh.mesh
         for payload, told in (
             (asking(mesh, "render.frame", signed_by="D2"), "not signed by the keys"),
-            (asking(mesh, "render.frame", named="D2"), "not signed by the door key"),
-            (asking(mesh, "render.frame", door="D2"), "is for another login"),
+            (asking(mesh, "render.frame", named="D2"), "not signed by the refresh key"),
+            (asking(mesh, "render.frame", refresh_key="D2"), "is for another login"),
             (asking("elsewhere", "render.frame"), "another mesh"),
         ):
             with pytest.raises(Rejected, match=told):
                 await at.knock(LOGIN.at(user="D1"), payload)
-        assert at.wall.queues == []
+        assert at.issuer.queues == []
 
 
 async def test_a_request_that_is_no_request_is_malformed():
-    at = ("m", "D1", RecordingWall().is_signed_by)
+    at = ("m", "D1", RecordingIssuer().is_signed_by)
     with pytest.raises(Malformed, match="does not understand"):
         gate_requests.open_login(b'{"kinds": [1]}', *at)
     with pytest.raises(Malformed, match="300 kinds"):

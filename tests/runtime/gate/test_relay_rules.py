@@ -37,7 +37,7 @@ class Desk:
         self.mesh, self.gate, self.owner = mesh, gate, owner
         members = MemberRegistry(tmp_path)
         for n in "12":
-            members.keep(Member(node=f"n{n}", user=f"U{n}", door=f"D{n}", alias=""))
+            members.keep(Member(node=f"n{n}", user=f"U{n}", refresh_key=f"D{n}", alias=""))
         self.scopes = {}
         self.letters = RelayRules(
             gate.session, members, lambda user: self.scopes.get(user, NOTHING)

@@ -8,7 +8,7 @@ import asyncio
 import sys
 
 from antiphon import assembly
-from antiphon.engines.nats import NatsEngine
+from antiphon.engines.nats import Login, NatsEngine
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
@@ -18,7 +18,7 @@ from antiphon.runtime.node.replica import Replica
 
 async def main(url: str, user: str, password: str, mesh: str, file: str) -> None:
     clock, entropy = SystemClock(), SystemEntropy()
-    engine = await NatsEngine.connect(url, mesh, user=user, password=password)
+    engine = await NatsEngine.connect(url, mesh, login=Login(user=user, password=password))
     key = SeedKeyring(entropy.token(32))
     author = Author(mesh, key, clock, max_drift_ms=100, mark=NoMark())
     session = Session(engine, author, clock, entropy)

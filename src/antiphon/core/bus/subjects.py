@@ -32,12 +32,12 @@ class Party(Enum):
     LOCKERS = auto()
     """Members, for the scopes in which they take locks."""
     USER = auto()
-    """The engine user that the subject names: a member, a ticket, a door or the gate itself."""
+    """The engine user that the subject names: a member, a ticket, a refresh key or the gate."""
     SELF = auto()
     """The engine user that the subject names, if it is a member."""
     TICKET = auto()
     """That user, if it uses a ticket."""
-    DOOR = auto()
+    REFRESH_KEY = auto()
     """That user, if its login can only ask the gate for a new login."""
     GATE = auto()
 
@@ -94,7 +94,7 @@ LOCK_WAIT: Final = BusSubject("await.{kind}", (Party.LOCKERS,), (Party.LOCKERS,)
 INBOX: Final = BusSubject("inbox.{user}.{place}", (Party.MEMBERS, Party.GATE), (Party.USER,))
 """Replies to a user."""
 JOIN: Final = BusSubject("gate.{user}.join", (Party.TICKET,), (Party.GATE,))
-LOGIN: Final = BusSubject("gate.{user}.login", (Party.DOOR,), (Party.GATE,))
+LOGIN: Final = BusSubject("gate.{user}.login", (Party.REFRESH_KEY,), (Party.GATE,))
 
 BUS: Final = (
     ROLL,

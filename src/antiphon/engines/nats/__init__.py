@@ -20,6 +20,7 @@ from antiphon.lazy_names import from_modules
 
 if TYPE_CHECKING:
     from antiphon.engines.nats.connection.bus import NatsBus
+    from antiphon.engines.nats.connection.login import Login
     from antiphon.engines.nats.credentials.keypairs import UserKey
     from antiphon.engines.nats.engine import NatsEngine
     from antiphon.engines.nats.gate.blob_service import BlobService
@@ -37,15 +38,15 @@ if TYPE_CHECKING:
         system_connector,
         system_login,
     )
-    from antiphon.engines.nats.server.process import Credentials, LocalServer
+    from antiphon.engines.nats.server.process import LocalServer
 
 __getattr__ = from_modules(
     __name__,
     {
         "Accounts": "antiphon.engines.nats.server.accounts",
         "BlobService": "antiphon.engines.nats.gate.blob_service",
-        "Credentials": "antiphon.engines.nats.server.process",
         "LocalServer": "antiphon.engines.nats.server.process",
+        "Login": "antiphon.engines.nats.connection.login",
         "MailService": "antiphon.engines.nats.gate.mail_service",
         "MemberRequests": "antiphon.engines.nats.gate.member_requests",
         "NatsBus": "antiphon.engines.nats.connection.bus",
@@ -69,8 +70,8 @@ __getattr__ = from_modules(
 __all__ = [
     "Accounts",
     "BlobService",
-    "Credentials",
     "LocalServer",
+    "Login",
     "MailService",
     "MemberRequests",
     "NatsBus",

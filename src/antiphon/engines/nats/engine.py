@@ -13,7 +13,6 @@ from typing import Final, Literal, Self
 from antiphon.engines.nats.blobs import NatsBlobs
 from antiphon.engines.nats.connection.bus import NatsBus
 from antiphon.engines.nats.connection.connection import Connection, Login
-from antiphon.engines.nats.connection.relogin import Renew
 from antiphon.engines.nats.connection.requester import Requester
 from antiphon.engines.nats.connection.server_errors import without_secrets
 from antiphon.engines.nats.connection.server_info import ask_durability
@@ -25,7 +24,6 @@ from antiphon.engines.nats.mail import MemberGateLine, NatsMail
 from antiphon.engines.nats.member.scoped_blobs import ScopedBlobs
 from antiphon.engines.nats.member.scoped_log import ScopedLog
 from antiphon.engines.nats.member.visible_subjects import Reader
-from antiphon.engines.nats.server.server_config import Credentials
 from antiphon.errors import Malformed, Misconfigured, Unavailable
 from antiphon.ports import Blobs, EngineInfo
 
@@ -80,15 +78,10 @@ class NatsEngine:
         url: str,
         mesh: str,
         *,
-        user: str | None = None,
-        password: str | None = None,
-        token: str | None = None,
-        jwt: str | Callable[[], str] | None = None,
-        user_seed: str | None = None,
-        renew: Renew | None = None,
+        login: Login | None = None,
         create: bool = False,
         replicas: int = 1,
-        system: Credentials | Login | None = None,
+        system: Login | None = None,
         name: str = "antiphon",
         inbox_prefix: str = "_INBOX",
         tls: ssl.SSLContext | None = None,
@@ -98,9 +91,6 @@ class NatsEngine:
     ) -> Self:
         """Open the mesh `mesh` at `url` (several, comma-separated, for a cluster).
 
-        Log in with user and password, with a token, or with a signed login (`jwt`) and the
-        seed of the key that it names; a login that is a function is called at every reconnect,
-        and `renew` gets a newer one when the server has ended the last.
         `create` makes the log's stream if it is missing; without it the stream API is never
         called, and a missing log is `Misconfigured`. `system` lets `info` report the server's
         durability. A member that may read some kinds only is a `reader`: it reads within its
@@ -111,7 +101,7 @@ class NatsEngine:
         check_replicas(replicas)
         connection = await Connection.open(
             url,
-            login=Login(user, password, token, jwt, user_seed, renew),
+            login=login or Login(),
             name=name,
             inbox_prefix=inbox_prefix,
             tls=tls,
@@ -120,8 +110,6 @@ class NatsEngine:
         try:
             durability: Literal["always", "interval", "unknown"] = "unknown"
             if system is not None:
-                if isinstance(system, Credentials):
-                    system = Login(user=system.user, password=system.password)
                 durability = await ask_durability(url, system, tls=tls)
             self = cls(
                 connection,

@@ -69,7 +69,7 @@ class Gate:
     def __init__(
         self,
         session: Session,
-        wall: LoginIssuer,
+        issuer: LoginIssuer,
         tickets: TicketRegistry,
         members: MemberRegistry,
         owner: Owner,
@@ -79,7 +79,7 @@ class Gate:
         self._bus = bus or session.engine.bus
         self._session = session
         self._branches = session.protocol.branches
-        self._wall = wall
+        self._issuer = issuer
         self._tickets = tickets
         self._members = members
         self._owner = owner
@@ -89,7 +89,7 @@ class Gate:
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
         self._waiting: dict[str, deque[BusMessage]] = {}
         self._heard: dict[str, asyncio.Event] = {}
-        """By door key: set once the gate listens to that member."""
+        """By refresh key: set once the gate listens to that member."""
         self._group: asyncio.TaskGroup
         self._looking = asyncio.Lock()
         self._looked_at: tuple[int, int] = (0, 0)
@@ -131,19 +131,19 @@ class Gate:
             group.create_task(self._hear_strangers())
             self._group = group
             for member in self._members.everyone():
-                self._hear(member.door)
+                self._hear(member.refresh_key)
 
-    def _hear(self, door: str) -> asyncio.Event:
+    def _hear(self, refresh_key: str) -> asyncio.Event:
         """Listen to one member from now on; set once the gate listens."""
-        known = self._heard.get(door)
+        known = self._heard.get(refresh_key)
         if known is None:
-            known = self._heard[door] = asyncio.Event()
-            self._group.create_task(self._hear_member(door, known))
+            known = self._heard[refresh_key] = asyncio.Event()
+            self._group.create_task(self._hear_member(refresh_key, known))
         return known
 
-    async def _hear_member(self, door: str, heard: asyncio.Event) -> None:
+    async def _hear_member(self, refresh_key: str, heard: asyncio.Event) -> None:
         """Answer one member's requests in turn, so that a busy member delays nobody else."""
-        where = LOGIN.at(user=door)
+        where = LOGIN.at(user=refresh_key)
         async with self._bus.subscribe(where, max_pending=WAITING) as requests:
             heard.set()
             async for request in requests:
@@ -151,7 +151,7 @@ class Gate:
                     await self._answer(request)
 
     async def _hear_strangers(self) -> None:
-        """Answer door keys that the gate does not know, so that they get an error."""
+        """Answer refresh keys that the gate does not know, so that they get an error."""
         where = LOGIN.at(user="*")
         async with self._bus.subscribe(where, max_pending=WAITING) as requests:
             async for request in requests:
@@ -232,11 +232,11 @@ class Gate:
                 continue
             expelled.append(member.user)
             if scope == NOTHING:
-                expelled.append(member.door)
+                expelled.append(member.refresh_key)
             shrunk.append(msgspec.structs.replace(member, scope=scope))
         self._looking_took_s = self._session.wall.boot_s() - begun_s
         if expelled:
-            await self._wall.expel(expelled, self._now_s())
+            await self._issuer.expel(expelled, self._now_s())
         for member in shrunk:
             self._members.keep(member)
             log.info("member_login_revoked", node=member.node, alias=member.alias)
@@ -270,12 +270,12 @@ class Gate:
     async def _end_ticket(self, user: str) -> None:
         await asyncio.sleep(HEARD_WITHIN_S)
         try:
-            await self._wall.expel([user], self._now_s())
+            await self._issuer.expel([user], self._now_s())
         except Unavailable as away:
             log.warning("ticket_login_not_revoked", problem=away.message)
 
     async def _decide(self, user: str, what: str, payload: bytes) -> gate_requests.Login:
-        mesh, engine = self._session.mesh, self._wall.is_signed_by
+        mesh, engine = self._session.mesh, self._issuer.is_signed_by
         if what == "join":
             return await self._join(user, gate_requests.open_join(payload, mesh, user, engine))
         return await self._login(user, gate_requests.open_login(payload, mesh, user, engine))
@@ -284,10 +284,10 @@ class Gate:
         self, ticket_user: str, asked: Message[gate_requests.JoinRequest]
     ) -> gate_requests.Login:
         """Use up a ticket, have the owner delegate, and issue the first login."""
-        request, (node, user, door) = asked.body, asked.signers
+        request, (node, user, refresh_key) = asked.body, asked.signers
         if node == self._session.control.owner:
             raise Rejected("the owner does not need a ticket", reason="ticket")
-        known = self._members.by_user(user) or self._members.by_door(door)
+        known = self._members.by_user(user) or self._members.by_refresh_key(refresh_key)
         if known is not None and known.node != node:
             raise Rejected("these engine keys belong to another machine", reason="member")
         if len(self._members.everyone()) >= MAX_MEMBERS:
@@ -306,15 +306,15 @@ class Gate:
             member = Member(
                 node=node,
                 user=user,
-                door=door,
+                refresh_key=refresh_key,
                 alias=alias,
                 kinds=known.kinds if known is not None else (),
             )
             member = msgspec.structs.replace(member, scope=self._scope(member))
             self._members.keep(member)
-        await self._hear(member.door).wait()
+        await self._hear(member.refresh_key).wait()
         log.info("member_joined", node=member.node, alias=alias)
-        return self._give(member, (), (), with_door=True)
+        return self._give(member, (), (), with_refresh_key=True)
 
     def _check_alias(self, alias: str, node: str, *, by_owner: bool) -> None:
         """Two machines with one alias would make commands mean the wrong one."""
@@ -343,16 +343,18 @@ class Gate:
             for written in await write(self._session, intents):
                 written.check()
 
-    async def _login(self, door: str, request: gate_requests.LoginRequest) -> gate_requests.Login:
+    async def _login(
+        self, refresh_key: str, request: gate_requests.LoginRequest
+    ) -> gate_requests.Login:
         """A fresh login for a member, with the queues that it needs."""
-        member = self._members.by_door(door)
+        member = self._members.by_refresh_key(refresh_key)
         if member is None:
             raise Rejected(
                 "the gate does not know this machine", reason="member", hint="antiphon join TICKET"
             )
         await self._session.sync_control()
         await self.look_after()
-        member = self._members.by_door(door) or member
+        member = self._members.by_refresh_key(refresh_key) or member
         asking = msgspec.structs.replace(member, kinds=_asked(member, request))
         scope = self._scope(asking)
         if scope == NOTHING:
@@ -370,20 +372,27 @@ class Gate:
             for kind in kinds
             for priority in PRIORITIES
         }
-        await self._wall.make_queues(queues)
+        await self._issuer.make_queues(queues)
         admitted = msgspec.structs.replace(asking, scope=scope)
         if admitted != member:
             self._members.keep(admitted)
-        return self._give(admitted, kinds, tuple(queues), with_door=False)
+        return self._give(admitted, kinds, tuple(queues), with_refresh_key=False)
 
     def _give(
-        self, member: Member, kinds: tuple[str, ...], queues: tuple[str, ...], *, with_door: bool
+        self,
+        member: Member,
+        kinds: tuple[str, ...],
+        queues: tuple[str, ...],
+        *,
+        with_refresh_key: bool,
     ) -> gate_requests.Login:
         now_s = self._now_s()
-        jwt = self._wall.admit(member.user, member.scope, queues, name=member.alias, now_s=now_s)
-        door_jwt = self._wall.admit_door(member.door, now_s) if with_door else ""
+        jwt = self._issuer.admit(member.user, member.scope, queues, name=member.alias, now_s=now_s)
+        refresh_jwt = (
+            self._issuer.admit_refresh_key(member.refresh_key, now_s) if with_refresh_key else ""
+        )
         return gate_requests.Login(
-            jwt=jwt, scope=member.scope, kinds=kinds, alias=member.alias, door_jwt=door_jwt
+            jwt=jwt, scope=member.scope, kinds=kinds, alias=member.alias, refresh_jwt=refresh_jwt
         )
 
 

@@ -2,8 +2,8 @@
 
 Requests travel on the bus, on a subject on which only the asking engine user may publish. But a
 member can make the server publish there, as an answer to itself, so a request is also signed: a
-login request by the door key whose subject it is, a join request by the machine's own key and both
-its engine keys. That proves that the machine has the key to which the owner is about to delegate.
+login request by the refresh key whose subject it is, a join request by the machine's own key and
+both its engine keys. That proves that the machine has the key to which the owner will delegate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine asks to become a member; signed by its own key, its user key and its door key."""
+    """A machine asks to become a member; signed by its own key, user key and refresh key."""
 
     ticket: str
     secret: str
@@ -56,7 +56,7 @@ class Login(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scope: Scope
     kinds: tuple[str, ...]
     alias: str
-    door_jwt: str = ""
+    refresh_jwt: str = ""
 
     def __repr__(self) -> str:
         return f"Login({self.alias!r}, {self.scope})"
@@ -92,19 +92,19 @@ def engine_signer(name: str, sign: Callable[[bytes], bytes]) -> Signer:
 
 
 def open_join(payload: bytes, mesh: str, ticket: str, engine: IsSigned) -> Message[JoinRequest]:
-    """A join request, signed by the machine, its user key and its door key; or `Malformed`."""
+    """A join request, signed by the machine, its user key and its refresh key; or `Malformed`."""
     checks, where = (signing.is_signed, engine, engine), JOIN.at(user=ticket)
     request = _opened(JOINS.open(payload, mesh=mesh, subject=where, checks=checks))
     grant_terms.check_alias(request.body.alias)
     return request
 
 
-def open_login(payload: bytes, mesh: str, door: str, engine: IsSigned) -> LoginRequest:
-    """A login request, within bounds and signed by this door key; or `Malformed`."""
-    where = LOGIN.at(user=door)
+def open_login(payload: bytes, mesh: str, refresh_key: str, engine: IsSigned) -> LoginRequest:
+    """A login request, within bounds and signed by this refresh key; or `Malformed`."""
+    where = LOGIN.at(user=refresh_key)
     request = _opened(LOGINS.open(payload, mesh=mesh, subject=where, checks=(engine,)))
-    if request.author != door:
-        raise Malformed("the request is not signed by the door key", reason=Refused.SIGNATURE)
+    if request.author != refresh_key:
+        raise Malformed("the request is not signed by the refresh key", reason=Refused.SIGNATURE)
     kinds = request.body.kinds
     if len(kinds) > MAX_KINDS:
         raise Malformed(f"{len(kinds)} kinds in one login request; at most {MAX_KINDS} are allowed")

@@ -24,7 +24,7 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     node: str
     user: str
-    door: str
+    refresh_key: str
     alias: str
     kinds: tuple[str, ...] = ()
     """The kinds that it asked queues for."""
@@ -38,7 +38,7 @@ class MemberRegistry:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._by_user: dict[str, Member] = {}
-        self._by_door: dict[str, Member] = {}
+        self._by_refresh_key: dict[str, Member] = {}
         self._by_node: dict[str, set[str]] = {}
         if directory.is_dir():
             for path in sorted(directory.glob("*.json")):
@@ -46,7 +46,7 @@ class MemberRegistry:
 
     def _index(self, member: Member) -> None:
         self._by_user[member.user] = member
-        self._by_door[member.door] = member
+        self._by_refresh_key[member.refresh_key] = member
         self._by_node.setdefault(member.node, set()).add(member.user)
 
     def keep(self, member: Member) -> None:
@@ -59,9 +59,9 @@ class MemberRegistry:
         """The member with this engine user."""
         return self._by_user.get(user)
 
-    def by_door(self, door: str) -> Member | None:
-        """The member with this door key."""
-        return self._by_door.get(door)
+    def by_refresh_key(self, refresh_key: str) -> Member | None:
+        """The member with this refresh key."""
+        return self._by_refresh_key.get(refresh_key)
 
     def users_of(self, nodes: Iterable[str]) -> set[str]:
         """The engine users of those nodes that are members."""

@@ -58,10 +58,10 @@ class Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     system_password: str = ""
     jwt: str = ""
     user_seed: str = ""
-    door: str = ""
+    refresh_key: str = ""
     """The public half of the key that can only ask the gate for a new login."""
-    door_jwt: str = ""
-    door_seed: str = ""
+    refresh_jwt: str = ""
+    refresh_seed: str = ""
     scope: Scope | None = None
     """What the login permits; None: everything."""
     kinds: tuple[str, ...] = ()

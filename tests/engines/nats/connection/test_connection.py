@@ -73,9 +73,7 @@ async def test_a_password_in_the_address_is_never_shown():
 async def test_one_of_several_addresses_is_enough():
     server = shared_server()
     url = f"nats://127.0.0.1:1,{server.url}"
-    engine = await NatsEngine.connect(
-        url, new_mesh(), user=server.user, password=server.password, create=True
-    )
+    engine = await NatsEngine.connect(url, new_mesh(), login=server.login, create=True)
     assert engine.connected
     await engine.close()
 
@@ -200,9 +198,7 @@ async def test_a_cancellation_that_comes_with_the_answer_is_not_swallowed():
 @pytest.mark.processes
 async def test_a_forked_child_sends_nothing_through_its_parents_connection():
     server = shared_server()
-    engine = await NatsEngine.connect(
-        server.url, new_mesh(), user=server.user, password=server.password, create=True
-    )
+    engine = await NatsEngine.connect(server.url, new_mesh(), login=server.login, create=True)
     try:
         said = in_child(lambda: asyncio.run(engine.log.last()))
         assert said.startswith("Forked: this was opened by the process")

@@ -71,7 +71,7 @@ async def test_no_login_leaves_this_machine_unencrypted(url, how, monkeypatch):
     if how == "in the address":
         url = f"nats://me:hunter2@{url.removeprefix('nats://')}"
     with pytest.raises(Misconfigured) as caught:
-        await NatsEngine.connect(f"nats://127.0.0.1:1,{url}", new_mesh(), **secrets)
+        await NatsEngine.connect(f"nats://127.0.0.1:1,{url}", new_mesh(), login=Login(**secrets))
     assert reached == []
     assert "nothing was sent" in caught.value.message
     assert "tls://" in caught.value.hint
@@ -106,7 +106,9 @@ async def test_whoever_asked_for_tls_gets_tls_or_nothing(offers, by):
         tls = client_context(Authority.new().certificate_pem) if by == "certificate" else None
         scheme = "nats" if by == "certificate" else "tls"
         with pytest.raises(Misconfigured) as caught:
-            await NatsEngine.connect(f"{scheme}://{address}", new_mesh(), tls=tls, **a_login())
+            await NatsEngine.connect(
+                f"{scheme}://{address}", new_mesh(), tls=tls, login=Login(**a_login())
+            )
         assert "offers no TLS: nothing was sent" in caught.value.message
         assert not heard
 
@@ -125,7 +127,7 @@ async def test_a_server_elsewhere_that_is_heard_of_later_gets_no_login(monkeypat
 async def test_a_server_that_is_not_the_meshs_is_told_apart(tmp_path):
     async with operated(tmp_path) as place:
         key = UserKey.new()
-        jwt = place.wall.admit(key.public, RENDER, [], name="m", now_s=now_s())
+        jwt = place.issuer.admit(key.public, RENDER, [], name="m", now_s=now_s())
         plain = place.server.url.replace("tls://", "nats://")
         for url, tls, words in (
             (place.server.url, Authority.new().certificate_pem, "from another authority"),
@@ -137,8 +139,7 @@ async def test_a_server_that_is_not_the_meshs_is_told_apart(tmp_path):
                 await NatsEngine.connect(
                     url,
                     place.mesh,
-                    jwt=jwt,
-                    user_seed=key.seed,
+                    login=Login(jwt=jwt, user_seed=key.seed),
                     tls=None if tls is None else client_context(tls),
                 )
             assert words in caught.value.message
@@ -209,7 +210,7 @@ async def test_a_login_and_a_key_that_do_not_match_are_noticed_at_home():
         ({**mine, "jwt": "nonsense"}, Misconfigured),
     ):
         with pytest.raises(kind) as caught:
-            await NatsEngine.connect(url, new_mesh(), **settings)
+            await NatsEngine.connect(url, new_mesh(), login=Login(**settings))
         assert mine["user_seed"] not in f"{caught.value!r}"
     assert mine["user_seed"] not in repr(Login(**mine))
     assert mine["jwt"] not in repr(Login(**mine))
@@ -225,7 +226,7 @@ async def test_a_login_that_cannot_be_had_for_a_while_is_asked_for_again(tmp_pat
             asked += 1
             if 3 <= asked <= 5:
                 raise Unavailable("the gate is away")
-            return place.wall.admit(key.public, RENDER, [], name="m", now_s=now_s())
+            return place.issuer.admit(key.public, RENDER, [], name="m", now_s=now_s())
 
         async with await place.enter(key, present) as member:
             sever(member)

@@ -92,8 +92,8 @@ class Member:
         self.given = self._login()
 
     def _login(self) -> str:
-        wall = self.place.wall
-        return wall.admit(self.key.public, self.scope, [], name="m", now_s=now_s())
+        issuer = self.place.issuer
+        return issuer.admit(self.key.public, self.scope, [], name="m", now_s=now_s())
 
     async def renew(self) -> None:
         if self.refusal is not None:
@@ -113,7 +113,7 @@ class Member:
 
     async def shown_out(self, engine) -> None:
         epoch = engine._connection.epoch
-        await self.place.wall.expel([self.key.public], now_s())
+        await self.place.issuer.expel([self.key.public], now_s())
         await until(lambda: not engine.connected or engine._connection.epoch > epoch)
 
 

@@ -43,13 +43,13 @@ async def three_servers():
 
 async def join(servers, mesh, **extra):
     first = servers[0]
-    settings = {"user": first.user, "password": first.password, "replicas": 3, **extra}
+    settings = {"login": first.login, "replicas": 3, **extra}
     return await NatsEngine.connect(",".join(one.url for one in servers), mesh, **settings)
 
 
 async def bootstrap(servers, mesh):
     async def attempt():
-        return await join(servers, mesh, create=True, system=servers[0].system_credentials)
+        return await join(servers, mesh, create=True, system=servers[0].system_login)
 
     async with asyncio.timeout(PATIENCE_S):
         while True:

@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs import subjects as job_subjects
-from antiphon.engines.nats import NatsEngine, Reader
+from antiphon.engines.nats import Login, NatsEngine, Reader
 from antiphon.engines.nats.credentials.keypairs import UserKey
 from antiphon.engines.nats.gate import scoped_reads
 from antiphon.engines.nats.log import follower
@@ -288,8 +288,7 @@ async def test_connecting_asks_for_the_log_itself():
             await NatsEngine.connect(
                 here.server.url,
                 new_mesh(),
-                user=MEMBER,
-                password="pw",
+                login=Login(user=MEMBER, password="pw"),
                 inbox_prefix=f"_I.{MEMBER}",
                 reader=Reader(MEMBER, here.scopes[MEMBER], BRANCHES),
             )

@@ -34,13 +34,12 @@ class GatedHarness:
 
     def __init__(self):
         self.server = shared_server()
-        self.login = {"user": self.server.user, "password": self.server.password}
         self.owner = None
 
     async def connect(self, mesh, *, create=True, loan_s=None):
         if self.owner is None:
             self.owner = await NatsEngine.connect(
-                self.server.url, mesh, create=create, **self.login
+                self.server.url, mesh, create=create, login=self.server.login
             )
             gate = ReadService(self.owner, lambda _: EVERYTHING, BRANCHES)
             self.serving = asyncio.ensure_future(gate.run())
@@ -51,7 +50,7 @@ class GatedHarness:
             create=create,
             reader=READER,
             inbox_prefix=f"_I.{READER.user}",
-            **self.login,
+            login=self.server.login,
         )
         engine.log.append = partial(NatsLog.append, engine.log)
         return engine

@@ -1,4 +1,4 @@
-"""What members, tickets, doors and the gate may do on the bus, written out by hand."""
+"""What members, tickets, refresh keys and the gate may do on the bus, written out by hand."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from antiphon.core.authority.scope import EVERYTHING, NOTHING
 from antiphon.engines.nats import UserKey
 from antiphon.engines.nats.server.permissions import (
     Permissions,
-    of_door,
     of_ear,
     of_member,
+    of_refresh_key,
     of_ticket,
 )
 from tests.job_scopes import BRANCHES, job_scope
@@ -128,7 +128,7 @@ def test_what_a_member_may_follows_from_its_scope(scope, publish, subscribe, unh
     "granted, publish, subscribe",
     [
         (of_ticket("m", USER), [f"apb.m.gate.{USER}.join"], [OWN]),
-        (of_door("m", USER), [f"apb.m.gate.{USER}.login"], [OWN]),
+        (of_refresh_key("m", USER), [f"apb.m.gate.{USER}.login"], [OWN]),
         (of_ear("m", USER), ["apb.m.inbox.>", "apb.m.mailgate"], ["apb.m.gate.>", OWN]),
     ],
 )

@@ -56,7 +56,7 @@ async def test_whoever_is_expelled_is_out_at_once_and_is_told(tmp_path):
                 for one in (queue.next(), anext(aiter(calls)), anext(aiter(batches)))
             ]
             await asyncio.sleep(0.1)
-            await place.wall.expel([key.public], now_s())
+            await place.issuer.expel([key.public], now_s())
             await until(lambda: not member.connected)
             told = await asyncio.gather(*waiting, return_exceptions=True)
             for error in told:
@@ -76,17 +76,17 @@ async def test_whoever_is_expelled_is_out_at_once_and_is_told(tmp_path):
 async def test_whoever_is_admitted_again_comes_back(tmp_path):
     async with operated(tmp_path) as place:
         key = UserKey.new()
-        logins = [place.wall.admit(key.public, RENDER, [], name="m", now_s=now_s())]
+        logins = [place.issuer.admit(key.public, RENDER, [], name="m", now_s=now_s())]
         async with await place.enter(key, lambda: logins[-1]) as member:
-            await place.wall.expel([key.public], now_s())
+            await place.issuer.expel([key.public], now_s())
             await until(lambda: member._connection.ended is not None)
             # In the same second, and on the same connection.
-            logins.append(place.wall.admit(key.public, RENDER, [], name="m", now_s=now_s()))
+            logins.append(place.issuer.admit(key.public, RENDER, [], name="m", now_s=now_s()))
             await until(lambda: member.connected)
             assert await member.log.append(
                 f"ap.{place.mesh}.job.render.video.1", b"", message_id="x", expected_last=0
             )
-            await place.wall.expel([key.public], now_s())
+            await place.issuer.expel([key.public], now_s())
             await until(lambda: not member.connected)
         with pytest.raises(EngineDenied) as caught:
             await place.enter(key, logins[-1])
@@ -97,13 +97,13 @@ async def test_a_restarted_server_still_refuses_whoever_was_expelled(tmp_path):
     async with operated(tmp_path) as place:
         gone, told_late, stays = UserKey.new(), UserKey.new(), UserKey.new()
         login = {
-            key: place.wall.admit(key.public, RENDER, [], name="m", now_s=now_s())
+            key: place.issuer.admit(key.public, RENDER, [], name="m", now_s=now_s())
             for key in (gone, told_late, stays)
         }
-        await place.wall.expel([gone.public], now_s())
+        await place.issuer.expel([gone.public], now_s())
         place.server.kill()
         with pytest.raises(Unavailable):  # written down, though nobody could be told
-            await place.wall.expel([told_late.public], now_s())
+            await place.issuer.expel([told_late.public], now_s())
         await place.server.start()
         for key in (gone, told_late):
             with pytest.raises(EngineDenied):
@@ -117,7 +117,7 @@ async def test_a_restarted_server_still_refuses_whoever_was_expelled(tmp_path):
 async def test_expelling_nobody_asks_nobody(tmp_path):
     async with operated(tmp_path) as place:
         place.server.kill()
-        await place.wall.expel([], now_s())
+        await place.issuer.expel([], now_s())
 
 
 async def test_a_login_that_runs_out_ends_the_connection_with_a_sentence(tmp_path):
@@ -135,7 +135,7 @@ async def test_a_login_that_runs_out_ends_the_connection_with_a_sentence(tmp_pat
             assert caught.value.message == "the NATS server ended this login: it has expired"
         while now_s() <= scope.until_s + 1:  # the last second itself still counts
             await asyncio.sleep(0.1)
-        late = place.wall.admit(key.public, scope, [], name="m", now_s=now_s())
+        late = place.issuer.admit(key.public, scope, [], name="m", now_s=now_s())
         with pytest.raises(EngineDenied) as caught:
             await place.enter(key, late)
         assert "it has expired" in caught.value.message
@@ -144,17 +144,17 @@ async def test_a_login_that_runs_out_ends_the_connection_with_a_sentence(tmp_pat
 # --- giving -----------------------------------------------------------------------------------
 
 
-async def test_a_ticket_and_a_door_reach_the_gate_and_nothing_else(tmp_path):
+async def test_a_ticket_and_a_refresh_key_reach_the_gate_and_nothing_else(tmp_path):
     async with operated(tmp_path) as place:
-        wall: LoginIssuer = place.wall
-        ticket, door = UserKey.new(), UserKey.new()
+        issuer: LoginIssuer = place.issuer
+        ticket, refresh_key = UserKey.new(), UserKey.new()
         granted = permissions.of_ticket(place.mesh, ticket.public)
         with_ticket = place.accounts.user_jwt(
             ticket.public, granted, expires_s=now_s() + 60, name="ticket", issued_s=now_s()
         )
         for what, key, login in (
             ("join", ticket, with_ticket),
-            ("login", door, wall.admit_door(door.public, now_s())),
+            ("login", refresh_key, issuer.admit_refresh_key(refresh_key.public, now_s())),
         ):
             async with (
                 await place.enter(key, login) as guest,
@@ -332,7 +332,7 @@ async def test_a_login_of_other_keys_is_refused_in_a_sentence_without_secrets(tm
         key = UserKey.new()
         others = Accounts(AccountKeys.new(), "other")
         stranger = others.user_jwt(key.public, None, expires_s=None, name="x", issued_s=now_s())
-        mine = place.wall.admit(key.public, RENDER, [], name="x", now_s=now_s())
+        mine = place.issuer.admit(key.public, RENDER, [], name="x", now_s=now_s())
         for jwt, kind in ((stranger, EngineDenied), (mine[:-8] + "AAAAAAAA", EngineDenied)):
             with pytest.raises(kind) as caught:
                 await place.enter(key, jwt)
@@ -353,7 +353,7 @@ async def test_a_login_that_a_server_would_not_hear_out_is_refused_in_words(tmp_
         def login(count):
             key, some = UserKey.new(), tuple(kinds[:count])
             scope = job_scope(reads=some, calls=some)
-            return key, place.wall.admit(key.public, scope, [], name="m", now_s=now_s())
+            return key, place.issuer.admit(key.public, scope, [], name="m", now_s=now_s())
 
         with pytest.raises(Rejected, match="more than a server takes") as caught:
             login(200)

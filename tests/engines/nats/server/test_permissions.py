@@ -14,10 +14,15 @@ from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.record import subjects
-from antiphon.engines.nats import LocalServer, NatsEngine, UserKey
+from antiphon.engines.nats import LocalServer, Login, NatsEngine, UserKey
 from antiphon.engines.nats.log.streams import log_name
 from antiphon.engines.nats.member.visible_subjects import sight_of
-from antiphon.engines.nats.server.permissions import Permissions, of_door, of_member, of_ticket
+from antiphon.engines.nats.server.permissions import (
+    Permissions,
+    of_member,
+    of_refresh_key,
+    of_ticket,
+)
 from antiphon.engines.nats.server.process import ServerUser
 from antiphon.errors import EngineDenied, LostRace, Malformed, Misconfigured
 from antiphon.testing.engine_suite.harness import new_mesh, whole_lane
@@ -54,7 +59,7 @@ async def mesh_and_member():
     ):
         await owner.log.append(f"ap.{mesh}.ctl.genesis", b"g", message_id="g", expected_last=0)
         engine = await NatsEngine.connect(
-            server.url, mesh, user="member", password="secret", inbox_prefix="_MINE"
+            server.url, mesh, login=Login(user="member", password="secret"), inbox_prefix="_MINE"
         )
         async with engine:
             yield mesh, owner, engine
@@ -113,8 +118,7 @@ async def test_a_member_cannot_make_a_mesh():
                 await NatsEngine.connect(
                     url,
                     wanted,
-                    user="member",
-                    password="secret",
+                    login=Login(user="member", password="secret"),
                     inbox_prefix="_MINE",
                     create=create,
                 )
@@ -124,7 +128,7 @@ async def test_a_member_cannot_make_a_mesh():
 async def test_wrong_credentials_are_named():
     async with LocalServer() as server:
         with pytest.raises(EngineDenied) as caught:
-            await connect(server, new_mesh(), password="wrong")
+            await connect(server, new_mesh(), login=Login(user=server.user, password="wrong"))
         assert "refused the credentials" in caught.value.message
         assert "wrong" not in str(caught.value)
 
@@ -151,7 +155,9 @@ async def test_a_refusal_that_got_lost_in_a_reset_is_asked_for_again():
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(EngineDenied):
-            await NatsEngine.connect(f"nats://127.0.0.1:{port}", new_mesh(), user="a", password="b")
+            await NatsEngine.connect(
+                f"nats://127.0.0.1:{port}", new_mesh(), login=Login(user="a", password="b")
+            )
     assert logins == 2
 
 
@@ -248,8 +254,8 @@ def test_the_server_and_the_gate_show_a_member_the_same():
     assert heard == {f"apr{one[2:]}" for one in sight_of("m", BRANCHES, scope).live}
 
 
-@pytest.mark.parametrize("granted_to, asks_for", [(of_ticket, "join"), (of_door, "login")])
-def test_tickets_and_doors_ask_the_gate_for_one_thing_and_nothing_else(granted_to, asks_for):
+@pytest.mark.parametrize("granted_to, asks_for", [(of_ticket, "join"), (of_refresh_key, "login")])
+def test_tickets_and_refresh_keys_ask_the_gate_for_one_thing_and_nothing_else(granted_to, asks_for):
     user = UserKey.new().public
     assert granted_to("m", user) == Permissions(
         (f"apb.m.gate.{user}.{asks_for}",), (f"_I.{user}.>", f"apb.m.inbox.{user}.>")
@@ -262,7 +268,11 @@ def test_names_that_could_be_wildcards_get_no_permissions():
         with pytest.raises(Malformed):
             of_member("m", user, RENDER, [queue], BRANCHES)
     for bad in ("*", ">", "", user + ".x"):
-        for granted_to in (of_ticket, of_door, lambda m, u: of_member(m, u, RENDER, [], BRANCHES)):
+        for granted_to in (
+            of_ticket,
+            of_refresh_key,
+            lambda m, u: of_member(m, u, RENDER, [], BRANCHES),
+        ):
             with pytest.raises(Malformed):
                 granted_to("m", bad)
 

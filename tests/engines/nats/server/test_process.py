@@ -27,7 +27,7 @@ async def test_secrets_are_in_a_private_file_and_on_no_command_line():
         line = Path(f"/proc/{running.pid}/cmdline").read_bytes()
         for secret in (running.password, running.system_credentials.password):
             assert secret.encode() not in line
-            assert secret not in repr(running.system_credentials)
+            assert secret not in f"{running.system_credentials!r} {running.login!r}"
             assert secret not in running.url
         assert "http" not in config.read_text()
 
@@ -126,7 +126,7 @@ def test_a_missing_binary_says_what_to_install(monkeypatch):
 async def test_the_system_account_tells_the_durability():
     mesh = new_mesh()
     always = shared_server()
-    async with await connect(always, mesh, system=always.system_credentials) as engine:
+    async with await connect(always, mesh, system=always.system_login) as engine:
         info = await engine.info()
         assert (info.name, info.durability, info.replicas) == ("nats", "always", 1)
         assert info.warnings == ()
@@ -135,7 +135,7 @@ async def test_the_system_account_tells_the_durability():
         assert info.durability == "unknown"
         assert len(info.warnings) == 1
     with running_server(sync="default") as lazy:
-        async with await connect(lazy, mesh, system=lazy.system_credentials) as engine:
+        async with await connect(lazy, mesh, system=lazy.system_login) as engine:
             info = await engine.info()
             assert info.durability == "interval"
             assert "sync_interval: always" in info.warnings[0]

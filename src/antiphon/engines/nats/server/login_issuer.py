@@ -89,10 +89,12 @@ class NatsLoginIssuer:
             )
         )
 
-    def admit_door(self, user: str, now_s: int) -> str:
-        """See `ports.LoginIssuer.admit_door`."""
-        granted = permissions.of_door(self._mesh, user)
-        return self._accounts.user_jwt(user, granted, expires_s=None, name="door", issued_s=now_s)
+    def admit_refresh_key(self, user: str, now_s: int) -> str:
+        """See `ports.LoginIssuer.admit_refresh_key`."""
+        granted = permissions.of_refresh_key(self._mesh, user)
+        return self._accounts.user_jwt(
+            user, granted, expires_s=None, name="refresh", issued_s=now_s
+        )
 
     async def make_queues(self, queues: Mapping[str, str]) -> None:
         """See `ports.LoginIssuer.make_queues`."""
@@ -143,7 +145,7 @@ def system_connector(
 
     async def connect() -> Connection:
         login = system_login(accounts)
-        return await Connection.open(url, login=login, name="antiphon-wall", tls=tls)
+        return await Connection.open(url, login=login, name="antiphon-login-issuer", tls=tls)
 
     return connect
 

@@ -83,9 +83,9 @@ def of_ticket(mesh: str, user: str) -> Permissions:
     return Permissions(*_of_one(mesh, user, Party.TICKET))
 
 
-def of_door(mesh: str, user: str) -> Permissions:
+def of_refresh_key(mesh: str, user: str) -> Permissions:
     """The login that can only ask the gate for a new login: as little as a ticket may."""
-    return Permissions(*_of_one(mesh, user, Party.DOOR))
+    return Permissions(*_of_one(mesh, user, Party.REFRESH_KEY))
 
 
 def _under(root: str, filters: Iterable[str]) -> list[str]:

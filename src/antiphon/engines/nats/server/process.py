@@ -27,6 +27,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Self
 
+from antiphon.engines.nats.connection.login import Login
 from antiphon.engines.nats.connection.server_errors import is_loopback, not_started
 from antiphon.engines.nats.server.accounts import Accounts
 from antiphon.engines.nats.server.certificates import TlsFiles
@@ -44,7 +45,7 @@ from antiphon.files import replace_file
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Credentials", "LocalServer", "ServerUser", "Sync", "find_binary"]
+__all__ = ["LocalServer", "ServerUser", "Sync", "find_binary"]
 
 _POLL_S = 0.01
 _START_S = 20.0
@@ -79,7 +80,7 @@ class LocalServer:
     """One nats-server with JetStream, on the loopback interface unless told otherwise.
 
         async with LocalServer() as server:
-            engine = await NatsEngine.connect(server.url, mesh, user=server.user, …)
+            engine = await NatsEngine.connect(server.url, mesh, login=server.login)
 
     With `accounts` it trusts logins that these signed; without, it has one user and password.
     Without `directory` it uses a temporary one that is removed when the context ends.
@@ -123,6 +124,16 @@ class LocalServer:
         """Where to connect; credentials are passed separately, so that no log shows them."""
         scheme = "nats" if self._tls is None else "tls"
         return f"{scheme}://{_authority(_ANY_ADDRESS.get(self.host, self.host), self.port)}"
+
+    @property
+    def login(self) -> Login:
+        """The login to the meshes' account."""
+        return Login(user=self.user, password=self.password)
+
+    @property
+    def system_login(self) -> Login:
+        """The login to the system account, which `NatsEngine.info` asks about durability."""
+        return Login(user=self.system_credentials.user, password=self.system_credentials.password)
 
     @property
     def user(self) -> str:
