@@ -155,7 +155,12 @@ class Worker:
     @property
     def busy(self) -> int:
         """Slots in use."""
-        return min(len(self._running), self.settings.slots)
+        return min(self.held, self.settings.slots)
+
+    @property
+    def held(self) -> int:
+        """Jobs in its hands: those that run, and short ones that it claimed ahead."""
+        return len(self._running)
 
     async def run(self) -> None:
         """Work until `drain` is called and everything in hand is settled."""
@@ -184,7 +189,7 @@ class Worker:
         """
         if self._draining.is_set() or self.paused or self.session.author.is_ahead:
             return 0
-        return self._slots.room - len(self._running)
+        return self._slots.room - self.held
 
     def _free_slots(self) -> int:
         """What it tells others: without what it would claim ahead."""
@@ -326,6 +331,11 @@ class Worker:
         if lane is None:
             view = await self.session.read_lane(kind, job_id, at_least=delivery.record.seq)
             lane, body = view.lane, view.submitted_with
+            if lane.job is None:
+                verdict = view.verdict_of(opened.op_id)
+                log.debug("announcement_dropped", kind=kind, job=job_id, verdict=verdict)
+                delivery.ack()
+                return
         executor = self.executors.find(kind, body.manifest) if body is not None else None
         if executor is None and body is not None:
             # Another worker of this kind may be able to run it.

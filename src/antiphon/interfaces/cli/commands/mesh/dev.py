@@ -106,7 +106,7 @@ async def _develop(
             supervision = group.create_task(running.supervise())
             await stop.wait()
             supervision.cancel()
-        say_draining(worker.busy, settings.drain_s, as_json=as_json)
+        say_draining(worker.held, settings.drain_s, as_json=as_json)
     if as_json:
         print_json({"event": "stopped", "done": worker.done})
     else:

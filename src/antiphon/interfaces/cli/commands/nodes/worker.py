@@ -170,14 +170,14 @@ async def _work(
                 say_http(mesh, where, settings)
         with naps(working):
             await stop.wait()
-        say_draining(working.busy, settings.drain_s, as_json=as_json)
-        due = working.done + working.busy
+        say_draining(working.held, settings.drain_s, as_json=as_json)
+        due = working.done + working.held
         if not as_json:
-            countdown.begin(lambda: working.busy, settings.drain_s)
+            countdown.begin(lambda: working.held, settings.drain_s)
     if as_json:
         print_json({"event": "stopped", "done": working.done})
     else:
-        left = max(due - working.done, 0)  # short jobs held beyond the slots may have ended, too
+        left = due - working.done
         rest = f"; {counted(left, 'job')} not finished, left for other workers" if left else ""
         out.say(f"stopped after {counted(working.done, 'job')}{rest}")
     return Exit.OK
@@ -242,14 +242,14 @@ class Countdown:
     def __init__(self) -> None:
         self._counting: asyncio.Task[None] | None = None
 
-    def begin(self, busy: Callable[[], int], drain_s: float) -> None:
+    def begin(self, held: Callable[[], int], drain_s: float) -> None:
         """Show the countdown until the block ends."""
-        self._counting = asyncio.ensure_future(self._count(busy, time.monotonic() + drain_s))
+        self._counting = asyncio.ensure_future(self._count(held, time.monotonic() + drain_s))
 
-    async def _count(self, busy: Callable[[], int], until_s: float) -> None:
-        while busy():
+    async def _count(self, held: Callable[[], int], until_s: float) -> None:
+        while held():
             left_s = max(until_s - time.monotonic(), 0.0)
-            err.fading((f"{counted(busy(), 'job')} running, {left_s:.0f} s left", "quiet"))
+            err.fading((f"{counted(held(), 'job')} running, {left_s:.0f} s left", "quiet"))
             await asyncio.sleep(COUNT_EVERY_S)
 
     def __enter__(self) -> Self:
@@ -261,13 +261,13 @@ class Countdown:
             err.erase()
 
 
-def say_draining(busy: int, drain_s: float, *, as_json: bool) -> None:
+def say_draining(held: int, drain_s: float, *, as_json: bool) -> None:
     """Print what the stop waits for."""
     if as_json:
         return
-    if busy:
+    if held:
         err.say(
-            f"stopping: {counted(busy, 'job')} may finish within {drain_s:g} s;"
+            f"stopping: {counted(held, 'job')} may finish within {drain_s:g} s;"
             " Ctrl-C again ends at once"
         )
     else:
