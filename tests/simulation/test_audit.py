@@ -107,12 +107,20 @@ def test_a_job_that_never_ends_and_a_promise_that_is_not_kept(tmp_path):
 def test_a_handler_that_runs_twice_under_one_fence(tmp_path):
     def tamper(made):
         referee = made.cluster.referee
+        referee.ledger.lane(KEY).fences += ["f", "g"]
         referee.ran("worker-0", KEY, "f")
         referee.ran("worker-1", KEY, "g")
         assert not referee.violations
         referee.ran("worker-1", KEY, "f")
 
     assert accused(tmp_path, tamper) == {"one_run_per_fence"}
+
+
+def test_a_handler_that_runs_without_an_accepted_claim(tmp_path):
+    def tamper(made):
+        made.cluster.referee.ran("worker-0", KEY, "f")
+
+    assert accused(tmp_path, tamper) == {"claimed_first"}
 
 
 def test_two_ops_with_one_timestamp(tmp_path):

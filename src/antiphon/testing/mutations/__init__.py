@@ -36,7 +36,9 @@ ABOUT_LOCKS: Final = frozenset(mutant.__name__ for mutant in locks.MUTANTS)
 """Mutants that show only where somebody takes locks."""
 ABOUT_BURSTS: Final = frozenset({"rest_of_group_unsent"})
 """Mutants that show only where jobs are submitted together."""
-ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS)
+ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS) | {
+    "first_verdicts_kept"
+}
 """Mutants of what only chained worlds have."""
 PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "no_fence_check": ("stale_fence",),
@@ -53,6 +55,7 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "proofs_unread": ("false_witness",),
     "seals_unread": ("false_seal",),
     "revocation_ignored": ("revocation",),
+    "first_verdicts_kept": ("last_call", "storm"),
     "quarantine_ends_no_lease": ("quarantine",),
     "authors_clock_only": ("back_date",),
     "commit_clock_only": ("second_by_second",),

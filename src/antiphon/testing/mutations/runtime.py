@@ -15,9 +15,11 @@ from antiphon.core.families.jobs import planned
 from antiphon.core.families.jobs.ops import OfferBody, Result
 from antiphon.core.families.jobs.planned import starts_ms
 from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.family import Lane
 from antiphon.core.manifest import Manifest, results_read, with_nonce
+from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.reducer import judge, settled
+from antiphon.core.reducer import Outcome, judge, settled
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.errors import AntiphonError
 from antiphon.ports import Record
@@ -91,6 +93,23 @@ def delays_unheeded() -> Iterator[None]:
         return LONGEST_SLEEP_S
 
     with patched(DelayedJobs, "look", look_away):
+        yield
+
+
+@contextmanager
+def first_verdicts_kept() -> Iterator[None]:
+    """A worker keeps to its verdict on delivery, whatever grants and revocations came since."""
+    really_judge = Session.judge
+
+    async def judge(self: Session, opened: OpenedRecord, lane: Lane, **named: Any) -> Outcome:
+        control = self.history.at(opened.seq, opened.commit_ms)
+        match self._first.get(opened.seq):
+            case same, before, (known, _), outcome if same is opened and known is control:
+                if before == lane:
+                    return outcome
+        return await really_judge(self, opened, lane, **named)
+
+    with patched(Session, "judge", judge):
         yield
 
 
@@ -214,6 +233,7 @@ MUTANTS: Final = (
     early_ack,
     second_life,
     slots_uncounted,
+    first_verdicts_kept,
     stolen_calls_unheeded,
     delays_unheeded,
     limits_forgotten,

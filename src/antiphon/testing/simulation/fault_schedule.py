@@ -16,7 +16,7 @@ from typing import Final
 
 from antiphon.testing.simulation.actors.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.actors.owner import Scribe
-from antiphon.testing.simulation.actors.workload import KINDS
+from antiphon.testing.simulation.actors.workload import KINDS, SubmitterMachine
 from antiphon.testing.simulation.cluster import Cluster
 from antiphon.testing.simulation.grant_plan import GrantPlan
 from antiphon.testing.simulation.hostile.attacks import DEEDS
@@ -76,6 +76,9 @@ ENGINE_BACK_MS: Final = HOUR_MS
 """What is accepted under an engine that is ahead holds everybody up for as long (spec §4.2)."""
 ENGINE_JUMPED_S: Final = (2.0, 60.0)
 
+LAST_CALL_S: Final = (0.0, 0.3)
+"""How soon after somebody decides to revoke: about when the revocation reaches the log."""
+
 STRESS: Final = 10
 """How much likelier something is that a plan puts to the test."""
 REBORN: Final = ("job.claim", "job.claim", "job.complete", "job.yield", "job.schedule")
@@ -101,7 +104,12 @@ MENU: Final[dict[str, int]] = {
     "control": 4,
     "quarantine": 3,
 }
-CHAINED_MENU: Final[dict[str, int]] = MENU | {"hostile": 66, "revocation": 12, "new_grant": 3}
+CHAINED_MENU: Final[dict[str, int]] = MENU | {
+    "hostile": 66,
+    "revocation": 12,
+    "last_call": 4,
+    "new_grant": 3,
+}
 """Where every op needs a chain, chains break too."""
 
 
@@ -124,6 +132,7 @@ class FaultSchedule:
         self._chance = chance
         self._machines = machines
         self._workers = [one for one in machines if isinstance(one, WorkerMachine)]
+        self._submitters = [one for one in machines if isinstance(one, SubmitterMachine)]
         self._undo: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         self._undone = 0
         self._context = contextvars.copy_context()
@@ -455,6 +464,13 @@ class FaultSchedule:
         taken = self._grant_plan.revoke(machine)
         if taken:
             self._count("revocation", machine)
+
+    def last_call(self) -> None:
+        """A submitter loses what it holds and submits at that moment: nobody may run that."""
+        submitter = self._chance.choice(self._submitters)
+        if self._grant_plan.revoke(submitter):
+            self._count("last call", submitter)
+            self._later(self._chance.uniform(*LAST_CALL_S), submitter.hurry)
 
     def recovery(self, vault: Scribe, heir: Scribe) -> None:
         """The owner's key is lost: the recovery key names another."""

@@ -231,10 +231,12 @@ class Referee:
             self.accuse("all_agree", what, plain_record.key_of(applied.record), seq)
 
     def ran(self, name: str, key: Key, fence: str) -> None:
-        """A handler begins to run: each fence is good for one run, and not for a second one later.
+        """A handler begins to run: under an accepted claim, whose fence is good for one run.
 
         A worker that comes back with its dead predecessor's key must not go on under its fence.
         """
+        if fence not in self.ledger.lane(key).fences:
+            self.accuse("claimed_first", f"{name} runs it, and its claim was not accepted", key)
         other = self._ran.get((key, fence))
         if other is not None:
             what = f"{name} runs it under {fence}, under which {other} did"
