@@ -27,7 +27,7 @@ The branches follow what a caller can do about the error, not where it happened:
     ├── BeatsOver           a handler used up the beats that its score has for something
     │   ├── Overrun         for a phase: the run ends
     │   └── WaitExhausted   for waiting: a handler may catch it and go on
-    └── HandlerWish         raised by a handler, to say what happens to its job
+    └── HandlerDecision         raised by a handler, to say what happens to its job
         ├── GiveUp          fail now, without another attempt
         ├── RetryLater      retry, but not before a number of seconds
         └── After           no failure: continue when other jobs have ended
@@ -54,7 +54,7 @@ __all__ = [
     "EngineDenied",
     "Forked",
     "GiveUp",
-    "HandlerWish",
+    "HandlerDecision",
     "Held",
     "IdTaken",
     "InboxFull",
@@ -265,18 +265,18 @@ class WaitExhausted(BeatsOver):
         self.on = on
 
 
-class HandlerWish(AntiphonError):
+class HandlerDecision(AntiphonError):
     """What a handler wants to happen to its job, whatever the job's retry rules say.
 
     If it is raised `from` another error, the log keeps that error's name.
     """
 
 
-class GiveUp(HandlerWish):
+class GiveUp(HandlerDecision):
     """Another attempt would end the same way: the job fails now."""
 
 
-class RetryLater(HandlerWish):
+class RetryLater(HandlerDecision):
     """Try again, but not before `after_s` seconds; it does not count as an attempt.
 
     The mesh's rule `retry_after_max_ms` bounds the wait, and `postponed_max` how often.
@@ -308,7 +308,7 @@ class SubmittedJob(Protocol):
         """Its kind and its id."""
 
 
-class After(HandlerWish):
+class After(HandlerDecision):
     """Submit these jobs, and call the handler again when all of them have ended.
 
     Until then the job waits on the log, and no worker holds it. The next call finds the results

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from antiphon.core.families.jobs.ops import JobOffer, JobSchedule, OfferBody, ScheduleBody
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.policy.rendezvous_turns import Instant, RendezvousTurns, Said, Step
+from antiphon.core.policy.rendezvous_turns import Instant, MessageStamp, RendezvousTurns, Step
 from antiphon.core.policy.selection import Candidate, Need
 from antiphon.core.record.op import Op
 from tests.core.authors import ALICE, signed
@@ -16,7 +16,7 @@ from tests.core.ledger import T0, Story, manifest
 ME = "did:key:me"
 WINDOW_S = 0.5
 KIND = "render"
-ONE, TWO = Said(1_000, "did:key:one"), Said(2_000, "did:key:two")
+ONE, TWO = MessageStamp(1_000, "did:key:one"), MessageStamp(2_000, "did:key:two")
 
 
 class Shown(NamedTuple):

@@ -262,7 +262,7 @@ class CommandExecutor:
     # --- the run ------------------------------------------------------------------------------
 
     async def _execute(self, assignment: Assignment, command: Command, folder: Path) -> Ran:
-        runner = await asyncio.to_thread(runner_of, command, shut_in=not self._terms.unsafe)
+        runner = await asyncio.to_thread(runner_of, command, sandboxed=not self._terms.unsafe)
         tail = bytearray()
         with (folder / "stdout").open("xb") as out, (folder / "stderr").open("xb") as err:
             files = {"stdout": out, "stderr": err}
@@ -274,7 +274,7 @@ class CommandExecutor:
                     del tail[:-TAIL_BYTES]
                 assignment.live.output(stream, data)
 
-            ended = await self._shut_in(command, folder, hear, assignment.gauge)
+            ended = await self._run_sandboxed(command, folder, hear, assignment.gauge)
         assignment.gauge.measured(ended.used)
         outputs, problem = await self._keep(assignment, command, ended, folder)
         failure = command_outcome.failure_of(ended.reason, ended.exit, bytes(tail))
@@ -288,7 +288,7 @@ class CommandExecutor:
             environment=None if self._terms.unsafe else _digest_of(environment_of(command)),
         )
 
-    async def _shut_in(
+    async def _run_sandboxed(
         self,
         command: Command,
         folder: Path,

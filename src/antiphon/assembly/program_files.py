@@ -25,9 +25,9 @@ _IN_SIGHT: Final = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
 _NAME: Final = 255
 
 
-def runner_of(command: Command, *, shut_in: bool) -> Runner:
+def runner_of(command: Command, *, sandboxed: bool) -> Runner:
     """The proof's description of the program: its name, and its digest where it is one file."""
-    path = _find(command, shut_in=shut_in)
+    path = _find(command, sandboxed=sandboxed)
     digests = None if path is None else _digests(path)
     name = command.argv[0] if path is None or path in _inputs(command) else str(path)
     return Runner(
@@ -42,7 +42,7 @@ def _inputs(command: Command) -> list[Path]:
     return [path for _, path in command.inputs]
 
 
-def _find(command: Command, *, shut_in: bool) -> Path | None:
+def _find(command: Command, *, sandboxed: bool) -> Path | None:
     word = command.argv[0]
     if "/" in word and (not word.startswith("/") or word.startswith(_WORK)):
         name = posixpath.normpath(posixpath.join(_WORK, command.cwd or "", word))
@@ -51,7 +51,7 @@ def _find(command: Command, *, shut_in: bool) -> Path | None:
     if found is None or not found.startswith("/"):
         return None
     path = Path(found).resolve()
-    return path if not shut_in or str(path).startswith(_IN_SIGHT) else None
+    return path if not sandboxed or str(path).startswith(_IN_SIGHT) else None
 
 
 def _digests(path: Path) -> Digests | None:

@@ -91,7 +91,7 @@ class Content(_Part, frozen=True, kw_only=True):
         return raw
 
 
-class Shown(_Part, frozen=True, kw_only=True):
+class BundledRecord(_Part, frozen=True, kw_only=True):
     """One record with its place, its verdict, and its path to the seal's root."""
 
     seq: _Place
@@ -112,7 +112,7 @@ class Bundle(_Part, frozen=True, kw_only=True):
     kind: Kind
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     """What it is about: family, kind and name; the name of a job is its id."""
-    records: Annotated[tuple[Shown, ...], Meta(max_length=MAX_RECORDS)]
+    records: Annotated[tuple[BundledRecord, ...], Meta(max_length=MAX_RECORDS)]
     """In sequence order: the lane, the lanes that its ops name, the control records, and the deps
     of all these."""
     seal: Content

@@ -109,8 +109,8 @@ class ControlHistory:
             self.grants.grant(seq, change.granted)
         if change.revoked is not None:
             self.grants.revoke(seq, *change.revoked)
-        if change.said is not None:
-            change.said.register.say(seq, change.said.key, change.said.value)
+        if change.write is not None:
+            change.write.register.write(seq, change.write.key, change.write.value)
         if change.unknown_protocol:
             raise outdated(self.mesh, change.unknown_protocol, self.protocol.number)
         if change.control is not None:

@@ -60,15 +60,15 @@ async def run(
     with ExitStack() as stack:
         uid = os.getuid() if tools.setpriv is None else stack.enter_context(job_uids.borrowed())
         group = _group(able, command.limits, stack)
-        shut_in = ShutIn(command, tools, uid, group, on_output)
+        sandboxed = SandboxedRun(command, tools, uid, group, on_output)
         try:
-            await shut_in.comes_up()
-            return await shut_in.runs(work, on_usage)
+            await sandboxed.start()
+            return await sandboxed.finish(work, on_usage)
         finally:
             try:
-                await shut_in.child.is_gone(shut_in.kill)
+                await sandboxed.child.is_gone(sandboxed.kill)
             finally:
-                shut_in.close()
+                sandboxed.close()
 
 
 def _group(able: SandboxSupport, limits: Limits, stack: ExitStack) -> cgroups.Group | None:
@@ -82,7 +82,7 @@ def _group(able: SandboxSupport, limits: Limits, stack: ExitStack) -> cgroups.Gr
     return group
 
 
-class ShutIn:
+class SandboxedRun:
     """One command in its sandbox."""
 
     def __init__(
@@ -113,7 +113,7 @@ class ShutIn:
         else:
             self._setup_words = (self._setup_words + data)[:_SETUP_WORDS]
 
-    async def comes_up(self) -> None:
+    async def start(self) -> None:
         """Make the sandbox, set its limits, verify it."""
         filter_ = seccomp.program(memory_is_counted=self._group is not None)
         # The kernel then reports the writer's pid, as we see it.
@@ -163,10 +163,10 @@ class ShutIn:
             hint="run 'antiphon doctor': it reports what this machine can do",
         )
 
-    async def runs(self, work: Path, on_usage: OnUsage | None) -> Ended:
+    async def finish(self, work: Path, on_usage: OnUsage | None) -> Ended:
         """Open the gate, wait for the end, keep the outputs."""
         room = self._room
-        assert room is not None  # noqa: S101 - `comes_up` ran before
+        assert room is not None  # noqa: S101 - `start` ran before
         watch = Watch(self.child, room, on_usage)
         self._is_going = True
         try:

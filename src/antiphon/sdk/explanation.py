@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from antiphon.core.authority_lapse import lapses
 from antiphon.core.families.jobs.table import standing
-from antiphon.core.policy.explanation import Explanation, Lot, Tenure, Wait, Waits, explain
+from antiphon.core.policy.explanation import Explanation, Tenure, Wait, Waits, WorkerDraw, explain
 from antiphon.core.policy.selection import Candidate
 from antiphon.core.presence.cards import Card
 from antiphon.core.record.verdict import Verdict
@@ -66,4 +66,4 @@ def candidate_of(card: Card) -> Candidate:
     )
 
 
-__all__ = ["Explanation", "Lot", "Tenure", "Wait", "Waits", "explain_job", "history_of"]
+__all__ = ["Explanation", "Tenure", "Wait", "Waits", "WorkerDraw", "explain_job", "history_of"]

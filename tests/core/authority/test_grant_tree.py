@@ -51,7 +51,7 @@ class Book:
     def control(self, owner=OWNER):
         standings = Register()
         for who in self.quarantined:
-            standings.say(1, who.did, Standing(1, (0, 0)))
+            standings.write(1, who.did, Standing(1, (0, 0)))
         return structs.replace(
             FOUNDED,
             owner=owner.did,

@@ -8,7 +8,7 @@ from antiphon.core.authority_lapse import lapses
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.families.mesh.ops import MeshRecover, RecoverBody
 from antiphon.core.opened_record import OpenedRecord, open_record
-from antiphon.core.policy.explanation import Because, Explanation, Waits, explain
+from antiphon.core.policy.explanation import Explanation, SelectionReason, Waits, explain
 from antiphon.core.policy.selection import Candidate
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import short_node
@@ -64,7 +64,11 @@ def test_candidates_stand_in_the_order_of_their_draws_with_the_digits_to_check_i
         data = told.job_id.encode() + bytes.fromhex(told.seed) + lot.node.encode()
         assert lot.draw == sha256(data).hexdigest()
     assert [lot.draw for lot in told.lots] == sorted(lot.draw for lot in told.lots)
-    assert (told.selection, told.because, told.prefix) == ("rendezvous", Because.RULE, "render")
+    assert (told.selection, told.because, told.prefix) == (
+        "rendezvous",
+        SelectionReason.RULE,
+        "render",
+    )
     assert told.waits_for[0].what is Waits.CLAIM
 
 
@@ -76,7 +80,7 @@ def test_whoever_is_no_candidate_stands_last_with_the_reason():
         worker(CAROL, labels=("gpu",), free=0),
         worker(OWNER, kinds=("build",)),
     )
-    assert told.because is Because.REQUIRES
+    assert told.because is SelectionReason.REQUIRES
     assert [(lot.node, lot.rank) for lot in told.lots if not lot.unfit] == [(ALICE.did, 0)]
     unfit = {lot.node: lot.unfit for lot in told.lots if lot.unfit}
     assert unfit == {BOB.did: "labels", CAROL.did: "busy", OWNER.did: "other_kinds"}
@@ -86,7 +90,7 @@ def test_under_queue_selection_nothing_is_drawn():
     story = Story()
     story.schedule()
     told = explained(story, worker(ALICE))
-    assert (told.selection, told.because) == ("queue", Because.DEFAULT)
+    assert (told.selection, told.because) == ("queue", SelectionReason.DEFAULT)
     assert [(lot.draw, lot.rank, lot.unfit) for lot in told.lots] == [("", None, "")]
 
 

@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from antiphon.core.families.jobs.state import State
-from antiphon.core.policy.rendezvous_turns import LOAN_S, Instant, Said, Step
+from antiphon.core.policy.rendezvous_turns import LOAN_S, Instant, MessageStamp, Step
 from tests.core.drawn import WINDOW_S, Worker, a_call, a_job, at
 from tests.core.strategies import BRISK
 
 CALLS = [a_call(word, seq) for seq, word in enumerate("abc", start=1)]
 calls = st.sampled_from(CALLS)
 chances = st.floats(0, 1)
-words = st.builds(Said, st.integers(0, 5), st.sampled_from(["did:key:one", "did:key:two"]))
+words = st.builds(MessageStamp, st.integers(0, 5), st.sampled_from(["did:key:one", "did:key:two"]))
 
 
 class AnyStory(RuleBasedStateMachine):

@@ -12,7 +12,7 @@ from antiphon.core.policy.rendezvous_turns import (
     PATIENCE,
     SOON_S,
     Changed,
-    Said,
+    MessageStamp,
     Step,
 )
 from tests.core.drawn import (
@@ -224,8 +224,8 @@ def test_a_first_call_that_somebody_took_is_left_alone_for_the_length_of_a_loan(
 @pytest.mark.parametrize(
     "holder, other",
     [
-        (Said(1_000, "did:key:z"), Said(2_000, "did:key:a")),
-        (Said(1_000, "did:key:a"), Said(1_000, "did:key:z")),
+        (MessageStamp(1_000, "did:key:z"), MessageStamp(2_000, "did:key:a")),
+        (MessageStamp(1_000, "did:key:a"), MessageStamp(1_000, "did:key:z")),
     ],
     ids=["the earlier", "the lower id"],
 )

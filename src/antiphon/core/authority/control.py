@@ -122,7 +122,7 @@ class Control(Struct, frozen=True, kw_only=True):
         return best[1]
 
 
-class Said(Struct, frozen=True):
+class RegisterWrite(Struct, frozen=True):
     """A value to write into a register, in force from an op on."""
 
     register: Register[Any]
@@ -135,7 +135,7 @@ class Change(Struct, frozen=True):
 
     control: Control | None = None
     """The interval that begins with it; None if the current one continues."""
-    said: Said | None = None
+    write: RegisterWrite | None = None
     granted: Delegation | None = None
     revoked: tuple[str, str] | None = None
     """A delegation, and who revoked it."""

@@ -41,7 +41,7 @@ _PASSING: Final = frozenset({Unfit.BUSY, Verdict.COOLDOWN})
 """Reasons that may apply to a worker now but not when the job was claimed."""
 
 
-class Because(StrEnum):
+class SelectionReason(StrEnum):
     """Why a selection applies to a job."""
 
     DEFAULT = "default"
@@ -89,7 +89,7 @@ class Wait(Struct, frozen=True, kw_only=True):
     """How many other jobs have to end, or had to."""
 
 
-class Lot(Struct, frozen=True, kw_only=True):
+class WorkerDraw(Struct, frozen=True, kw_only=True):
     """One worker and this job."""
 
     node: str
@@ -124,7 +124,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     job_id: str = field(name="job")
     state: str
     selection: Method
-    because: Because
+    because: SelectionReason
     prefix: str
     """The kind prefix of the rule, if a rule decided."""
     seed: str
@@ -132,7 +132,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     requires: tuple[str, ...]
     route: str | None
     claim_window_ms: int
-    lots: tuple[Lot, ...]
+    lots: tuple[WorkerDraw, ...]
     """Candidates by rank, then the others."""
     tenures: tuple[Tenure, ...]
     cooling: tuple[tuple[str, int], ...]
@@ -196,13 +196,13 @@ def explain(
     )
 
 
-def _because(control: Control, kind: str, requires: Sequence[str]) -> tuple[Because, str]:
+def _because(control: Control, kind: str, requires: Sequence[str]) -> tuple[SelectionReason, str]:
     if requires:
-        return Because.REQUIRES, ""
+        return SelectionReason.REQUIRES, ""
     prefixes = [prefix for prefix, _ in control.rules.selection if covers(prefix, kind)]
     if not prefixes:
-        return Because.DEFAULT, ""
-    return Because.RULE, max(prefixes, key=len)
+        return SelectionReason.DEFAULT, ""
+    return SelectionReason.RULE, max(prefixes, key=len)
 
 
 def _requires(history: Sequence[tuple[OpenedRecord, Verdict]], job: Job) -> tuple[str, ...]:
@@ -218,14 +218,14 @@ def _lots(
     faults: dict[str, Unfit | Verdict | None],
     *,
     is_drawn: bool,
-) -> tuple[Lot, ...]:
+) -> tuple[WorkerDraw, ...]:
     drawn = selection.ranked(need, workers)
     rank = 0
-    lots: list[Lot] = []
+    lots: list[WorkerDraw] = []
     for one in drawn:
         worker, fault = one.candidate, faults[one.candidate.did]
         lots.append(
-            Lot(
+            WorkerDraw(
                 node=worker.did,
                 draw=one.draw.hex() if is_drawn else "",
                 score=f"{selection.score(one.draw, worker.weight):.6f}" if is_drawn else "",

@@ -93,7 +93,7 @@ class Call(Struct, Generic[R], kw_only=True, eq=False):
         return self.since_s + wait_s
 
 
-class Aside(Struct):
+class DeferredCall(Struct):
     """A call that is left alone until `look_s`."""
 
     seq: int
@@ -120,7 +120,7 @@ class Instant(NamedTuple):
         return self.window_ms / 1000
 
 
-class Said(NamedTuple):
+class MessageStamp(NamedTuple):
     """The sender and time of a message."""
 
     at_ms: int
@@ -166,7 +166,7 @@ class RendezvousTurns(Generic[R]):
         self._waiting: dict[str, Call[R]] = {}
         self._waiting_bytes = 0
         self._out: dict[str, Call[R]] = {}
-        self._aside: dict[str, Aside] = {}
+        self._aside: dict[str, DeferredCall] = {}
         self._ranked_at = dict.fromkeys(PRIORITIES, -1)
         self._changed = Changed.NOTHING
 
@@ -226,7 +226,7 @@ class RendezvousTurns(Generic[R]):
         if delay_s is None or self._is_silent:
             return
         if delay_s > SOON_S:
-            self._lay_aside(job_id, Aside(call.record.seq, at.now_s + delay_s))
+            self._lay_aside(job_id, DeferredCall(call.record.seq, at.now_s + delay_s))
             return
         call.since_s = at.now_s + delay_s
         call.is_repeated = True
@@ -277,7 +277,7 @@ class RendezvousTurns(Generic[R]):
             if self._is_silent:
                 return  # taken, or the engine's queue has it; else there will be another pointer
             look_s = at.now_s + after_s + at.chance * SOON_S
-            self._lay_aside(job_id, Aside(record.seq, look_s))
+            self._lay_aside(job_id, DeferredCall(record.seq, look_s))
             return
         call = Call(record=record, need=need, priority=job.priority, since_s=at.now_s + after_s)
         call.is_repeated, call.deliveries = True, 1
@@ -286,7 +286,7 @@ class RendezvousTurns(Generic[R]):
     def look_at(self, seq: int, job_id: str, look_s: float) -> None:
         """Look up the record at this sequence at this time."""
         if job_id not in self._out and job_id not in self._waiting:
-            self._lay_aside(job_id, Aside(seq, look_s))
+            self._lay_aside(job_id, DeferredCall(seq, look_s))
 
     def due(self, now_s: float) -> list[str]:
         """The jobs in `aside` that are due."""
@@ -303,7 +303,7 @@ class RendezvousTurns(Generic[R]):
 
     # --- messages of other workers ------------------------------------------------------------
 
-    def hear_taken(self, job_id: str, seq: int, said: Said, at: Instant) -> None:
+    def hear_taken(self, job_id: str, seq: int, said: MessageStamp, at: Instant) -> None:
         """Another worker has taken a job, or still holds it."""
         if job_id in self._out:
             return
@@ -317,13 +317,13 @@ class RendezvousTurns(Generic[R]):
         until_s = at.now_s + self._loan_s * (1 + at.chance / 4)
         if aside is None or waiting is not None:
             self._take_out(job_id)
-            self._lay_aside(job_id, Aside(seq, until_s, said.node, said.at_ms))
+            self._lay_aside(job_id, DeferredCall(seq, until_s, said.node, said.at_ms))
         elif not aside.is_over and aside.holder == said.node:
             aside.look_s = until_s
         elif aside.holder and selection.is_earlier(said, (aside.at_ms, aside.holder)):
             aside.holder, aside.at_ms = said.node, said.at_ms
 
-    def hear_ended(self, job_id: str, seq: int, said: Said, at: Instant) -> None:
+    def hear_ended(self, job_id: str, seq: int, said: MessageStamp, at: Instant) -> None:
         """Another worker has read that a job ended."""
         waiting = self._waiting.get(job_id)
         if job_id in self._out or (waiting is not None and waiting.is_repeated):
@@ -333,9 +333,9 @@ class RendezvousTurns(Generic[R]):
             return
         self._take_out(job_id)
         until_s = at.now_s + self._loan_s
-        self._lay_aside(job_id, Aside(seq, until_s, said.node, said.at_ms, is_over=True))
+        self._lay_aside(job_id, DeferredCall(seq, until_s, said.node, said.at_ms, is_over=True))
 
-    def hear_returned(self, job_id: str, after_s: float, said: Said, at: Instant) -> None:
+    def hear_returned(self, job_id: str, after_s: float, said: MessageStamp, at: Instant) -> None:
         """Another worker gave a job back, and it should not be looked at for `after_s` seconds."""
         aside = self._aside.get(job_id)
         if aside is not None and aside.holder == said.node and not aside.is_over:
@@ -368,7 +368,7 @@ class RendezvousTurns(Generic[R]):
             self._waiting_bytes -= len(call.record.payload)
             self._changed |= Changed.ROOM
 
-    def _lay_aside(self, job_id: str, aside: Aside) -> None:
+    def _lay_aside(self, job_id: str, aside: DeferredCall) -> None:
         self._aside.pop(job_id, None)
         if len(self._aside) >= MAX_ASIDE:
             del self._aside[next(iter(self._aside))]

@@ -105,7 +105,7 @@ class Need(Struct, frozen=True, kw_only=True):
     """Workers whose tenure expired, and until when they may not claim it."""
 
 
-class Drawn(Struct, frozen=True, kw_only=True):
+class CandidateDraw(Struct, frozen=True, kw_only=True):
     """A candidate's draw for one job."""
 
     candidate: Candidate
@@ -148,12 +148,15 @@ def score(lot: bytes, weight: int) -> Decimal:
     return _EXACTLY.divide(_EXACTLY.minus(_EXACTLY.ln(u)), Decimal(weight))
 
 
-def ranked(need: Need, candidates: Iterable[Candidate]) -> list[Drawn]:
+def ranked(need: Need, candidates: Iterable[Candidate]) -> list[CandidateDraw]:
     """The candidates in the order in which they should claim.
 
     One hash for each; logarithms are taken only where weights differ.
     """
-    lots = [Drawn(candidate=one, draw=draw(need.job_id, need.seed, one.did)) for one in candidates]
+    lots = [
+        CandidateDraw(candidate=one, draw=draw(need.job_id, need.seed, one.did))
+        for one in candidates
+    ]
     if len({one.candidate.weight for one in lots}) <= 1:
         return sorted(lots, key=lambda one: (one.draw, one.candidate.did))
     return sorted(

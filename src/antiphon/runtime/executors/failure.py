@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.families.jobs.ops import Failure
-from antiphon.errors import GiveUp, HandlerWish, RetryLater
+from antiphon.errors import GiveUp, HandlerDecision, RetryLater
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.executors.traceback_text import traceback_text, without_secrets
@@ -65,6 +65,6 @@ given_up: Final = GivingUp()
 
 
 def _subject_of(error: BaseException) -> BaseException:
-    if isinstance(error, HandlerWish) and error.__cause__ is not None:
+    if isinstance(error, HandlerDecision) and error.__cause__ is not None:
         return error.__cause__
     return error

@@ -17,8 +17,8 @@ from antiphon.core.policy.rendezvous_turns import (
     Call,
     Changed,
     Instant,
+    MessageStamp,
     RendezvousTurns,
-    Said,
     Step,
 )
 from antiphon.errors import AntiphonError, Unavailable
@@ -109,7 +109,7 @@ class Rendezvous:
     # --- what other workers send ------------------------------------------------------------------
 
     def _heard(self, message: Message[WorkerMessage]) -> None:
-        word, said = message.body, Said(message.at_ms, message.author)
+        word, said = message.body, MessageStamp(message.at_ms, message.author)
         at, chance = self._at(), self._session.entropy.random
         for job_id, seq in word.took:
             self._turns.hear_taken(job_id, seq, said, at._replace(chance=chance()))

@@ -31,7 +31,7 @@ _USERS_FRAME: Final = 4
 """From the warning up to the line that called a method of the façade."""
 
 
-class Forgetful(Protocol):
+class ForkAware(Protocol):
     """Keeps something of this process that a forked child must not use."""
 
     def forget(self) -> None:
@@ -97,7 +97,7 @@ def _begin_anew() -> None:
 os.register_at_fork(after_in_child=_begin_anew)
 
 
-def forget_after_fork(one: Forgetful) -> None:
+def forget_after_fork(one: ForkAware) -> None:
     """Have `one.forget` called in every forked child."""
     _forgetful.add(one)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core import bundle as core_bundle
-from antiphon.core.bundle import Bundle, Content, Report, Shown
+from antiphon.core.bundle import Bundle, BundledRecord, Content, Report
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.protocol import PROTOCOL, Protocol
@@ -194,14 +194,14 @@ def _bundle(
         family=key.family,
         kind=key.kind,
         name=key.name,
-        records=tuple(_shown(replica, shown[seq], body.size) for seq in sorted(shown)),
+        records=tuple(_bundled(replica, shown[seq], body.size) for seq in sorted(shown)),
         seal=Content.of(seal.record.payload),
     )
 
 
-def _shown(replica: Replica, stored: StoredRecord, size: int) -> Shown:
+def _bundled(replica: Replica, stored: StoredRecord, size: int) -> BundledRecord:
     record = stored.record
-    return Shown(
+    return BundledRecord(
         seq=record.seq,
         commit_ms=record.commit_ms,
         subject=record.subject,

@@ -53,7 +53,7 @@ READMITTED_EVERY_S: Final = 30.0
 """In the end, how often those are readmitted of whom something was shown late."""
 NONCE_BYTES: Final = 12
 
-Wish = list[tuple[str, tuple[str, ...]]]
+Rights = list[tuple[str, tuple[str, ...]]]
 """Commands, and the kinds for each; no kinds are all kinds."""
 EVERY_KIND: Final[tuple[str, ...]] = ()
 
@@ -123,7 +123,7 @@ class GrantPlan:
         self._drop(machine.name)
         giver = self._giver(machine)
         now_s, ends = self._now_s(), list[int]()
-        for command, kinds in self._wish(machine):
+        for command, kinds in self._rights_for(machine):
             begins_s, ends_s = (None, None) if is_lasting else self._term(machine, now_s)
             self.give(giver, machine.holder, command, kinds, begins_s, ends_s)
             ends += [] if ends_s is None else [ends_s]
@@ -145,17 +145,17 @@ class GrantPlan:
             return above[0] if above and above[0] in brokers else owner
         return self._chance.choice((owner, owner, *brokers))
 
-    def _wish(self, machine: Machine) -> Wish:
-        wish = self._free_wish(machine)
+    def _rights_for(self, machine: Machine) -> Rights:
+        rights = self._rights_in_any_world(machine)
         if not self._forbidden or not isinstance(machine, WorkerMachine):
-            return wish
+            return rights
         rest = tuple(kind for kind in KINDS if kind != self._forbidden)
         return [
             (command, tuple(kind for kind in kinds if kind in rest) or rest)
-            for command, kinds in wish
+            for command, kinds in rights
         ]
 
-    def _free_wish(self, machine: Machine) -> Wish:
+    def _rights_in_any_world(self, machine: Machine) -> Rights:
         draw = self._chance.random()
         some = tuple(sorted(self._chance.sample(KINDS, self._chance.randint(1, 2))))
         if machine.needs:

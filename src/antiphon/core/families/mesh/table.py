@@ -12,7 +12,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.authority.control import AnnouncedProtocol, Change, Control, Said, Standing
+from antiphon.core.authority.control import (
+    AnnouncedProtocol,
+    Change,
+    Control,
+    RegisterWrite,
+    Standing,
+)
 from antiphon.core.authority.delegations import Grants
 from antiphon.core.authority.register import Register
 from antiphon.core.authority.rules import NOTICE_MS, Rules, contradiction
@@ -96,7 +102,7 @@ def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
         case ops.NewerProtocol():
             return _risen(after, op.protocol, None, at)
         case ops.MeshRoute(body=body):
-            return _said(after, Said(control.targets, body.kind, body.target or ""))
+            return _written(after, RegisterWrite(control.targets, body.kind, body.target or ""))
         case ops.MeshCoordinator(body=body):
             return _changed(replace(after, coordinator=body.node))
         case ops.MeshRecover(body=body):
@@ -119,7 +125,7 @@ def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
             if standing is None:
                 return _changed(after)
             again = replace(standing, is_readmitted=True)
-            return _said(after, Said(control.standings, body.node, again))
+            return _written(after, RegisterWrite(control.standings, body.node, again))
         case ops.MeshEvidence(body=body):
             return _quarantined(control, body, at)
         case _:
@@ -130,8 +136,8 @@ def _changed(after: Control) -> Moved:
     return Moved(Verdict.OK, change=Change(control=after))
 
 
-def _said(after: Control, said: Said) -> Moved:
-    return Moved(Verdict.OK, change=Change(control=after, said=said))
+def _written(after: Control, write: RegisterWrite) -> Moved:
+    return Moved(Verdict.OK, change=Change(control=after, write=write))
 
 
 def _with_rules(after: Control, rules: Rules, at: At) -> Moved | Verdict:
@@ -177,8 +183,8 @@ def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Ve
     known = control.standing_of(node)
     if known is not None and one.op.hlc <= known.shown_hlc:
         return Verdict.ALREADY
-    shown = Said(control.standings, node, Standing(at.seq, one.op.hlc))
-    return _said(replace(control, since=at.seq), shown)
+    shown = RegisterWrite(control.standings, node, Standing(at.seq, one.op.hlc))
+    return _written(replace(control, since=at.seq), shown)
 
 
 def _holds_something(control: Control, did: str, seq: int) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from antiphon.errors import AntiphonError, Corrupt, JobFailed, Unavailable
 from antiphon.interfaces.cli.commands.jobs.get import output_object
 from antiphon.interfaces.cli.commands.jobs.wait import (
-    Wish,
+    WaitOptions,
     narrate,
     progress_words,
     say_it_keeps_running,
@@ -80,7 +80,7 @@ async def follow(
     mesh: Mesh,
     name: tuple[str, str],
     call: Callable[[], Awaitable[JobHandle[Any]]],
-    wish: Wish,
+    wait_options: WaitOptions,
     *,
     is_live: bool,
 ) -> int:
@@ -92,30 +92,30 @@ async def follow(
     screen = Screen()
     async with AsyncExitStack() as stack:
         words: AsyncIterator[OutputMessage] | None = None
-        if wish.wait and is_live and not wish.as_json:
+        if wait_options.wait and is_live and not wait_options.as_json:
             # Before the job is submitted, so that nothing is missed.
             with suppress(Unavailable):
                 words = await stack.enter_async_context(mesh.job(*name).listen())
         handle = await call()
         before = None if handle.is_new else await handle.state()
-        if not wish.as_json:
-            for label, text in wish.notes.items():
+        if not wait_options.as_json:
+            for label, text in wait_options.notes.items():
                 err.say(f"{label} ", text)
-        if not wish.wait:
-            return say_submitted(handle, before, wish)
+        if not wait_options.wait:
+            return say_submitted(handle, before, wait_options)
         if before is not None:
-            say_known(before, wish)
-        ended = await _await_end(mesh, handle, wish, screen, words)
-    if not wish.as_json:
+            say_known(before, wait_options)
+        ended = await _await_end(mesh, handle, wait_options, screen, words)
+    if not wait_options.as_json:
         await screen.show_rest(mesh, handle, ended)
     was_known = before is not None and before.is_terminal
-    return await _tell_end(handle, ended, wish, began=began, was_known=was_known)
+    return await _tell_end(handle, ended, wait_options, began=began, was_known=was_known)
 
 
 async def _await_end(
     mesh: Mesh,
     handle: JobHandle[Any],
-    wish: Wish,
+    wait_options: WaitOptions,
     screen: Screen,
     words: AsyncIterator[OutputMessage] | None,
 ) -> Ended:
@@ -127,19 +127,19 @@ async def _await_end(
             beside = []
             if words is not None:
                 beside.append(tasks.create_task(screen.show(words)))
-            if not wish.as_json:
+            if not wait_options.as_json:
                 beside.append(tasks.create_task(_narrate(mesh, handle, screen)))
             try:
-                ended = await handle.end(timeout=wish.timeout_s)
+                ended = await handle.end(timeout=wait_options.timeout_s)
             except TimeoutError:
-                problem = wait_timed_out(handle, wish)
+                problem = wait_timed_out(handle, wait_options)
             except AntiphonError as error:
                 problem = error
             finally:
                 for task in beside:
                     task.cancel()
     except asyncio.CancelledError:
-        if not wish.as_json:
+        if not wait_options.as_json:
             say_it_keeps_running(handle)
         raise
     if ended is None:
@@ -170,7 +170,12 @@ def exit_code_of(ended: Ended) -> int:
 
 
 async def _tell_end(
-    handle: JobHandle[Any], ended: Ended, wish: Wish, *, began: float, was_known: bool
+    handle: JobHandle[Any],
+    ended: Ended,
+    wait_options: WaitOptions,
+    *,
+    began: float,
+    was_known: bool,
 ) -> int:
     from antiphon.sdk.handle import failure
 
@@ -180,9 +185,9 @@ async def _tell_end(
         failed = failure(ended)
         if was_known:
             failed.message = f"this job already ran and is not run again: {failed.message}"
-            failed.hint = wish.again_hint
-    if wish.as_json:
-        _print_end(handle, ended, wish, failed, code)
+            failed.hint = wait_options.again_hint
+    if wait_options.as_json:
+        _print_end(handle, ended, wait_options, failed, code)
         return code
     if failed is not None:
         err.hanging([("✗ ", "failed")], [(_without_last_words(failed, ended), "failed")])
@@ -209,7 +214,11 @@ def _without_last_words(failed: JobFailed, ended: Ended) -> str:
 
 
 def _print_end(
-    handle: JobHandle[Any], ended: Ended, wish: Wish, failed: JobFailed | None, code: int
+    handle: JobHandle[Any],
+    ended: Ended,
+    wait_options: WaitOptions,
+    failed: JobFailed | None,
+    code: int,
 ) -> None:
     job = ended.job
     told: dict[str, Any] = {
@@ -222,7 +231,7 @@ def _print_end(
         "seconds": (job.ended_ms - job.scheduled_ms) / 1000,
         "is_new": handle.is_new,
         "outputs": [{**output_object(one), "text": one.text} for one in ended.outputs],
-        **wish.notes,
+        **wait_options.notes,
     }
     if failed is not None:
         told["error"] = {

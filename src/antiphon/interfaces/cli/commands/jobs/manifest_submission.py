@@ -14,7 +14,7 @@ from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.terminal import counted
 
 if TYPE_CHECKING:
-    from antiphon.interfaces.cli.commands.jobs.wait import Wish
+    from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.manifests.authored_manifest import Manifest
@@ -85,7 +85,7 @@ async def run_authored(
     authored: Authored,
     files: list[tuple[Path, str]],
     options: CallOptions,
-    wish: Wish,
+    wait_options: WaitOptions,
 ) -> int:
     """Submit a command from a manifest, with further inputs, and print its output."""
     from antiphon.interfaces.cli.commands.jobs.follow import follow
@@ -103,11 +103,11 @@ async def run_authored(
             except Rejected as refused:
                 refused.hint = refused.hint or bounds(refused.reason, mesh)
                 raise
-            authored.note(handle, chosen, wish.notes)
+            authored.note(handle, chosen, wait_options.notes)
             return handle
 
         name = (authored.kind, authored_manifest.job_id(chosen))
-        return await follow(mesh, name, call, wish, is_live=options["retry"].attempts == 1)
+        return await follow(mesh, name, call, wait_options, is_live=options["retry"].attempts == 1)
 
 
 def kind_of(job: Manifest, what: str, asked: str | None) -> str:

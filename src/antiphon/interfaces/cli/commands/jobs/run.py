@@ -24,7 +24,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     parse_input,
     parse_variable,
 )
-from antiphon.interfaces.cli.commands.jobs.wait import Wish
+from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh
 from antiphon.interfaces.cli.screen.progress import Progress
@@ -40,7 +40,7 @@ CommandArgument = Annotated[
 ]
 
 
-class Asked(NamedTuple):
+class RunArguments(NamedTuple):
     """The command as it was typed."""
 
     kind: str
@@ -94,12 +94,12 @@ def run(
     )
     files = [parse_input(text) for text in inputs or ()]
     again_hint = "antiphon run --again with the same arguments, which runs it as a new job"
-    wish = Wish(not detach, None, as_json, again_hint, {})
-    asked = Asked(kind, content, files, label, parse_budget(budget or []), again)
-    return command_loop.run(_run(open_mesh(home), asked, wish))
+    wait_options = WaitOptions(not detach, None, as_json, again_hint, {})
+    asked = RunArguments(kind, content, files, label, parse_budget(budget or []), again)
+    return command_loop.run(_run(open_mesh(home), asked, wait_options))
 
 
-async def _run(mesh: Mesh, asked: Asked, wish: Wish) -> int:
+async def _run(mesh: Mesh, asked: RunArguments, wait_options: WaitOptions) -> int:
     from antiphon.interfaces.cli.commands.jobs.follow import follow
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.command_job import with_inputs
@@ -120,7 +120,7 @@ async def _run(mesh: Mesh, asked: Asked, wish: Wish) -> int:
             return await mesh.submit_manifest(asked.kind, content, options=options)
 
         name = (asked.kind, authored_manifest.job_id(content))
-        return await follow(mesh, name, call, wish, is_live=True)
+        return await follow(mesh, name, call, wait_options, is_live=True)
 
 
 class Uploads:

@@ -55,7 +55,7 @@ from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
     read,
     run_authored,
 )
-from antiphon.interfaces.cli.commands.jobs.wait import Wish, answer
+from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions, answer
 from antiphon.interfaces.cli.commands.tempo.address_options import moment_of, read_address
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.completion import complete_kind
@@ -99,7 +99,7 @@ ArgsArgument = Annotated[
 ]
 
 
-class Asked(NamedTuple):
+class SubmitArguments(NamedTuple):
     """What to submit, as it was typed."""
 
     what: str
@@ -173,7 +173,9 @@ def submit(
             )
         at = moment_of(address, home)
     what = address.what
-    asked = Asked(what, args or [], kw or [], kind, again, alias, inputs or [], outputs or [])
+    asked = SubmitArguments(
+        what, args or [], kw or [], kind, again, alias, inputs or [], outputs or []
+    )
     _refuse_mixture(asked, timeout=timeout, once=once)
     if delay is not None and at is not None:
         raise WrongUsage("--delay and --at cannot be combined", hint="leave out one of them")
@@ -199,14 +201,16 @@ def submit(
     }
     given = {name: value for name, value in chosen.items() if value is not None}
     options |= cast("CallOptions", given)
-    wish = Wish(wait and not detach, wait_timeout, as_json, "leave out --once to run it again", {})
+    wait_options = WaitOptions(
+        wait and not detach, wait_timeout, as_json, "leave out --once to run it again", {}
+    )
     if asked.is_manifest:
-        return _submit_manifest(asked, options, wish, home)
+        return _submit_manifest(asked, options, wait_options, home)
     call = _by_kind(asked, options)
-    return command_loop.run(_submit(open_mesh(home), call, wish))
+    return command_loop.run(_submit(open_mesh(home), call, wait_options))
 
 
-def _refuse_mixture(asked: Asked, *, timeout: int | None, once: bool) -> None:
+def _refuse_mixture(asked: SubmitArguments, *, timeout: int | None, once: bool) -> None:
     """Reject options of a kind with a manifest, and the other way round."""
     for_kinds: dict[str, object] = {
         "ARGS": asked.args,
@@ -239,13 +243,15 @@ def _refuse_mixture(asked: Asked, *, timeout: int | None, once: bool) -> None:
 # --- by manifest ------------------------------------------------------------------------------
 
 
-def _submit_manifest(asked: Asked, options: CallOptions, wish: Wish, home: Path | None) -> int:
+def _submit_manifest(
+    asked: SubmitArguments, options: CallOptions, wait_options: WaitOptions, home: Path | None
+) -> int:
     from antiphon.sdk.command_job import with_outputs
 
     job = read(asked.what)
     kind = kind_of(job, asked.what, asked.kind)
     words = ["antiphon", "submit", asked.what, *(("--kind", kind) if job.handler is None else ())]
-    wish = wish._replace(
+    wait_options = wait_options._replace(
         again_hint=f"{shlex.join([*words, '--again'])}, which runs it as a new job"
     )
     authored = Authored(
@@ -253,17 +259,19 @@ def _submit_manifest(asked: Asked, options: CallOptions, wish: Wish, home: Path 
     )
     if job.handler is None:
         files = [parse_input(text) for text in asked.inputs]
-        return command_loop.run(run_authored(open_mesh(home), authored, files, options, wish))
+        return command_loop.run(
+            run_authored(open_mesh(home), authored, files, options, wait_options)
+        )
     if asked.inputs or asked.outputs:
         raise WrongUsage("a handler takes arguments, not files", hint="leave out --input")
-    call = by_manifest(authored, options, wish.notes)
-    return command_loop.run(_submit(open_mesh(home), call, wish))
+    call = by_manifest(authored, options, wait_options.notes)
+    return command_loop.run(_submit(open_mesh(home), call, wait_options))
 
 
 # --- by kind ----------------------------------------------------------------------------------
 
 
-def _by_kind(asked: Asked, options: CallOptions) -> Call:
+def _by_kind(asked: SubmitArguments, options: CallOptions) -> Call:
     what = asked.what
     if "/" in what:
         raise WrongUsage(
@@ -307,11 +315,11 @@ def parse_named(text: str) -> tuple[str, Any]:
 # --- submitting -------------------------------------------------------------------------------
 
 
-async def _submit(mesh: Mesh, call: Call, wish: Wish) -> int:
+async def _submit(mesh: Mesh, call: Call, wait_options: WaitOptions) -> int:
     async with mesh:
         try:
             handle = await call(mesh)
         except Rejected as refused:
             refused.hint = refused.hint or bounds(refused.reason, mesh)
             raise
-        return await answer(mesh, handle, wish)
+        return await answer(mesh, handle, wait_options)

@@ -28,7 +28,7 @@ SILENCE_S: Final = 2.0
 """How long the engine may leave a question unanswered before we print that."""
 
 
-class Wish(NamedTuple):
+class WaitOptions(NamedTuple):
     """How the user wants to wait, and what to print."""
 
     wait: bool
@@ -40,34 +40,34 @@ class Wish(NamedTuple):
     """What else to print, by name."""
 
 
-async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
+async def answer(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions) -> int:
     """Wait for a submitted job, print its end, and return the exit code."""
     began = time.monotonic()
     before = None if handle.is_new else await handle.state()
-    if not wish.as_json:
-        for name, text in wish.notes.items():
+    if not wait_options.as_json:
+        for name, text in wait_options.notes.items():
             err.say(f"{name} ", text)
-    if not wish.wait:
-        return say_submitted(handle, before, wish)
+    if not wait_options.wait:
+        return say_submitted(handle, before, wait_options)
     if before is not None:
-        say_known(before, wish)
+        say_known(before, wait_options)
     try:
-        result = await _wait(mesh, handle, wish)
+        result = await _wait(mesh, handle, wait_options)
     except asyncio.CancelledError:
-        if not wish.as_json:
+        if not wait_options.as_json:
             say_it_keeps_running(handle)
         raise
     except JobFailed as failed:
         if before is not None and before.is_terminal:
             failed.message = f"this job already ran and is not run again: {failed.message}"
-            failed.hint = wish.again_hint
-        if not wish.as_json:
+            failed.hint = wait_options.again_hint
+        if not wait_options.as_json:
             raise
-        _print_end(await handle.state(), wish.notes, is_new=handle.is_new, failed=failed)
+        _print_end(await handle.state(), wait_options.notes, is_new=handle.is_new, failed=failed)
         return Exit.FAILED
     job = await handle.state()
-    if wish.as_json:
-        _print_end(job, {"result": result, **wish.notes}, is_new=handle.is_new)
+    if wait_options.as_json:
+        _print_end(job, {"result": result, **wait_options.notes}, is_new=handle.is_new)
         return Exit.OK
     if before is None or not before.is_terminal:
         took = time.monotonic() - began
@@ -78,23 +78,23 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
     return Exit.OK
 
 
-def say_submitted(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
+def say_submitted(handle: JobHandle[Any], before: Job | None, wait_options: WaitOptions) -> int:
     """Print the job's id for a user who does not wait."""
-    if wish.as_json:
+    if wait_options.as_json:
         told = {"job": handle.id, "kind": handle.kind, "is_new": handle.is_new}
-        print_json({**told, **wish.notes})
+        print_json({**told, **wait_options.notes})
         return Exit.OK
     if before is not None:
         err.say(f"already submitted, and {before.state.value}; no new job was created")
         if before.is_terminal:
-            err.say("  try: ", wish.again_hint)
+            err.say("  try: ", wait_options.again_hint)
     print(handle.id)
     return Exit.OK
 
 
-def say_known(job: Job, wish: Wish) -> None:
+def say_known(job: Job, wait_options: WaitOptions) -> None:
     """Print that the job was submitted before."""
-    if wish.as_json:
+    if wait_options.as_json:
         return
     if job.state == "succeeded":
         err.say("✓ already done", f"  {job.kind} {short(job.id)}", style="succeeded")
@@ -134,12 +134,12 @@ def print_result(result: Any) -> None:
         out.verbatim(json.dumps(result, ensure_ascii=False))
 
 
-async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
-    async with narrated(mesh, handle, silent=wish.as_json):
+async def _wait(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions) -> Any:
+    async with narrated(mesh, handle, silent=wait_options.as_json):
         try:
-            return await handle.result(timeout=wish.timeout_s)
+            return await handle.result(timeout=wait_options.timeout_s)
         except TimeoutError:
-            raise wait_timed_out(handle, wish) from None
+            raise wait_timed_out(handle, wait_options) from None
 
 
 @asynccontextmanager
@@ -167,10 +167,11 @@ def say_it_keeps_running(handle: JobHandle[Any]) -> None:
     err.say("  to cancel it: ", f"antiphon cancel {short(handle.id)}")
 
 
-def wait_timed_out(handle: JobHandle[Any], wish: Wish) -> Unavailable:
+def wait_timed_out(handle: JobHandle[Any], wait_options: WaitOptions) -> Unavailable:
     """The error for a wait that timed out before the job ended."""
     return Unavailable(
-        f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it is not cancelled",
+        f"job {short(handle.id)} did not end within {wait_options.timeout_s:g} s;"
+        " it is not cancelled",
         hint=f"antiphon why {short(handle.id)}, which shows who has it or what it waits for",
     )
 

@@ -26,7 +26,7 @@ from antiphon.sdk.defaults import ROLL_CALL_S
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from antiphon.sdk.explanation import Explanation, Lot, Tenure, Wait
+    from antiphon.sdk.explanation import Explanation, Tenure, Wait, WorkerDraw
 
 DRAW_DIGITS = 12
 
@@ -170,7 +170,7 @@ def _others(count: int) -> str:
     return f"until {count:,} other jobs have ended (antiphon show draws them)"
 
 
-def _lot_row(lot: Lot, names: dict[str, str]) -> list[Piece]:
+def _lot_row(lot: WorkerDraw, names: dict[str, str]) -> list[Piece]:
     is_candidate = not lot.unfit
     style = "" if is_candidate else "quiet"
     return [

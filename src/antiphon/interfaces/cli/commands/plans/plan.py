@@ -157,7 +157,7 @@ def add(
         options["attempts"] = attempts
     if lease is not None:
         options["lease"] = lease
-    given = Given(name, when, options, timeout or TIMEOUT_S)
+    given = PlanArguments(name, when, options, timeout or TIMEOUT_S)
     if task is not None:
         for_commands = {"--kind": kind, "--input": inputs, "--output": outputs, "--secret": secret,
                         "--network": network, "--env": env, "--cwd": cwd}  # fmt: skip
@@ -195,7 +195,7 @@ def add(
     return command_loop.run(_add(open_mesh(home), given, chosen, put_command, as_json=as_json))
 
 
-class Given(NamedTuple):
+class PlanArguments(NamedTuple):
     """What was typed, of any plan."""
 
     name: str
@@ -222,7 +222,7 @@ def _trigger(cron: str | None, tz: str, missed: Any, on: Any, of: str | None) ->
 
 
 def _put_task(
-    given: Given, task: str, words: list[str], named: list[str]
+    given: PlanArguments, task: str, words: list[str], named: list[str]
 ) -> Callable[[Mesh], Awaitable[bool]]:
     args = [parse_value(text) for text in words]
     kwargs = dict(parse_named(text) for text in named)
@@ -237,7 +237,7 @@ def _put_task(
 
 async def _add(
     mesh: Mesh,
-    given: Given,
+    given: PlanArguments,
     kind: str,
     put: Callable[[Mesh], Awaitable[bool]],
     *,
