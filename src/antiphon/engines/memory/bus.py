@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import AbstractAsyncContextManager
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from antiphon.core.bus.subjects import INBOX
-from antiphon.engines.memory.connection import Connection
+from antiphon.engines.memory.connection import Connection, Feed
 from antiphon.engines.memory.filters import Shape, SubjectFilter
-from antiphon.engines.memory.signal import Signal
 from antiphon.ports import BusMessage
 
 
@@ -48,49 +44,19 @@ class BusStore:
                 listener.receive(message)
 
 
-class Subscription(AbstractAsyncContextManager["Subscription"]):
+class Subscription(Feed[BusMessage]):
     """The context and the iterator of `Bus.subscribe`."""
 
     def __init__(
         self, connection: Connection, store: BusStore, wanted: SubjectFilter, *, max_pending: int
     ) -> None:
+        super().__init__(connection)
         self.wanted = wanted
-        self._connection = connection
         self._store = store
         self._pending: deque[BusMessage] = deque(maxlen=max_pending)
-        self._signal = Signal()
-        self._is_over = False
 
-    async def __aenter__(self) -> Self:
-        await self._connection.running()
-        self._connection.ends[self] = None
-        if self._connection.is_attached:
-            self.attach()
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._is_over = True
-        self._connection.ends.pop(self, None)
-        self.detach()
-        self._signal.fire()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> BusMessage:
-        await asyncio.sleep(0)
-        while True:
-            await self._connection.running()
-            if self._is_over:
-                raise StopAsyncIteration
-            if self._pending:
-                return self._pending.popleft()
-            await self._signal.wait()
+    def _next(self) -> BusMessage | None:
+        return self._pending.popleft() if self._pending else None
 
     def receive(self, message: BusMessage) -> None:
         """A message is on its way here."""
@@ -114,13 +80,6 @@ class Subscription(AbstractAsyncContextManager["Subscription"]):
     def detach(self) -> None:
         """Receive nothing more."""
         self._store.remove(self)
-
-    def finish(self) -> None:
-        """Nothing to give back."""
-
-    def wake(self) -> None:
-        """Check the connection again."""
-        self._signal.fire()
 
 
 class MemoryBus:

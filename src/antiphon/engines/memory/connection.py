@@ -11,10 +11,12 @@ may be delayed, lost, duplicated, or answered too late.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
 
 from antiphon.engines.memory.faults import FINE, Fate, Faults
 from antiphon.engines.memory.signal import Signal
@@ -288,3 +290,64 @@ class Connection:
     def _hear(self, answer: asyncio.Future[T], settle: Callable[[], None]) -> None:
         if self.is_attached and not answer.done():
             settle()
+
+
+class Feed(ABC, Generic[T]):
+    """An end that is entered, iterated over, and left: what followers and subscriptions share."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._signal = Signal()
+        """Fired when there may be something next."""
+        self._is_over = False
+
+    async def __aenter__(self) -> Self:
+        await self._connection.running()
+        self._connection.ends[self] = None
+        if self._connection.is_attached:
+            self.attach()
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over = True
+        self._connection.ends.pop(self, None)
+        self.detach()
+        self._signal.fire()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        await asyncio.sleep(0)
+        while True:
+            await self._connection.running()
+            if self._is_over:
+                raise StopAsyncIteration
+            found = self._next()
+            if found is not None:
+                return found
+            await self._signal.wait()
+
+    @abstractmethod
+    def _next(self) -> T | None:
+        """What has arrived; None if nothing has."""
+
+    @abstractmethod
+    def attach(self) -> None:
+        """See `End.attach`."""
+
+    @abstractmethod
+    def detach(self) -> None:
+        """See `End.detach`."""
+
+    def finish(self) -> None:
+        """Nothing to give back."""
+
+    def wake(self) -> None:
+        """Check the connection again."""
+        self._signal.fire()

@@ -8,14 +8,10 @@ little later. No notice, no work: waiting costs nothing.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
-from typing import Self
 
-from antiphon.engines.memory.connection import Connection
+from antiphon.engines.memory.connection import Connection, Feed
 from antiphon.engines.memory.filters import SubjectFilter
 from antiphon.engines.memory.server import MeshState
-from antiphon.engines.memory.signal import Signal
 from antiphon.errors import Corrupt
 from antiphon.ports import Record
 
@@ -23,7 +19,7 @@ REPAIR_S = 2.0
 """How long after a lost notice the follower reads by itself."""
 
 
-class Follow(AbstractAsyncContextManager["Follow"]):
+class Follow(Feed[list[Record]]):
     """The context and the iterator of `OpLog.follow`."""
 
     def __init__(
@@ -35,7 +31,7 @@ class Follow(AbstractAsyncContextManager["Follow"]):
         after: int,
         max_batch: int,
     ) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._mesh = mesh
         self._log = mesh.log
         self._wanted = wanted
@@ -46,45 +42,18 @@ class Follow(AbstractAsyncContextManager["Follow"]):
         self._max_batch = max_batch
         self._visible = 0
         """The newest sequence that this node has heard of."""
-        self._signal = Signal()
         self._repair: asyncio.TimerHandle | None = None
-        self._is_over = False
 
-    async def __aenter__(self) -> Self:
-        await self._connection.running()
-        self._connection.ends[self] = None
-        if self._connection.is_attached:
-            self.attach()
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._is_over = True
-        self._connection.ends.pop(self, None)
-        self.detach()
-        self._signal.fire()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> list[Record]:
-        await asyncio.sleep(0)
-        while True:
-            await self._connection.running()
-            if self._is_over:
-                raise StopAsyncIteration
-            if self._connection.is_attached:
-                self._check()
-                page = self._log.page(self._wanted, self._cursor, self._visible, self._max_batch)
-                if page.records:
-                    self._last = page.records[-1]
-                    self._cursor = self._last.seq
-                    return page.records
-            await self._signal.wait()
+    def _next(self) -> list[Record] | None:
+        if not self._connection.is_attached:
+            return None
+        self._check()
+        page = self._log.page(self._wanted, self._cursor, self._visible, self._max_batch)
+        if not page.records:
+            return None
+        self._last = page.records[-1]
+        self._cursor = self._last.seq
+        return page.records
 
     def _check(self) -> None:
         """`Corrupt` if this is not the log that was read before."""
@@ -138,13 +107,6 @@ class Follow(AbstractAsyncContextManager["Follow"]):
         if self._repair is not None:
             self._repair.cancel()
             self._repair = None
-
-    def finish(self) -> None:
-        """Nothing to give back."""
-
-    def wake(self) -> None:
-        """Check the connection again."""
-        self._signal.fire()
 
     def _look(self) -> None:
         self._repair = None
