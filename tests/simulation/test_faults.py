@@ -359,11 +359,15 @@ def test_a_lane_under_more_junk_than_one_page_holds_is_read_to_its_end(tmp_path)
 
 def test_a_worker_that_runs_more_jobs_than_it_has_slots_is_noticed(tmp_path):
     async def story(world):
+        def running(number):
+            key = ("build.fast", f"{number:064x}")
+            world.cluster.referee.ledger.lane(key).fences.append("f")
+            return world.cluster.referee.running("w", key, "f", slots=2)
+
         with ExitStack() as stack:
             for number in range(3):
-                key = ("build.fast", f"{number:064x}")
-                stack.enter_context(world.cluster.referee.running("w", key, "f", slots=2))
-        with world.cluster.referee.running("w", ("build.fast", "9" * 64), "f", slots=2):
+                stack.enter_context(running(number))
+        with running(9):
             pass
 
     _, outcome = play(tmp_path, story)

@@ -1,7 +1,7 @@
 """Three servers, three copies: reads that must not lag, and a leader that dies."""
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
@@ -54,9 +54,17 @@ async def bootstrap(servers, mesh):
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                return await attempt()
+                engine = await attempt()
+                break
             except AntiphonError:  # the cluster elects its first leader
                 await asyncio.sleep(0.5)
+
+    async def no_write():
+        with suppress(LostRace):
+            await engine.log.append(f"ap.{mesh}.seal", b"", message_id="no", expected_last=9)
+
+    await persist(no_write, PATIENCE_S)  # the stream elects its own
+    return engine
 
 
 async def test_three_copies_behave_as_one_log_and_survive_their_leader():
