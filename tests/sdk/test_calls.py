@@ -295,15 +295,15 @@ def test_only_a_handlers_input_of_that_name_is_its_arguments():
 # --- waiting ----------------------------------------------------------------------------------
 
 
-async def test_a_kind_that_nobody_runs_is_a_warning_within_seconds(monkeypatch):
-    monkeypatch.setattr(job_wait, "DIAGNOSIS_AFTER_S", 0.1)
+@pytest.mark.virtual_time
+async def test_a_kind_that_nobody_runs_is_a_warning_within_seconds():
     mesh, _, _ = mesh_with_tasks()
     async with mesh, mesh.worker():
         handle = await mesh.submit("shop.ecko", 1)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             with pytest.raises(TimeoutError, match=f"job {handle.id[:8]} .* it is pending") as late:
-                await handle.result(timeout=2)
+                await handle.result(timeout=5)
         (warning,) = [one for one in told if one.category is NobodyAnswers]
         assert "no worker that is online runs shop.ecko; did you mean shop.echo?" in str(
             warning.message
@@ -312,8 +312,8 @@ async def test_a_kind_that_nobody_runs_is_a_warning_within_seconds(monkeypatch):
         assert "no worker that is online runs shop.ecko" in str(late.value)
 
 
-async def test_the_warning_can_be_made_an_error(monkeypatch):
-    monkeypatch.setattr(job_wait, "DIAGNOSIS_AFTER_S", 0.1)
+@pytest.mark.virtual_time
+async def test_the_warning_can_be_made_an_error():
     mesh, _, _ = mesh_with_tasks()
     async with mesh:
         handle = await mesh.submit("shop.echo", 1)
