@@ -274,7 +274,7 @@ class CommandExecutor:
                     del tail[:-TAIL_BYTES]
                 assignment.live.output(stream, data)
 
-            ended = await self._run_sandboxed(command, folder, hear, assignment.gauge)
+            ended = await self._run_command(command, folder, hear, assignment.gauge)
         assignment.gauge.measured(ended.used)
         outputs, problem = await self._keep(assignment, command, ended, folder)
         failure = command_outcome.failure_of(ended.reason, ended.exit, bytes(tail))
@@ -288,7 +288,7 @@ class CommandExecutor:
             environment=None if self._terms.unsafe else _digest_of(environment_of(command)),
         )
 
-    async def _run_sandboxed(
+    async def _run_command(
         self,
         command: Command,
         folder: Path,

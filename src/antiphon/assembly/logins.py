@@ -66,12 +66,11 @@ async def connect(
         if purpose.inspect and access.system_user
         else None
     )
+    own = Login(user=access.user, password=access.password)
     return await NatsEngine.connect(
         described.engine,
         described.mesh,
-        login=Login(user=access.user, password=access.password)
-        if token is None
-        else Login(token=token),
+        login=own if token is None else Login(token=token),
         system=system,
         create=purpose.create,
         replicas=described.replicas,

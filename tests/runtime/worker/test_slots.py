@@ -119,3 +119,21 @@ async def test_a_job_that_waited_in_vain_ends_claiming_ahead():
         await slots.take("ahead")
     slots.leave("long")
     assert slots.room == 1
+
+
+@pytest.mark.virtual_time
+async def test_what_a_worker_holds_includes_the_jobs_that_it_claimed_ahead():
+    held: list[tuple[int, int]] = []
+
+    async def short(_number: int) -> None:
+        held.append((worker.held, worker.busy))
+        await asyncio.sleep(0.001)
+
+    async with a_mesh("memory") as mesh:
+        caller = (await mesh.connection()).session
+        for number in range(60):
+            await call(caller, number)
+        worker = await mesh.worker(short, slots=2)
+        await eventually(lambda: worker.done == 60)
+        assert max(held) == (4, 2)
+        assert worker.held == 0

@@ -91,6 +91,7 @@ class NatsEngine:
     ) -> Self:
         """Open the mesh `mesh` at `url` (several, comma-separated, for a cluster).
 
+        Without `login` it uses what the URL says, if anything.
         `create` makes the log's stream if it is missing; without it the stream API is never
         called, and a missing log is `Misconfigured`. `system` lets `info` report the server's
         durability. A member that may read some kinds only is a `reader`: it reads within its
