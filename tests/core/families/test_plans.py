@@ -3,13 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
+from antiphon.core.clock.hlc import MAX_WALL
 from antiphon.core.families.jobs.derivation import MAX_DEPTH, Cause, Cron, Reaction, Tick
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.planned import PlanBody, derived_body
 from antiphon.core.families.plans import PLANS
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import plan_key
-from antiphon.core.manifest import job_id, with_nonce
+from antiphon.core.manifest import MAX_INPUTS, author, job_id, with_nonce
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from tests.core.authority.test_chain_check import Court
@@ -125,6 +126,29 @@ def test_what_was_never_put_cannot_be_dropped():
 )
 def test_a_plan_that_would_trigger_itself_or_has_a_single_jobs_times_is_refused(what):
     assert Planner().put(what=what) is Verdict.PLAN
+
+
+@pytest.mark.parametrize("from_ms", [MAX_WALL, T0 + 11 * 366 * 24 * 3_600_000])
+def test_a_plan_begins_within_ten_years(from_ms):
+    late = Cron(at="0 3 * * *", zone="UTC", from_ms=from_ms)
+    assert Planner().put(what=body(late)) is Verdict.DELAY
+    soon = Cron(at="0 3 * * *", zone="UTC", from_ms=T0 + 366 * 24 * 3_600_000)
+    assert Planner().put(what=body(soon)) is OK
+
+
+def padded(size: int):
+    """A manifest with so many bytes of arguments."""
+    words = ["x" * 4_096] * (size // 4_096)
+    return author({"command": ["true"], "args": words, "timeout": 1})
+
+
+def test_a_plan_leaves_room_for_what_a_derived_job_adds():
+    """Else its jobs could not be written, at every tick again."""
+    assert Planner().put(what=body(manifest=padded(240_000))) is OK
+    assert Planner().put(what=body(manifest=padded(258_048))) is Verdict.PLAN
+    many = [{"kind": "nonce", "nonce": f"{n:032x}"} for n in range(MAX_INPUTS)]
+    full = author({"command": ["true"], "timeout": 1, "inputs": many})
+    assert Planner().put(what=body(manifest=full)) is Verdict.PLAN
 
 
 def test_a_derived_job_is_the_plans_and_its_author_may_cancel_it():

@@ -8,7 +8,7 @@ from antiphon.core.families.jobs.ops import JobSchedule, Replica, ScheduleBody
 from antiphon.core.families.jobs.planned import PlanBody, derived_body
 from antiphon.core.families.jobs.replicas import compared, most_children
 from antiphon.core.families.plans.ops import PlanPut
-from antiphon.core.manifest import job_id, with_nonce
+from antiphon.core.manifest import author, job_id, with_nonce
 from antiphon.core.record.verdict import Verdict
 from tests.core.authority.test_chain_check import Court
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
@@ -36,6 +36,15 @@ def test_a_job_with_replicas_is_not_run_itself():
 )
 def test_a_quorum_is_at_most_as_large_as_the_number_of_replicas(fields):
     assert Story(Ledger()).schedule(**fields) is Verdict.REPLICAS
+
+
+def test_a_job_with_replicas_leaves_room_for_what_a_replica_adds():
+    """Else its replicas could not be written, again and again."""
+    large = author({"command": ["true"], "args": ["x" * 4_096] * 63, "timeout": 1})
+    story = Story(Ledger())
+    story.manifest, story.id = large, job_id(large)
+    assert story.schedule(replicas=3, quorum=2) is Verdict.REPLICAS
+    assert story.schedule() is OK
 
 
 def test_only_the_coordinator_submits_replicas():

@@ -100,8 +100,10 @@ def test_results_that_a_job_reads_stay_while_it_waits_for_its_children():
     assert STORED.hash in story.job.reads
 
 
-@pytest.mark.parametrize("reason, after", [("after", ()), ("drain", CHILDREN)])
-def test_a_yield_names_jobs_to_wait_for_with_that_reason_and_no_other(reason, after):
+@pytest.mark.parametrize(
+    "reason, after", [("after", ()), ("drain", CHILDREN), ("after", CHILDREN[:1] * 2)]
+)
+def test_a_yield_names_jobs_to_wait_for_once_with_that_reason_and_no_other(reason, after):
     story = begun()
     assert story.give_back(ALICE, reason=reason, after=after) is Verdict.AFTER
 

@@ -1,5 +1,6 @@
 """Cron expressions in time zones: daylight saving both ways, and restarts at any moment."""
 
+import zoneinfo
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
@@ -101,3 +102,21 @@ def test_what_is_no_zone_is_refused(zone):
     assert "is not a time zone" in caught.value.message
     if zone == "Berlin":
         assert "Europe/Berlin" in caught.value.hint
+
+
+@pytest.mark.parametrize("at_ms", [2**48 - 1, 253_402_300_799_000, 2**53 - 1, 0])
+@pytest.mark.parametrize("zone", [BERLIN, "Pacific/Kiritimati", "UTC"])
+def test_at_the_ends_of_the_calendar_there_are_no_more_ticks_and_no_errors(zone, at_ms):
+    found = CronTicks("0 3 * * *", zone)
+    assert found.next(at_ms) is None or at_ms == 0
+    assert found.has(at_ms) is False
+    assert found.due(at_ms, at_ms, most=3) == []
+
+
+def test_a_zone_that_does_not_exist_is_looked_for_once(monkeypatch):
+    looks, really = [], zoneinfo.ZoneInfo
+    monkeypatch.setattr(zoneinfo, "ZoneInfo", lambda name: looks.append(name) or really(name))
+    for _ in range(3):
+        with pytest.raises(Malformed, match="is not a time zone"):
+            CronTicks("0 3 * * *", "Mars/Olympus_Mons")
+    assert looks == ["Mars/Olympus_Mons"]

@@ -189,11 +189,13 @@ _WORDS = {
     Verdict.LEASE_OVER: "the lease had already expired",
     Verdict.EARLY: "its time has not come yet",
     Verdict.NOT_YET: "the job cannot be claimed again yet",
-    Verdict.DELAY: "its delay is longer than the mesh's horizon ('antiphon rules' shows it)",
+    Verdict.DELAY: "its delay is longer than the mesh's horizon ('antiphon rules' shows it), or it"
+    " is a plan that begins in more than ten years",
     Verdict.LIMIT: "it does not name the label of its kind's limit, or names that of other kinds"
     " ('antiphon limits')",
     Verdict.RESULTS: "it does not carry the results that the job waits for",
-    Verdict.AFTER: "it names jobs to wait for without that reason, or the other way round",
+    Verdict.AFTER: "it names jobs to wait for without that reason, or the other way round, or names"
+    " one of them twice",
     Verdict.TOO_LATE: "the latest time to start has passed, or is not after the earliest",
     Verdict.COOLDOWN: "its lease on this job expired, so it has to wait for one lease",
     Verdict.PRIORITY: "its priority is not the job's",
@@ -202,13 +204,15 @@ _WORDS = {
     Verdict.PROOF: "the proof is not valid",
     Verdict.NOT_ENDED: "it has not ended yet",
     Verdict.NO_OUTPUT: "the job has no such output stored outside the log",
-    Verdict.REPLICAS: "its quorum is not between 2 and the number of its replicas",
+    Verdict.REPLICAS: "its quorum is not between 2 and the number of its replicas, or it leaves no"
+    " room in a record for what a replica adds",
     Verdict.REPLICA: "it is not a replica of the job that it names",
     Verdict.BY_QUORUM: "the job is not run itself: it ends when enough of its replicas agree",
     Verdict.QUORUM: "the replicas that it names are not enough that agree",
     Verdict.CHECKPOINT: "only a renewal carries a checkpoint and beats, or too many earlier ones"
     " are still kept",
-    Verdict.PLAN: "the plan would trigger itself, or has a time that only a single job can have",
+    Verdict.PLAN: "the plan would trigger itself, has a time that only a single job can have, or"
+    " leaves no room in a record for what a derived job adds",
     Verdict.DERIVED: "it does not follow from the plan that it names",
     Verdict.LOCKED: "the lock is held",
     Verdict.NO_LOCK: "nobody has ever taken that lock",

@@ -11,6 +11,7 @@ that is killed between submitting and giving back leaves nothing that would run 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _CONTEXT: Final = b"antiphon child\n"
 _NONCE_DIGITS: Final = 32
+_SHORT_ID: Final = 12
 
 Awaited = ScheduleBody | JobKey
 """What a job waits for: a job to be submitted, or one that was."""
@@ -133,4 +135,8 @@ def _key(one: Any) -> JobKey | None:
 def _bounded(found: list[Awaited]) -> tuple[Awaited, ...]:
     if len(found) > MAX_AFTER:
         raise GiveUp(f"a job can wait for {MAX_AFTER:,} jobs at once; these are {len(found):,}")
+    keys = Counter(map(key_of, found))
+    twice = next((key for key, count in keys.items() if count > 1), None)
+    if twice is not None:
+        raise GiveUp(f"After names {twice[0]} {twice[1][:_SHORT_ID]} twice: name each job once")
     return tuple(found)

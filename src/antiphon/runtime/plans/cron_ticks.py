@@ -65,14 +65,14 @@ class CronTicks:
 
     def after(self, after_ms: int) -> Iterator[int]:
         """Every tick after this time, in order; none once fifty years have none."""
-        start = datetime.fromtimestamp(after_ms // 1000, self.zone)
         try:
+            start = datetime.fromtimestamp(after_ms // 1000, self.zone)
             for tick in CronSim(self._plain, start):
                 tick_ms = round(tick.timestamp()) * 1000
                 if tick_ms > after_ms:
                     yield tick_ms
                     after_ms = tick_ms
-        except (OverflowError, ValueError):
+        except (OverflowError, ValueError, OSError):
             return  # the end of the calendar
 
     def next(self, after_ms: int) -> int | None:
@@ -110,21 +110,31 @@ def _until(ticks: Iterator[int], upto_ms: int) -> Iterator[int]:
         yield tick
 
 
-@lru_cache(256)
 def zone_of(name: str) -> zoneinfo.ZoneInfo:
     """A time zone by its name, or `Malformed` with names that are similar."""
+    found = _looked_up(name)
+    if isinstance(found, str):
+        raise Malformed(f"{name!r} is not a time zone", reason="zone", hint=found)
+    return found
+
+
+@lru_cache(1024)
+def _looked_up(name: str) -> zoneinfo.ZoneInfo | str:
+    """A time zone, or a hint; both are remembered: a look through all names takes long."""
     try:
         return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as problem:
-        known = zoneinfo.available_timezones()
-        ends = {one.rpartition("/")[2].lower(): one for one in sorted(known)}
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        ends = _names_by_end()
         near = difflib.get_close_matches(name.rpartition("/")[2].lower(), ends, n=3)
-        hint = (
-            f"did you mean {', '.join(ends[one] for one in near)}?"
-            if near
-            else ("write a name such as Europe/Berlin, America/New_York or UTC")
-        )
-        raise Malformed(f"{name!r} is not a time zone", reason="zone", hint=hint) from problem
+        if near:
+            return f"did you mean {', '.join(ends[one] for one in near)}?"
+        return "write a name such as Europe/Berlin, America/New_York or UTC"
+
+
+@lru_cache(1)
+def _names_by_end() -> dict[str, str]:
+    known = zoneinfo.available_timezones()
+    return {one.rpartition("/")[2].lower(): one for one in sorted(known)}
 
 
 def _in_words(problem: Exception) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from msgspec import Meta
+from msgspec import Meta, UnsetType
 from msgspec.structs import replace
 
 from antiphon.core.families.jobs.derivation import (
@@ -25,7 +25,8 @@ from antiphon.core.families.jobs.derivation import (
     nonce,
 )
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
-from antiphon.core.manifest import with_nonce
+from antiphon.core.manifest import MAX_INPUTS, with_nonce
+from antiphon.core.record import codec
 from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 PlanName = Annotated[str, Meta(pattern=r"^[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?\Z")]
 """One token of a subject, and never as long as a job id."""
+
+
+DERIVED_BYTES: Final = 4 * 1024
+"""What a derived schedule may have beyond its plan, or a replica beyond its parent: a nonce, what
+it was derived from, and the envelope."""
 
 
 class PlanBody(ScheduleBody, frozen=True, kw_only=True):
@@ -59,7 +65,16 @@ def contradiction(plan: PlanBody) -> bool:
     """Whether no job can be derived from a plan, or one would cause itself again and again."""
     if any(getattr(plan, name) is not None for name in _OF_ONE_JOB):
         return True
+    if leaves_no_room(plan):
+        return True
     return isinstance(plan.trigger, Reaction) and plan.trigger.covers(plan.kind)
+
+
+def leaves_no_room(body: ScheduleBody) -> bool:
+    """Whether what is derived from this, which has a nonce more, may be too large for a record."""
+    given = 0 if isinstance(body.manifest.inputs, UnsetType) else len(body.manifest.inputs)
+    size = len(codec.encode(body))
+    return given >= MAX_INPUTS or size > codec.MAX_OP_BYTES - DERIVED_BYTES
 
 
 def starts_ms(plan: PlanBody, put_ms: int) -> int:

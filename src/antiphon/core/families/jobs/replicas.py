@@ -15,14 +15,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.authority import parties
 from antiphon.core.families.jobs import ops, planned
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
 from antiphon.core.family import At, Needs
-from antiphon.core.manifest import MAX_INPUTS, job_id, with_nonce
+from antiphon.core.manifest import job_id, with_nonce
 from antiphon.core.record import codec
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
@@ -49,9 +49,8 @@ def is_contradictory(body: ops.ScheduleBody) -> bool:
     """Whether a schedule asks for a quorum that there cannot be."""
     if body.replicas is None:
         return body.quorum is not None
-    given = 0 if isinstance(body.manifest.inputs, UnsetType) else len(body.manifest.inputs)
     is_between = body.quorum is not None and body.quorum <= body.replicas
-    return not is_between or body.replica is not None or given >= MAX_INPUTS
+    return not is_between or body.replica is not None or planned.leaves_no_room(body)
 
 
 def child_body(parent: ops.ScheduleBody, parent_op: str, index: int) -> ops.ScheduleBody:

@@ -368,7 +368,7 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
     if fault is not None:
         return fault
     body, rules = op.body, at.control.rules
-    if (body.reason == "after") != bool(body.after):
+    if (body.reason == "after") != bool(body.after) or len(set(body.after)) < len(body.after):
         return Verdict.AFTER
     job = spending.with_cost(job, op.author, body.cost)
     if body.after:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from antiphon.core.families.jobs.planned import contradiction
+from antiphon.core.families.jobs.planned import contradiction, starts_ms
 from antiphon.core.families.plans.ops import PlanPut
 from antiphon.core.families.plans.state import Plan
 from antiphon.core.record import codec
@@ -16,6 +16,9 @@ from antiphon.core.record.verdict import Verdict
 if TYPE_CHECKING:
     from antiphon.core.family import At
     from antiphon.core.record.op import Op
+
+LATEST_BEGIN_MS: Final = 10 * 366 * 24 * 3_600_000
+"""How long after its put a plan may begin: calendars end."""
 
 
 def step(plan: Plan | None, op: Op, at: At) -> Plan | Verdict:
@@ -32,6 +35,8 @@ def step(plan: Plan | None, op: Op, at: At) -> Plan | Verdict:
 def _put(plan: Plan | None, op: PlanPut, at: At) -> Plan | Verdict:
     if contradiction(op.body):
         return Verdict.PLAN
+    if starts_ms(op.body, op.hlc[0]) - op.hlc[0] > LATEST_BEGIN_MS:
+        return Verdict.DELAY
     # The same by the same right is no change: derived jobs keep naming the first op.
     same = plan is not None and (plan.body, plan.author, plan.auth) == (op.body, op.author, op.auth)
     if plan is not None and same and not plan.is_dropped:
