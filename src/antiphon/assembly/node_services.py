@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.subject_rights import exceeds
@@ -16,7 +17,7 @@ from antiphon.runtime.presence.roll_call import Presence
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from antiphon.assembly.mesh_connection import MeshConnection
@@ -135,6 +136,7 @@ async def replicating(
     services = [node.run()]
     if caretaking:
         from antiphon.assembly.artifact_store import blobs_of
+        from antiphon.runtime.attention.item_guard import ItemGuard, keep_running
         from antiphon.runtime.coordinator.coordinator import Coordinator
         from antiphon.runtime.coordinator.offer_audit import OfferAudit
         from antiphon.runtime.coordinator.quorums import Quorums
@@ -159,19 +161,25 @@ async def replicating(
             OfferAudit(node).applied,
             PlanAudit(node).applied,
         ]
+        blobs = blobs_of(connection)
+        pulse = Pulse(clock, keyring, reverb.metrics, suggest=reverb.suggestion)
+        kept: dict[str, Callable[[], Awaitable[None]]] = {
+            "offers": Coordinator(node, blobs=blobs).run,
+            "quorums": Quorums(node).run,
+            "coordinator watch": CoordinatorWatch(node).run,
+            "leases": OverdueJobs(node).run,
+            "plans": PlanRunner(node).run,
+            "pulse": partial(pulse.run, node.ready),
+            "reports": reverb.run,
+            "seals": Sealer(node, bar_s=bar_s).run,
+            "lane entries": EntryService(node).run,
+            "artifacts": Evictor(node, blobs=blobs).run,
+            "heartbeats": watch.run,
+            "presence": Presence(connection.session, connection.keyring, card, watch).run,
+        }
         services += [
-            Coordinator(node, blobs=blobs_of(connection)).run(),
-            Quorums(node).run(),
-            CoordinatorWatch(node).run(),
-            OverdueJobs(node).run(),
-            PlanRunner(node).run(),
-            Pulse(clock, keyring, reverb.metrics, suggest=reverb.suggestion).run(node.ready),
-            reverb.run(),
-            Sealer(node, bar_s=bar_s).run(),
-            EntryService(node).run(),
-            Evictor(node, blobs=blobs_of(connection)).run(),
-            watch.run(),
-            Presence(connection.session, connection.keyring, card, watch).run(),
+            keep_running(ItemGuard(name, node.session, replica.attention), run)
+            for name, run in kept.items()
         ]
     async with beside(*services, ready=node.ready):
         yield node

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from antiphon.core.story import Line as Line  # noqa: PLC0414 - interfaces
     from antiphon.ports import EngineInfo, Record
     from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.attention.attention_table import Attention as Attention  # noqa: PLC0414 - interfaces
     from antiphon.runtime.executors.hooks import Hook
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.coordinator_watch import CoordinatorStatus as CoordinatorStatus  # noqa: PLC0414 - interfaces

@@ -1,6 +1,7 @@
 """What the command line says of silent workers, mistyped kinds, hanging handlers, full disks."""
 
 import errno
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,8 +10,13 @@ import pytest
 from antiphon.core.record.verdict import Verdict
 from antiphon.interfaces.cli.commands.jobs.show import _running_words
 from antiphon.interfaces.cli.commands.jobs.why import similar_kinds
-from antiphon.interfaces.cli.commands.mesh.doctor import disk_finding, silent_findings
+from antiphon.interfaces.cli.commands.mesh.doctor import (
+    attention_findings,
+    disk_finding,
+    silent_findings,
+)
 from antiphon.interfaces.cli.screen.exits import Exit, complain
+from antiphon.runtime.attention.attention_table import Attention
 
 
 def held(number, by):
@@ -81,3 +87,23 @@ def test_a_full_disk_is_no_bug_and_says_what_to_do(capsys):
     assert "is full (/srv/mesh/keys/mark)" in said
     assert "antiphon doctor" in said
     assert complain(OSError(errno.EIO, "broken"), as_json=False) is Exit.BUG
+
+
+def aside(item, reason="it is too large", *, service="offers", whose="did:key:zBob22222", tries=3):
+    now_ms = int(time.time() * 1000)
+    return Attention(service, item, whose, reason, now_ms - 120_000, tries)
+
+
+def test_doctor_names_what_a_service_set_aside_whose_it_is_and_why():
+    (found,) = attention_findings([aside(f"shop.order {'1' * 64}")])
+    assert (found.level, found.check) == ("warning", "offers")
+    expected = "shop.order 11111111 of Bob22222: it is too large; 2 min ago, tried 3 times"
+    assert found.sentence == expected
+    assert attention_findings([]) == []
+
+
+def test_doctor_names_a_few_of_many_and_says_that_there_is_more():
+    found = attention_findings([aside(f"a {n}", whose="", tries=1) for n in range(9)])
+    assert len(found) == 9
+    assert found[0].sentence.startswith("a 0: it is too large; 2 min ago")
+    assert found[-1].sentence == "there is more; these are the newest"

@@ -15,6 +15,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.sealer import Sealer
+from antiphon.runtime.plans.cron_ticks import CronTicks
 from antiphon.runtime.plans.plan_audit import PASSING_MS, PlanAudit
 from antiphon.runtime.plans.plan_runner import CAUSES_PER_BATCH
 from antiphon.sdk.proofs import bundles
@@ -301,3 +302,47 @@ class TestOnAClosedMesh:
             assert len(bundle.records) < 20
             report = bundles.open_bundle(core_bundle.write(bundle), owner=owner.author.did)
             assert report.job.scheduler == nightly.author
+
+
+@in_virtual_time
+async def test_a_plan_that_cannot_be_run_is_set_aside_and_others_are_run(monkeypatch):
+    """Whatever is wrong with it, here and at every later start."""
+    really = CronTicks.next
+
+    def next_tick(self, after_ms):
+        if self.expression == "1 1 1 1 1":
+            raise OverflowError("date value out of range")
+        return really(self, after_ms)
+
+    monkeypatch.setattr(CronTicks, "next", next_tick)
+    async with a_mesh("memory") as mesh:
+        here = (await mesh.connection()).session
+        broken = await put(here, plan(Cron(at="1 1 1 1 1", zone="UTC"), name="broken"))
+        nightly = await put(here, plan())
+        for _ in range(2):
+            async with a_coordinator(mesh) as node:
+                began = len(ticks(node, nightly))
+                await eventually(lambda: len(ticks(node, nightly)) > began)  # noqa: B023 - awaited
+                (told,) = node.replica.attention.newest(limit=10)
+                assert (told.service, told.whose) == ("plans", here.author.did)
+                assert told.item == f"{PLANNED} broken {broken.put_seq}"
+                assert "date value out of range" in told.reason
+        await drop(here, plan(name="broken"))
+
+
+@in_virtual_time
+async def test_a_plan_that_its_author_may_no_longer_run_is_told_until_it_is_gone():
+    async with a_mesh("memory", CLOSED) as mesh:
+        owner = (await mesh.connection(mesh.owner)).session
+        node = await mesh.node(connection=await mesh.connection(mesh.owner))
+        here = (await mesh.connection()).session
+        (cid, *_) = await grant(owner, here.author.did)
+        await here.sync_control()
+        nightly = await put(here, plan())
+        await eventually(lambda: ticks(node, nightly))
+        assert node.replica.attention.newest(limit=10) == []
+        await write_one(owner, Intent(UcanRevoke, RevokeBody(cid=cid)))
+        (told,) = await eventually(lambda: node.replica.attention.newest(limit=10))
+        assert told.reason.startswith("revoked:")
+        await drop(owner, plan())
+        await eventually(lambda: not node.replica.attention.newest(limit=10))

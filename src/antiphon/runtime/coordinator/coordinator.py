@@ -14,10 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.derivations.limit_use import LimitUse, limit_of
+from antiphon.core.derivations.offer_derivation import cannot_be_offered
 from antiphon.core.derivations.waiting_jobs import WaitingJobs
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobOffer
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.ids import digest
+from antiphon.core.record.verdict import ABOUT_TIME, Verdict
+from antiphon.errors import Unavailable
 from antiphon.runtime.coordinator.predecessors import Predecessors, limit_use_in
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.woken_service import WokenService
@@ -27,14 +30,25 @@ if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.derivations.offer_derivation import Derived
     from antiphon.ports import Blobs
+    from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import Applied, FullNode
 
 JOBS_PER_ROUND: Final = 256
+TRIED_AGAIN: Final = JOBS_PER_ROUND // 4
+"""How many of those were tried before: jobs that cannot be offered leave room for others."""
 LOADED_AT_ONCE: Final = 1_000
 RETRY_S: Final = 0.5
-"""How long a job is left alone after what was written about it did not take effect."""
+"""How long to wait after the engine could not be reached."""
 LONGEST_SLEEP_S: Final = 1.0
 """While a time is waited for: clocks may be set, or the machine suspended."""
+PASSING: Final = ABOUT_TIME | {
+    Verdict.OK,
+    Verdict.PREV,
+    Verdict.EARLY,
+    Verdict.STALE,
+    Verdict.NOT_COORDINATOR,
+}
+"""Verdicts that say nothing about the job: another record came first, or a clock is behind."""
 
 log = LazyLogger(__name__)
 
@@ -42,6 +56,7 @@ log = LazyLogger(__name__)
 class Coordinator(WokenService):
     """Offers and cancels waiting jobs, if its full node is the coordinator."""
 
+    SERVICE = "offers"
     WAITS = "coordinator_waits"
     AFTER_PROBLEM_S = RETRY_S
 
@@ -54,8 +69,8 @@ class Coordinator(WokenService):
         """None while this node is not the coordinator."""
         self._use = LimitUse()
         self._rules: object = None
-        self._unsettled: dict[tuple[str, str], Job] = {}
-        """Jobs about which something was written whose effect is not known yet."""
+        self._in_doubt: dict[tuple[str, str], str] = {}
+        """The labels of jobs that may have been offered: the engine did not say."""
 
     def _applied(self, applied: Applied) -> None:
         if applied.opened.is_control:
@@ -67,10 +82,10 @@ class Coordinator(WokenService):
         key = (job.kind, job.id)
         self._use.see(job)
         if job.waits_for_coordinator:
-            waiting.add(job, partial(self._predecessors.state, before=job.waiting_seq))
+            waiting.add(job, self._predecessors.states_for(job))
         else:
             waiting.remove(key)
-            self._unsettled.pop(key, None)
+            self._settle(key)
         if job.concurrency and job.offered_seq == applied.opened.seq:
             self._use.offered(job.concurrency, [job.offered_ms])
         if job.is_terminal:
@@ -92,12 +107,12 @@ class Coordinator(WokenService):
             self._use = limit_use_in(self.node, control.rules)
         now_ms = self.node.session.now_by_both_clocks_ms()
         room = partial(self._room, control, now_ms)
-        jobs = [*self._unsettled.values()][:JOBS_PER_ROUND]
-        jobs += waiting.take(now_ms, room, most=JOBS_PER_ROUND - len(jobs))
+        jobs = self.guard.aside.due(self.node.session.wall.now_ms(), most=TRIED_AGAIN)
+        again = len(jobs)
+        fresh = waiting.take(now_ms, room, most=JOBS_PER_ROUND - again)
+        jobs += [(job.kind, job.id) for job in fresh]
         await self._write(jobs)
-        if self._unsettled:
-            return RETRY_S
-        if len(jobs) == JOBS_PER_ROUND:
+        if again == TRIED_AGAIN or len(jobs) == JOBS_PER_ROUND:
             return 0.0
         return self._pause_s(control, waiting, now_ms)
 
@@ -113,23 +128,24 @@ class Coordinator(WokenService):
         """Begin from the replica, which knows everything that a coordinator before this did."""
         node, since = self.node, 0
         waiting = self._waiting = WaitingJobs()
-        self._unsettled.clear()
+        self._in_doubt.clear()
+        self.guard.begin()
         node.replica.flush()  # what is applied later comes through `_applied`
         while jobs := node.replica.waits.waiting(since, limit=LOADED_AT_ONCE):
             for job in jobs:
-                waiting.add(job, partial(self._predecessors.state, before=job.waiting_seq))
+                waiting.add(job, self._predecessors.states_for(job))
+                await asyncio.sleep(0)
             since = jobs[-1].waiting_seq
-            await asyncio.sleep(0)
         if len(waiting):
             log.info("coordinating", waiting=len(waiting))
         return waiting
 
     def _room(self, control: Control, now_ms: int, label: str) -> int:
-        unknown = sum(job.concurrency == label for job in self._unsettled.values())
+        unknown = sum(one == label for one in self._in_doubt.values())
         return self._use.room(limit_of(control.rules, label), now_ms) - unknown
 
     def _pause_s(self, control: Control, waiting: WaitingJobs, now_ms: int) -> float | None:
-        times = [waiting.next_ms]
+        times = [waiting.next_ms, self.guard.aside.next_ms]
         for label in waiting.labels:
             limit = limit_of(control.rules, label)
             times.append(self._use.next_ms(limit, now_ms) if limit is not None else None)
@@ -140,24 +156,54 @@ class Coordinator(WokenService):
 
     # --- writing ----------------------------------------------------------------------------------
 
-    async def _write(self, jobs: list[Job]) -> None:
-        intents = []
-        for taken in jobs:
-            job = self.node.replica.job_lane(taken.kind, taken.id).job
+    async def _write(self, jobs: list[tuple[str, str]]) -> None:
+        """Write what follows for each job; what does not take effect is tried again later."""
+        for key in jobs:
+            self.guard.rest(key)  # until its record is applied
+        intents: dict[tuple[str, str], Intent] = {}
+        for key in jobs:
+            job = self.node.replica.job_lane(*key).job
             if job is None or not job.waits_for_coordinator:
-                self._unsettled.pop((taken.kind, taken.id), None)
+                self._settle(key)
                 continue
-            self._unsettled[job.kind, job.id] = job
-            derived = self._predecessors.derive(job)
-            if derived is None:
-                log.error("offer_not_derived", job=job.id)
-                continue
-            await self._store(derived)
-            intents.append(self._intent(job, derived))
-        written = await self.node.write_all(intents)
-        problem = next((one.problem for one in written if one.problem is not None), None)
-        if problem is not None:
-            log.warning("coordinator_waits", jobs=len(self._unsettled), problem=problem.message)
+            with self.guard.about(key, whose=job.scheduler):
+                derived = await self._predecessors.derive_in_turns(job)
+                if derived is None:  # permitted since it was looked at first, and not ended yet
+                    self._settle(key)
+                    if self._waiting is not None:
+                        self._waiting.add(job, self._predecessors.states_for(job))
+                    continue
+                await self._store(derived)
+                intents[key] = self._intent(job, derived)
+        for key, one in (await self.write_each(intents)).items():
+            await self._see(key, one)
+
+    async def _see(self, key: tuple[str, str], written: Written) -> None:
+        """Note how a write ended; a job whose offer the log does not take is cancelled."""
+        self._in_doubt.pop(key, None)
+        job = self.node.replica.job_lane(*key).job
+        if job is None or not job.waits_for_coordinator:
+            return
+        problem, verdict = written.problem, written.verdict
+        if isinstance(problem, Unavailable):
+            log.warning(self.WAITS, job=job.id, problem=problem.message)
+            self._in_doubt[key] = job.concurrency
+            self.guard.drop(key)
+            self.guard.rest(key)  # not longer than the first time: it is not the job's fault
+            return
+        if problem is None and (verdict is None or verdict in PASSING):
+            return
+        why = problem.message if problem is not None else verdict.in_words if verdict else ""
+        if isinstance(written.intent.body, CancelBody):
+            self.guard.put(key, why, whose=job.scheduler)
+            return
+        with self.guard.about(key, whose=job.scheduler):
+            await self.node.write(self._intent(job, cannot_be_offered(job, why)))
+
+    def _settle(self, key: tuple[str, str]) -> None:
+        """Nothing is left to write about a job."""
+        self._in_doubt.pop(key, None)
+        self.guard.drop(key)
 
     def _intent(self, job: Job, derived: Derived) -> Intent:
         lane = self.node.replica.job_lane(job.kind, job.id)

@@ -17,6 +17,7 @@ from antiphon.core.derivations.limit_use import LimitUse, limit_of
 from antiphon.core.families.jobs.ops import JobCancel, JobOffer, OfferBody
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.verdict import Verdict
+from antiphon.runtime.attention.item_guard import ItemGuard
 from antiphon.runtime.coordinator.predecessors import Predecessors, limit_use_in
 from antiphon.runtime.coordinator.quorum_children import QuorumChildren
 from antiphon.telemetry import LazyLogger
@@ -48,6 +49,9 @@ class OfferAudit:
         """Give `applied` to the node's watchers."""
         self.node = node
         self.differences: deque[Difference] = deque(maxlen=DIFFERENCES_KEPT)
+        self._guard = ItemGuard[tuple[str, str]](
+            "offer audit", node.session, node.replica.attention
+        )
         self._predecessors = Predecessors(node)
         self._quorums = QuorumChildren(node.replica, node.session)
         self._use = LimitUse()
@@ -66,6 +70,9 @@ class OfferAudit:
         if what:
             found = Difference(applied.opened.seq, op.author, job.kind, job.id, what)
             self.differences.append(found)
+            self._guard.note(
+                (job.kind, job.id), f"{what} (by the coordinator)", whose=job.scheduler
+            )
             log.error("offer_differs", job=job.id, coordinator=op.author, what=what)
 
     def _count(self, job: Job, seq: int) -> None:

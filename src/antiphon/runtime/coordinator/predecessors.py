@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.job_rights import READ_BY
 from antiphon.core.authority.rules import Rules
-from antiphon.core.authority.scope import scope_of
+from antiphon.core.authority.scope import admits, scope_of
+from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.derivations.limit_use import LimitUse
-from antiphon.core.derivations.offer_derivation import Derived, Predecessor, derive
+from antiphon.core.derivations.offer_derivation import (
+    Derived,
+    MayRead,
+    Predecessor,
+    Waiter,
+    derive,
+    derive_in_steps,
+)
 from antiphon.core.families.jobs.ops import JobComplete, JobResolve, JobSchedule, JobYield
 from antiphon.core.families.jobs.state import Job, State
+from antiphon.errors import Rejected
 
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
     from antiphon.runtime.node.full_node import FullNode
 
 MOST_LABELLED: Final = 1_000_000
+ENDS_KEPT: Final = 8_192
+ENDS_KEPT_BYTES: Final = 16 * 1024 * 1024
+_END_BYTES, _OUTPUT_BYTES = 4 * 1024, 512
+"""Roughly what is kept besides texts."""
 
 
 class Predecessors:
@@ -24,29 +39,79 @@ class Predecessors:
 
     def __init__(self, node: FullNode) -> None:
         self.node = node
+        self._ends = BoundedCache[int, Predecessor](most=ENDS_KEPT, most_bytes=ENDS_KEPT_BYTES)
+        """How jobs ended, by the record that ended them: many may wait for the same ones."""
 
-    def state(self, key: tuple[str, str], *, before: int) -> State | None:
-        """The state of a job that was submitted before this record; None if there is none."""
-        job = self.node.replica.job_lane(*key).job
-        return None if job is None or job.scheduled_seq >= before else job.state
+    def states_for(self, job: Job) -> Callable[[tuple[str, str]], State | None]:
+        """Gives the states of the jobs that a job waits for.
+
+        None if such a job was not submitted before, or may not be read for the waiting one: in both
+        cases the waiting job is cancelled at once. To wait until it ends would tell when it ended.
+        """
+        waiter = self._waiter(job)
+        may_read = waiter is not None and waiter.unread_kind(self._readers()) is None
+
+        def state(key: tuple[str, str]) -> State | None:
+            before = self._find(key) if may_read else None
+            if before is None or before.scheduled_seq >= job.waiting_seq:
+                return None
+            return before.state
+
+        return state
 
     def derive(self, job: Job) -> Derived | None:
         """What the log says should be written about a waiting job."""
-        schedule = self._op(job.scheduled_seq)
-        if not isinstance(schedule, JobSchedule):
+        waiter = self._waiter(job)
+        if waiter is None:
             return None
-        return derive(job, schedule.body.manifest, self._find, self._look, self._may_read)
+        return derive(waiter, self._find, self._look, self._readers())
+
+    async def derive_in_turns(self, job: Job) -> Derived | None:
+        """The same, while other tasks have their turns; `Rejected` without the job's records."""
+        waiter = self._waiter(job)
+        if waiter is None:
+            raise Rejected("its own records are not in this node's replica", reason="replica")
+        steps = derive_in_steps(waiter, self._find, self._look, self._readers())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                derived: Derived | None = end.value
+                return derived
+            await asyncio.sleep(0)
 
     def text(self, of: tuple[str, str], name: str) -> str | None:
         """The text of an output of a job that has ended."""
         job = self._find(of)
-        outputs = self._look(job).outputs if job is not None else ()
+        outputs = self._read_end(job).outputs if job is not None else ()
         return next((one.text for one in outputs if one.name == name), None)
+
+    def _waiter(self, job: Job) -> Waiter | None:
+        """A waiting job with whom it waits for; None if its records are not here."""
+        schedule = self._op(job.scheduled_seq)
+        if not isinstance(schedule, JobSchedule):
+            return None
+        yielded = self._op(job.waiting_seq) if job.continuations else None
+        if job.continuations and not isinstance(yielded, JobYield):
+            return None
+        by = yielded.author if yielded is not None else ""
+        return Waiter(job, schedule.body.manifest, by)
 
     def _find(self, key: tuple[str, str]) -> Job | None:
         return self.node.replica.job_lane(*key).job
 
     def _look(self, job: Job) -> Predecessor:
+        if not job.is_terminal:
+            return Predecessor(job)
+        known = self._ends.get(job.ended_seq)
+        if known is None:
+            known = self._read_end(job)
+            # All but its outputs takes a few KiB at most.
+            weight = sum(len(one.text or "") + _OUTPUT_BYTES for one in known.outputs)
+            self._ends.put(job.ended_seq, known, weight + _END_BYTES)
+        return known
+
+    def _read_end(self, job: Job) -> Predecessor:
         op = self._op(job.ended_seq) if job.is_terminal else None
         if isinstance(op, JobComplete):
             return Predecessor(job, op.body.outputs, op.body.error)
@@ -62,14 +127,22 @@ class Predecessors:
             stored = replica.record(seq)
         return None if stored is None else session.open(stored.record).op
 
-    def _may_read(self, node: str, kind: str) -> bool:
+    def _readers(self) -> MayRead:
+        """Who may read which kinds now; each node's scope is computed once."""
         session = self.node.session
         now_ms = session.wall.now_ms()
         control = session.history.newest(now_ms)
-        if control is None:
-            return False
-        scope = scope_of(control, session.protocol.branches, node, now_ms // 1000)
-        return scope.admits(kind, *READ_BY)
+        known: dict[str, tuple[str, ...]] = {}
+
+        def may_read(node: str, kind: str) -> bool:
+            if control is None:
+                return False
+            if node not in known:
+                scope = scope_of(control, session.protocol.branches, node, now_ms // 1000)
+                known[node] = scope.of(*READ_BY)
+            return any(admits(one, kind) for one in known[node])
+
+        return may_read
 
 
 def limit_use_in(node: FullNode, rules: Rules) -> LimitUse:

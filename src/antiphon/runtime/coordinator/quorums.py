@@ -8,16 +8,18 @@ everyone who reads it; what a reader of one lane cannot check, full nodes do (`o
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
+from antiphon.core.derivations.offer_derivation import MAX_REASON
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobResolve, JobSchedule
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.manifest import job_id
 from antiphon.core.record.verdict import ABOUT_TIME, Verdict
+from antiphon.errors import Rejected
 from antiphon.runtime.coordinator.quorum_children import CANNOT_SUBMIT, Parent, QuorumChildren
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.woken_service import WokenService
-from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -31,12 +33,11 @@ RETRY_S: Final = 0.5
 """How long to wait after something that was written did not take effect."""
 DROPPED: Final = "its result is no longer needed"
 
-log = LazyLogger(__name__)
-
 
 class Quorums(WokenService):
     """Looks after jobs with replicas, if its full node is the coordinator."""
 
+    SERVICE = "quorums"
     WAITS = "quorums_wait"
     AFTER_PROBLEM_S = RETRY_S
 
@@ -66,19 +67,26 @@ class Quorums(WokenService):
             self._touched = None
             return None
         touched = self._load() if self._touched is None else self._touched
-        is_settled = True
+        for key in self.guard.aside.due(session.wall.now_ms(), most=JOBS_PER_ROUND // 4):
+            touched[key] = None
         for key in list(touched)[:JOBS_PER_ROUND]:
             del touched[key]
-            if not await self._look_at(control, key):
-                touched[key] = None
-                is_settled = False
-        if not is_settled:
-            return RETRY_S
-        return 0.0 if touched else None
+            self.guard.rest(key)
+            is_settled = False
+            with self.guard.about(key):
+                is_settled = await self._look_at(control, key)
+            if is_settled:
+                self.guard.drop(key)
+            await asyncio.sleep(0)
+        next_ms = self.guard.aside.next_ms
+        if touched or next_ms is None:
+            return 0.0 if touched else None
+        return max(0.0, (next_ms - session.wall.now_ms()) / 1000)
 
     def _load(self) -> dict[tuple[str, str], None]:
         """Begin from the replica, which knows everything that a coordinator before this did."""
         touched = self._touched = dict[tuple[str, str], None]()
+        self.guard.begin()
         replica, since = self.node.replica, 0
         replica.flush()  # what is applied later comes through `_applied`
         while jobs := replica.waits.replicated(since, limit=LOADED_AT_ONCE):
@@ -95,9 +103,10 @@ class Quorums(WokenService):
         step = self._children.derive(control, parent)
         written = await self.node.write_all(self._intents(parent, step))
         problem = next((one.problem for one in written if one.problem is not None), None)
+        if isinstance(problem, Rejected) and step.submit:
+            return await self._give_up(parent, problem.message)
         if problem is not None:
-            log.warning("quorums_wait", job=parent.job.id, problem=problem.message)
-            return False
+            raise problem
         if step.submit:
             return await self._see_refusals(parent, written)
         return all(one.verdict is None or one.verdict.is_accepted for one in written)
@@ -131,9 +140,12 @@ class Quorums(WokenService):
             return Verdict.EXISTS not in verdicts
         if refused in ABOUT_TIME or refused is Verdict.PREV:
             return False
+        return await self._give_up(parent, refused.in_words)
+
+    async def _give_up(self, parent: Parent, why: str) -> bool:
+        """Cancel a job whose replicas cannot be submitted; whether that took effect."""
         job = parent.job
-        reason = f"{CANNOT_SUBMIT}{refused.in_words}"
-        body = CancelBody(kind=job.kind, job=job.id, reason=reason)
+        body = CancelBody(kind=job.kind, job=job.id, reason=f"{CANNOT_SUBMIT}{why}"[:MAX_REASON])
         lane = self.node.replica.job_lane(job.kind, job.id)
         end = await self.node.write(Intent(JobCancel, body, lane))
         return end.verdict is None or end.verdict.is_accepted

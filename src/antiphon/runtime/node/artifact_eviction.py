@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.families.jobs.ops import EvictBody, JobEvict
 from antiphon.core.families.jobs.state import Job
 from antiphon.errors import AntiphonError, EngineDenied, Rejected
+from antiphon.runtime.attention.item_guard import ItemGuard
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.values.checkpoint_bytes import CHECKPOINT_BEGINS
 from antiphon.runtime.values.signature import CALL_BEGINS
@@ -56,9 +57,11 @@ class Evictor:
         self.node = node
         self.blobs = blobs or node.session.engine.blobs
         self.grace_s = grace_s
+        self.guard = ItemGuard[str]("artifacts", node.session, node.replica.attention)
 
     async def run(self) -> None:
         """Evict and remove until cancelled."""
+        self.guard.begin()
         while True:
             await asyncio.sleep(ROUND_S * (0.5 + self.node.session.entropy.random()))
             await self.node.ready.wait()  # records not read yet may need what looks evictable
@@ -78,17 +81,29 @@ class Evictor:
         if control is None or control.coordinator != node.session.author.did:
             return
         due_ms = now_ms - control.rules.artifact_ttl_ms
-        for job in node.replica.kept_before(due_ms, limit=JOBS_PER_ROUND):
+        aside = len(self.guard.aside)
+        for job in node.replica.kept_before(due_ms, limit=JOBS_PER_ROUND + aside):
             await self._evict(job, job.stored)
         left = CHECKPOINTS_PER_ROUND
-        for job in node.replica.with_replaced(limit=JOBS_PER_ROUND):
+        for job in node.replica.with_replaced(limit=JOBS_PER_ROUND + aside):
             await self._evict(job, job.replaced[:left])
             left -= len(job.replaced[:left])
         past_ms = now_ms - round(self.grace_s * 1000)
-        for evicted in node.replica.evicted_before(past_ms, limit=BLOBS_PER_ROUND):
-            await self._remove(evicted)
+        for evicted in node.replica.evicted_before(past_ms, limit=BLOBS_PER_ROUND + aside):
+            if not self.guard.rests(evicted.digest):
+                with self.guard.about(evicted.digest):
+                    await self._remove(evicted)
+                    self.guard.drop(evicted.digest)
 
     async def _evict(self, job: Job, digests: tuple[str, ...]) -> None:
+        key = f"{job.kind} {job.id}"
+        if self.guard.rests(key):
+            return
+        with self.guard.about(key):
+            await self._write_evictions(job, digests)
+            self.guard.drop(key)
+
+    async def _write_evictions(self, job: Job, digests: tuple[str, ...]) -> None:
         node = self.node
         for digest in digests:
             lane = node.replica.job_lane(job.kind, job.id)

@@ -41,6 +41,7 @@ log = LazyLogger(__name__)
 class DelayedJobs(WokenService):
     """Runs beside a full node and offers delayed jobs on time."""
 
+    SERVICE = "delayed jobs"
     WAITS = "delayed_jobs_wait"
     AFTER_PROBLEM_S = LONGEST_SLEEP_S
 
@@ -83,18 +84,20 @@ class DelayedJobs(WokenService):
 
     async def _offer(self, jobs: list[Job]) -> int:
         """Offer jobs; how many of the offers did not take effect."""
-        results = await self.node.write_all([self._intent(job) for job in jobs])
+        results = await self.write_each({(job.kind, job.id): self._intent(job) for job in jobs})
         now_s = self.node.session.wall.boot_s()
         refused = 0
-        for job, written in zip(jobs, results, strict=True):
+        for job in jobs:
             key = job.kind, job.id
-            if written.verdict is Verdict.OK:
+            verdict = results[key].verdict if key in results else None
+            if verdict is Verdict.OK:
                 del self._since[key]
                 continue
             refused += 1
-            is_lasting = written.verdict in LACKS_AUTHORITY
+            is_lasting = verdict in LACKS_AUTHORITY
             self._since[key] = now_s + (LONGEST_SLEEP_S if is_lasting else RETRY_S)
-        problem = next((one.problem for one in results if one.problem is not None), None)
+        problems = (one.problem for one in results.values())
+        problem = next((one for one in problems if one is not None), None)
         if problem is not None:
             log.warning("delayed_jobs_wait", jobs=refused, problem=problem.message)
         return refused

@@ -27,6 +27,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt, EngineDenied, Unavailable
+from antiphon.runtime.attention.item_guard import ItemGuard, reason_of
 from antiphon.runtime.log.session import Session, dep_of
 from antiphon.runtime.log.writer import Intent, Policy, Written, give_up, write
 from antiphon.telemetry import LazyLogger
@@ -88,6 +89,7 @@ class FullNode:
         self.passed: dict[tuple[str, Priority], tuple[int, int]] = {}
         """By kind and priority: the newest announcement that was answered, and when (wall ms)."""
         self._progress = asyncio.Condition()
+        self._guard = ItemGuard[tuple[str, int]]("records", session, replica.attention)
         self._adopt_scope()
 
     @property
@@ -299,7 +301,11 @@ class FullNode:
 
     def _tell(self, applied: Applied) -> None:
         for watcher in self.watchers:
-            watcher(applied)
+            try:
+                watcher(applied)
+            except Exception as problem:  # noqa: BLE001 - a watcher must not end the node
+                name = getattr(watcher, "__qualname__", type(watcher).__name__)
+                self._guard.put((name, applied.record.seq), reason_of(problem), problem=problem)
 
     async def reached(self, seq: int) -> None:
         """Wait until the record with this sequence is applied."""

@@ -17,8 +17,9 @@ from antiphon.core.families.jobs.ops import ExpireBody, JobExpire, JobOffer, Off
 from antiphon.core.families.jobs.state import HELD, Job, State
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.policy import selection
-from antiphon.core.record.verdict import Verdict
+from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.errors import AntiphonError
+from antiphon.runtime.attention.item_guard import ItemGuard
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.roster import Roster
@@ -28,6 +29,7 @@ from antiphon.runtime.services import beside
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import FullNode
 
 EXPIRIES_PER_ROUND: Final = 100
@@ -50,12 +52,14 @@ class OverdueJobs:
         self.node_presence = NodePresence(node.session)
         self._looked_at = (0, 0)
         self._voices: dict[str, WorkerPresence] = {}
+        self.guard = ItemGuard[tuple[str, str]]("leases", node.session, node.replica.attention)
         self._noticed: dict[tuple[str, str, str], float] = {}
         """What is due, and since when we know."""
 
     async def run(self) -> None:
         """Look for overdue and unanswered jobs until cancelled."""
         await self.node.ready.wait()
+        self.guard.begin()
         async with (
             self.node_presence.listening(),
             # The same nodes take turns with what is delayed.
@@ -68,7 +72,6 @@ class OverdueJobs:
                 try:
                     await self.look()
                 except AntiphonError as problem:
-                    # One job's problem (a lane too long to read, say) must not end the loop.
                     log.warning("overdue_jobs_wait", problem=problem.message)
 
     async def look(self) -> None:
@@ -77,17 +80,27 @@ class OverdueJobs:
         now_ms = session.wall.now_ms()
         noticed, self._noticed = self._noticed, {}
         for job in self._revoked():
-            await self._call_again(job)
-        for job in self.roster.overdue(limit=EXPIRIES_PER_ROUND):
-            if not self._is_our_turn(job, job.fence, noticed):
-                continue
-            # A tenure whose authority was revoked has nothing left to expire.
-            if (await self._expire(job) and job.state in HELD) or self._is_open(job):
+            with self.guard.about((job.kind, job.id)):
                 await self._call_again(job)
-        for job in self.node.replica.unanswered(now_ms, limit=CALLS_PER_ROUND):
-            if not self._is_still_queued(job, now_ms) and self._is_our_turn(job, "", noticed):
+        aside = len(self.guard.aside)
+        for job in self.roster.overdue(limit=EXPIRIES_PER_ROUND + aside):
+            if not self._is_tried(job, job.fence, noticed):
+                continue
+            with self.guard.about((job.kind, job.id)):
+                # A tenure whose authority was revoked has nothing left to expire.
+                if (await self._expire(job) and job.state in HELD) or self._is_open(job):
+                    await self._call_again(job)
+        for job in self.node.replica.unanswered(now_ms, limit=CALLS_PER_ROUND + aside):
+            if self._is_still_queued(job, now_ms) or not self._is_tried(job, "", noticed):
+                continue
+            with self.guard.about((job.kind, job.id)):
                 await self._call_again(job)
                 await self._point_to(job)
+
+    def _is_tried(self, job: Job, fence: str, noticed: dict[tuple[str, str, str], float]) -> bool:
+        """Whether this node does something about a job now."""
+        key = (job.kind, job.id)
+        return not self.guard.rests(key) and self._is_our_turn(job, fence, noticed)
 
     def _is_our_turn(
         self, job: Job, fence: str, noticed: dict[tuple[str, str, str], float]
@@ -127,14 +140,23 @@ class OverdueJobs:
         """Write the expiry; True if the log accepted ours."""
         body = ExpireBody(kind=job.kind, job=job.id, fence=job.fence if job.state in HELD else None)
         lane = self.node.replica.job_lane(job.kind, job.id)
-        return (await self.node.write(Intent(JobExpire, body, lane))).verdict is Verdict.OK
+        return self._settled(job, await self.node.write(Intent(JobExpire, body, lane)))
 
     async def _call_again(self, job: Job) -> None:
         lane = self.node.replica.job_lane(job.kind, job.id)
         if lane.job is None or not self._is_open(job):
             return
         body = OfferBody(kind=job.kind, job=job.id, priority=lane.job.priority)
-        await self.node.write(Intent(JobOffer, body, lane))
+        self._settled(job, await self.node.write(Intent(JobOffer, body, lane)))
+
+    def _settled(self, job: Job, written: Written) -> bool:
+        """Whether a write took effect; a job of a kind that is not ours to end rests."""
+        key = (job.kind, job.id)
+        if written.verdict in LACKS_AUTHORITY:
+            self.guard.rest(key)
+        else:
+            self.guard.drop(key)
+        return written.verdict is Verdict.OK
 
     async def _point_to(self, job: Job) -> None:
         """Tell a kind's workers about a job that the engine's queue may give to no honest worker.

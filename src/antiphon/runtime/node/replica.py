@@ -34,6 +34,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt
 from antiphon.ports import NANOSECONDS_PER_MS, Record
+from antiphon.runtime.attention import attention_table
 from antiphon.runtime.locks.replica_locks import ReplicaLocks
 from antiphon.runtime.memory.replica_documents import ReplicaDocuments
 from antiphon.runtime.node import replica_reports, replica_tree
@@ -75,6 +76,7 @@ create index if not exists records_lane on records (lane, seq) where lane is not
 create index if not exists records_control on records (seq) where lane is null;
 """
 
+_BESIDE: Final = (replica_tree, replica_reports, attention_table, presence_changes)
 _TABLES: Final = ("records", "named", "evicted", "tallies")
 
 
@@ -131,10 +133,8 @@ class Replica:
         self._db.execute(f"pragma cache_size = -{CACHE_KIB}")
         self._db.execute("pragma busy_timeout = 5000")
         if not read_only:
-            self._db.execute("pragma journal_mode = wal")
-            self._db.execute("pragma synchronous = normal")
-            beside = replica_tree.SCHEMA + replica_reports.SCHEMA + presence_changes.SCHEMA
-            self._db.executescript(_SCHEMA + beside)
+            self._db.executescript("pragma journal_mode = wal; pragma synchronous = normal")
+            self._db.executescript(_SCHEMA + "".join(one.SCHEMA for one in _BESIDE))
             self._db.execute("begin immediate")
             self._claim_file()
             self._db.execute("commit")
@@ -147,6 +147,7 @@ class Replica:
         self.waits = ReplicaWaits(self._db)
         self.sizes = ReplicaSizes(self._db)
         self.reports = replica_reports.ReplicaReports(self._db)
+        self.attention = attention_table.AttentionTable(self._db)
         self.presence = presence_changes.PresenceChanges(self._db)
         self._load()
         if not read_only:

@@ -42,7 +42,7 @@ from antiphon.core.families.jobs.planned import derived_body, starts_ms
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.plans.state import Plan
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Malformed
+from antiphon.errors import Malformed, Rejected, Unavailable
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.woken_service import WokenService
 from antiphon.runtime.plans.cron_ticks import CronTicks
@@ -53,6 +53,7 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.record.op import Op
+    from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import Applied, FullNode
     from antiphon.runtime.node.replica_plans import Standing
 
@@ -66,8 +67,13 @@ LONGEST_SLEEP_S: Final = 1.0
 RETRY_S: Final = 0.25
 """How long to wait after a write that did not take effect."""
 MOST_TOLD: Final = 10_000
+KEEPS_FROM_RUNNING: Final = frozenset({"plan_not_valid", "plan_refused", "plan_may_not_read"})
 
 log = LazyLogger(__name__)
+
+
+Key = tuple[str, str, int]
+"""A plan: its kind, its name, and where it was last put."""
 
 
 class Wanted(Struct, frozen=True):
@@ -82,6 +88,7 @@ class Wanted(Struct, frozen=True):
 class PlanRunner(WokenService):
     """Derives jobs from plans, if its full node is the coordinator."""
 
+    SERVICE = "plans"
     WAITS = "plan_runner_waits"
     AFTER_PROBLEM_S = LONGEST_SLEEP_S
 
@@ -154,6 +161,7 @@ class PlanRunner(WokenService):
     def _begin(self, control: Control) -> None:
         replica = self.node.replica
         replica.flush()
+        self.guard.begin()
         self._running, self._ended, self._is_stale = {}, {}, True
         self._use = derived_lately(replica.plans, control, self._now_ms)
 
@@ -189,15 +197,17 @@ class PlanRunner(WokenService):
         standing = plans_run(
             replica.plans, control, {seq: one.standing for seq, one in known.items()}
         )
-        self._running = {
-            seq: known.get(seq) or self._begun(one, control) for seq, one in standing.items()
-        }
+        self._running = {}
+        for seq, stands in standing.items():
+            with self.guard.about(_key(stands.plan), whose=stands.plan.author):
+                self._running[seq] = known.get(seq) or self._begun(stands, control)
         ended, self._ended = self._ended, {}
         for seq, one in self._running.items():
             if one.waits_for is not None:
                 least = 0 if seq in known else replica.cursor.seq
                 before = self._ended.get(one.waits_for, ended.get(one.waits_for, 0))
                 self._ended[one.waits_for] = max(before, least)
+        self.guard.keep_only({_key(one.plan) for one in standing.values()})
         self._tell_beyond(replica.plans.standing_count() - len(standing), control)
         return self._running
 
@@ -235,7 +245,7 @@ class PlanRunner(WokenService):
 
     def _is_due(self, one: RunningPlan, now_ms: int) -> bool:
         """Whether there may be something to derive."""
-        if self._is_refused(one):
+        if self._is_refused(one) or self.guard.rests(_key(one.plan)):
             return False
         if one.waits_for is not None:
             return one.cursor < self._ended.get(one.waits_for, 0)
@@ -277,9 +287,10 @@ class PlanRunner(WokenService):
                 self._tell("plan_delayed", one.plan, why)
                 continue
             turns, one.turn = turns + 1, next(self._turns)
-            found = self._next_of(one, control, now_ms, room)
-            taken[one.party] += len(found) * cost_of(one.plan.body.replicas)
-            wanted += found
+            with self.guard.about(_key(one.plan), whose=one.plan.author):
+                found = self._next_of(one, control, now_ms, room)
+                taken[one.party] += len(found) * cost_of(one.plan.body.replicas)
+                wanted += found
         return wanted
 
     def _next_of(self, one: RunningPlan, control: Control, now_ms: int, most: int) -> list[Wanted]:
@@ -368,17 +379,21 @@ class PlanRunner(WokenService):
 
     async def _derive_all(self, wanted: list[Wanted]) -> bool:
         """Write derived jobs; False if some have to be tried again soon."""
-        intents = [self._intent(each.one.plan, each.derived) for each in wanted]
-        results = await self.node.write_all(intents) if intents else []
+        intents: dict[int, Intent] = {}
+        for at, each in enumerate(wanted):
+            with self.guard.about(_key(each.one.plan), whose=each.one.plan.author):
+                intents[at] = self._intent(each.one.plan, each.derived)
+        results = await self.write_each(intents) if intents else {}
         unfinished, problem = set[int](), None
-        for each, written in zip(wanted, results, strict=True):
-            one = each.one
-            problem = problem or written.problem
-            is_settled = written.problem is None and self._is_settled(each, written.verdict)
-            if not is_settled:
+        for at, each in enumerate(wanted):
+            one, written = each.one, results.get(at)
+            if written is not None and isinstance(written.problem, Unavailable):
+                problem = problem or written.problem
+            if written is None or not self._is_settled(each, written):
                 unfinished.add(one.plan.put_seq)
             elif one.plan.put_seq not in unfinished and not self._is_refused(one):
                 one.done(each.upto)
+                self.guard.drop(_key(one.plan))
         if problem is not None:
             raise problem
         return not unfinished
@@ -388,15 +403,19 @@ class PlanRunner(WokenService):
         lane = self.node.replica.lane(plan_authority.derived_key(plan, derived))
         return Intent(JobSchedule, body, lane, deps=((plan.put_seq, plan.op_id),))
 
-    def _is_settled(self, each: Wanted, verdict: Verdict | None) -> bool:
+    def _is_settled(self, each: Wanted, written: Written) -> bool:
         """Whether there is nothing to try again."""
+        verdict = written.verdict
         if verdict is not None and verdict.is_accepted:
             return True
         if self._is_derived(each.one.plan, each.derived):
             return True
+        if isinstance(written.problem, Rejected):
+            self._refuse(each.one, written.problem.message)
+            return True
         if verdict in (None, Verdict.EARLY, Verdict.PREV, Verdict.NOT_COORDINATOR, Verdict.STALE):
             return False  # another record came first, or it is not our turn any more
-        self._refuse(each.one, verdict)
+        self._refuse(each.one, _words(verdict))
         return True
 
     def _is_derived(self, plan: Plan, derived: Derivation) -> bool:
@@ -412,13 +431,12 @@ class PlanRunner(WokenService):
         seq, at_ms = session.history.applied + 1, self._now_ms
         fault = plan_authority.fault(session.control, one.plan, derived, seq=seq, at_ms=at_ms)
         if fault is not None:
-            self._refuse(one, fault)
+            self._refuse(one, _words(fault))
         return fault is None
 
-    def _refuse(self, one: RunningPlan, verdict: Verdict | None) -> None:
+    def _refuse(self, one: RunningPlan, why: str) -> None:
         one.refused_under = self._state()
-        if verdict is not None:
-            self._tell("plan_refused", one.plan, f"{verdict.value}: {verdict.in_words}")
+        self._tell("plan_refused", one.plan, why)
 
     def _is_refused(self, one: RunningPlan) -> bool:
         return one.refused_under == self._state()
@@ -428,7 +446,9 @@ class PlanRunner(WokenService):
         return (session.control.since, session.history.grants.revision)
 
     def _tell(self, event: str, plan: Plan, why: str) -> None:
-        """Log something about a plan once."""
+        """Log something about a plan once; what keeps it from running is also kept for people."""
+        if event in KEEPS_FROM_RUNNING:
+            self.guard.note(_key(plan), why, whose=plan.author)
         if (plan.op_id, event) not in self._told:
             if len(self._told) >= MOST_TOLD:
                 self._told.clear()
@@ -449,3 +469,11 @@ class PlanRunner(WokenService):
                 why=f"a party has more than {each:,}; its oldest are run (rule plans_max)",
                 hint="antiphon plan list names them",
             )
+
+
+def _key(plan: Plan) -> Key:
+    return plan.body.kind, plan.body.name, plan.put_seq
+
+
+def _words(verdict: Verdict | None) -> str:
+    return "" if verdict is None else f"{verdict.value}: {verdict.in_words}"

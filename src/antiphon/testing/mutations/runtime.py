@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
@@ -10,13 +10,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from antiphon.core.derivations.limit_use import UNLIMITED, LimitUse
-from antiphon.core.derivations.offer_derivation import Derived
+from antiphon.core.derivations.offer_derivation import Derived, Waiter
 from antiphon.core.families.jobs import planned
 from antiphon.core.families.jobs.ops import OfferBody, Result
 from antiphon.core.families.jobs.planned import starts_ms
-from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.families.jobs.state import State
 from antiphon.core.family import Lane
-from antiphon.core.manifest import Manifest, results_read, with_nonce
+from antiphon.core.manifest import results_read, with_nonce
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.reducer import Outcome, judge, settled
@@ -124,14 +124,18 @@ def limits_forgotten() -> Iterator[None]:
 def predecessors_forgotten() -> Iterator[None]:
     """The coordinator offers a job without looking at those that it waits for."""
 
-    def derive(job: Job, manifest: Manifest, *_: object) -> Derived:
-        results = tuple(Result(text="null") for _ in results_read(manifest))
+    def derive(waiter: Waiter, *_: object) -> Generator[None, None, Derived]:
+        job, results = waiter.job, (Result(text="null"),) * len(results_read(waiter.manifest))
+        yield from ()
         body = OfferBody(kind=job.kind, job=job.id, priority=job.priority, results=results)
         return Derived(body)
 
+    def states_for(*_: object) -> Callable[..., State]:
+        return lambda _key: State.SUCCEEDED
+
     with (
-        patched(predecessors, "derive", derive),
-        patched(predecessors.Predecessors, "state", lambda *_, **__: State.SUCCEEDED),
+        patched(predecessors, "derive_in_steps", derive),
+        patched(predecessors.Predecessors, "states_for", states_for),
     ):
         yield
 

@@ -33,6 +33,8 @@ from antiphon.engines.memory.queues import QueueStore
 from antiphon.engines.memory.server import MeshState
 from antiphon.errors import Conflict, Rejected, Unavailable
 from antiphon.ports import Record
+from antiphon.runtime.attention.attention_table import Attention, AttentionTable
+from antiphon.runtime.attention.item_guard import BUG
 from antiphon.runtime.coordinator.coordinator import Coordinator
 from antiphon.runtime.coordinator.offer_audit import OfferAudit
 from antiphon.runtime.coordinator.quorums import Quorums
@@ -389,6 +391,7 @@ class FullMachine(Machine):
         session = self.connect()
         cluster = self.cluster
         self.replica = Replica(self.replica_path, mesh=cluster.mesh, protocol=cluster.protocol)
+        self._accuse_bugs(self.replica.attention)
         self.node = FullNode(session, self.replica)
         self.node.watchers += [self._tell, OfferAudit(self.node).applied]
         overdue_jobs = OverdueJobs(self.node, round_s=ROUND_S)
@@ -399,6 +402,18 @@ class FullMachine(Machine):
             tasks.create_task(Quorums(self.node).run())
             tasks.create_task(Sealer(self.node, bar_s=BAR_S).run())
             tasks.create_task(PlanRunner(self.node).run())
+
+    def _accuse_bugs(self, attention: AttentionTable) -> None:
+        """What is set aside must be an item's fault: services survive bugs, and so hide them."""
+        keep = attention.put
+
+        def put(one: Attention) -> None:
+            if BUG in one.reason:
+                what = f"{self.name} set aside {one.service} {one.item}: {one.reason}"
+                self.cluster.referee.accuse("no_bugs", what)
+            keep(one)
+
+        attention.put = put  # type: ignore[method-assign]
 
     def _tell(self, applied: Applied) -> None:
         self.cluster.referee.applied(self.name, applied)

@@ -23,7 +23,7 @@ from antiphon.interfaces.cli.screen.terminal import ago, clock, counted, moment,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from antiphon.sdk.mesh import Card, CoordinatorStatus, Job, Mesh, StateDirectory
+    from antiphon.sdk.mesh import Attention, Card, CoordinatorStatus, Job, Mesh, StateDirectory
     from antiphon.sdk.proofs.bundles import SealStatus
     from antiphon.sdk.write_volume import Written
 
@@ -31,6 +31,9 @@ DISK_BYTES: Final = 1 << 30
 DISK_SHARE: Final = 20
 """A disk is nearly full below a GiB, or below 1/this of it if it is small."""
 DISK_LEAST_BYTES: Final = 16 << 20
+MOST_ASIDE: Final = 8
+FULL_ID: Final = 64
+"""Digits of a job's id."""
 MAX_HELD: Final = 1_000
 """Held jobs that are compared with who is online."""
 CLOCK_LIMIT_MS: Final = 2_000
@@ -250,6 +253,36 @@ async def _replica(mesh: Mesh) -> list[Finding]:
     ]
 
 
+async def _attention(mesh: Mesh) -> list[Finding]:
+    async with mesh.replica() as replica:
+        return attention_findings(replica.attention.newest(limit=MOST_ASIDE + 1))
+
+
+def attention_findings(items: Sequence[Attention]) -> list[Finding]:
+    """What this machine's node could not deal with: it goes on with the rest, and tries again."""
+    findings = [
+        Finding(
+            "warning",
+            one.service,
+            f"{_named(one)}: {one.reason}; {ago(one.since_ms)}{_tried(one.tries)}",
+        )
+        for one in items[:MOST_ASIDE]
+    ]
+    if len(items) > MOST_ASIDE:
+        findings.append(Finding("warning", "set aside", "there is more; these are the newest"))
+    return findings
+
+
+def _named(one: Attention) -> str:
+    parts = [short(part) if len(part) == FULL_ID else part for part in one.item.split()]
+    what = " ".join(parts) or "as a whole"
+    return f"{what} of {short_node(one.whose)}" if one.whose else what
+
+
+def _tried(tries: int) -> str:
+    return f", tried {counted(tries, 'time')}" if tries > 1 else ""
+
+
 async def _writes(mesh: Mesh) -> list[Finding]:
     from antiphon.sdk.write_volume import written_lately
 
@@ -429,6 +462,7 @@ CHECKS: Final = (
     _rules,
     _clock,
     _replica,
+    _attention,
     _writes,
     _seals,
     _roll_call,

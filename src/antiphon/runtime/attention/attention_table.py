@@ -1,0 +1,76 @@
+"""What a node's services could not deal with, beside its replica: `antiphon doctor` lists it.
+
+One row for each item that a service has set aside, with the reason. They do not follow from the
+log, so a replica that is built again keeps them; a service deletes its rows when it begins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    import sqlite3
+
+KEPT: Final = 1_000
+"""Rows; the newest ones."""
+MAX_REASON: Final = 1_000
+SCHEMA: Final = """
+create table if not exists attention (
+    service text not null, item text not null, whose text not null, reason text not null,
+    since_ms integer not null, tries integer not null, primary key (service, item)
+) without rowid;
+"""
+
+
+class Attention(Struct, frozen=True):
+    """An item that a service of this node has set aside."""
+
+    service: str
+    """The service, as people see it: `offers`, `plans`."""
+    item: str
+    """What it is about, such as a job's kind and id; empty: the service as a whole."""
+    whose: str
+    """The node that it was done for; empty if there is none."""
+    reason: str
+    since_ms: int
+    tries: int
+
+
+class AttentionTable:
+    """The table of items: one writer, any number of readers."""
+
+    def __init__(self, db: sqlite3.Connection, *, kept: int = KEPT) -> None:
+        self._db = db
+        self._kept = kept
+
+    def put(self, one: Attention) -> None:
+        """Store an item, or what is known about it now."""
+        self._db.execute(
+            "insert into attention values (?, ?, ?, ?, ?, ?) on conflict (service, item)"
+            " do update set reason = excluded.reason, tries = excluded.tries",
+            (one.service, one.item, one.whose, one.reason[:MAX_REASON], one.since_ms, one.tries),
+        )
+        self._db.execute(
+            "delete from attention where since_ms <"
+            " (select since_ms from attention order by since_ms desc limit 1 offset ?)",
+            (self._kept - 1,),
+        )
+
+    def drop(self, service: str, item: str) -> None:
+        """The service has dealt with an item, or it is no more."""
+        self._db.execute("delete from attention where service = ? and item = ?", (service, item))
+
+    def begin(self, service: str) -> None:
+        """The service begins: it will say again what it cannot deal with."""
+        self._db.execute("delete from attention where service = ?", (service,))
+
+    def newest(self, *, limit: int) -> list[Attention]:
+        """The newest items first."""
+        rows = self._db.execute(
+            "select service, item, whose, reason, since_ms, tries from attention"
+            " order by since_ms desc, service, item limit ?",
+            (limit,),
+        )
+        return [Attention(*row) for row in rows]

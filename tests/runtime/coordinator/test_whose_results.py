@@ -1,0 +1,127 @@
+"""For whom the coordinator reads other jobs: nobody gets through it what they may not read."""
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.core.clock import hlc
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    JobCancel,
+    JobClaim,
+    JobOffer,
+    JobYield,
+    YieldBody,
+)
+from antiphon.core.proof.output import Output
+from antiphon.core.record.ids import digest
+from antiphon.runtime.caller import submission
+from tests.runtime.by_hand import called, completed, finished
+from tests.runtime.coordinator.test_coordinator import cancelled_because, coordinated, state
+from tests.runtime.meshes import CALM, call, eventually, on_both_engines
+from tests.runtime.plans.plan_meshes import grant
+
+CLOSED = replace(CALM, authority="chain")
+RENDER, SECRET = "render.video", "secret.salary"
+ANSWER = "123,456"
+
+
+def result(text=ANSWER):
+    return Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
+
+
+async def member(mesh, owner, *can, kinds=("render.*",)):
+    """A key with these permissions and no others."""
+    connection = await mesh.connection()
+    await grant(owner, connection.session.author.did, can=can, kinds=kinds)
+    await connection.session.sync_control()
+    return connection.session
+
+
+async def given_back(worker, job, *after, kind=RENDER):
+    """Claim a job and give it back until other jobs have ended; where that is on the log."""
+    await worker.sync_control()
+    await worker.read_lane(kind, job.id, at_least=job.seq)  # its clock is then past the schedule
+    lease_ms = worker.control.rules.lease_ms
+    claim = ClaimBody(kind=kind, job=job.id, lease_ms=lease_ms, begin=True)
+    draft = worker.draft(JobClaim, claim, prev=0)
+    seq = await worker.commit(draft)
+    fence = hlc.pack(draft.op.hlc)
+    body = YieldBody(kind=kind, job=job.id, fence=fence, reason="after", after=after)
+    return await worker.commit(worker.draft(JobYield, body, prev=seq))
+
+
+async def on_the_lane(session, node, kind, name, wanted):
+    """The ops of a type on a lane, once there is one."""
+
+    def found():
+        ops = [session.open(one.record).op for one in node.replica.job_records(kind, name)]
+        return [op for op in ops if isinstance(op, wanted)]
+
+    return await eventually(found)
+
+
+@on_both_engines
+async def test_a_worker_gets_no_result_of_a_kind_that_it_may_not_read(engine):
+    async with coordinated(engine, CLOSED) as (mesh, owner, node):
+        contractor = await member(mesh, owner, "claim")
+        secret = await completed(owner, owner, SECRET, result())
+        job = await called(owner, RENDER)
+        await given_back(contractor, job, (SECRET, secret.id))
+        await on_the_lane(owner, node, RENDER, job.id, JobCancel)
+        reason = "predecessor: its worker may not read jobs of kind secret.salary"
+        assert cancelled_because(node, node.replica.job(RENDER, job.id)) == reason
+        records = [one.record.payload for one in node.replica.job_records(RENDER, job.id)]
+        assert not any(ANSWER.encode() in one for one in records)
+
+
+@on_both_engines
+async def test_a_submitter_gets_no_result_through_a_worker_that_may_read_more(engine):
+    async with coordinated(engine, CLOSED) as (mesh, owner, node):
+        caller = await member(mesh, owner, "schedule")
+        secret = await completed(owner, owner, SECRET, result())
+        job = await called(caller, RENDER)
+        await given_back(owner, job, (SECRET, secret.id))
+        await on_the_lane(owner, node, RENDER, job.id, JobCancel)
+        reason = "predecessor: its submitter may not read jobs of kind secret.salary"
+        assert cancelled_because(node, node.replica.job(RENDER, job.id)) == reason
+
+
+@on_both_engines
+async def test_a_worker_gets_the_results_of_children_that_it_and_the_submitter_may_read(engine):
+    async with coordinated(engine, CLOSED) as (mesh, owner, node):
+        worker = await member(mesh, owner, "claim", kinds=("render.*", "fetch.*"))
+        child = await completed(owner, owner, "fetch.page", result())
+        job = await called(owner, RENDER)
+        await given_back(worker, job, ("fetch.page", child.id))
+        (offer,) = await on_the_lane(owner, node, RENDER, job.id, JobOffer)
+        assert [one.text for one in offer.body.results] == [ANSWER]
+
+
+@on_both_engines
+@pytest.mark.parametrize("other", ["succeeded", "failed", "running", "never submitted"])
+async def test_nobody_learns_what_became_of_a_job_that_they_may_not_read(engine, other):
+    async with coordinated(engine, CLOSED) as (mesh, owner, node):
+        caller = await member(mesh, owner, "schedule")
+        secret = await called(owner, SECRET)
+        if other == "succeeded":
+            await finished(owner, SECRET, secret, result())
+        elif other == "failed":
+            await submission.cancel(owner, SECRET, secret.id, reason="")
+        name = "0" * 64 if other == "never submitted" else secret.id
+        job = await call(caller, other, kind=RENDER, after=((SECRET, name),))
+        await node.reached(job.seq)
+        await eventually(lambda: state(node, job) == "aborted")
+        reason = "predecessor: its submitter may not read jobs of kind secret.salary"
+        assert cancelled_because(node, job) == reason
+
+
+@on_both_engines
+async def test_who_may_read_a_job_may_wait_for_it(engine):
+    async with coordinated(engine, CLOSED) as (mesh, owner, node):
+        caller = await member(mesh, owner, "schedule")
+        first = await called(owner, RENDER)
+        job = await call(caller, "later", kind=RENDER, after=((RENDER, first.id),))
+        await node.reached(job.seq)
+        assert state(node, job) == "waiting"
+        await finished(owner, RENDER, first, result())
+        await eventually(lambda: state(node, job) == "pending")
