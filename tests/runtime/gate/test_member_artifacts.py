@@ -16,6 +16,8 @@ from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.plans.ops import PlanPut
 from antiphon.core.families.plans.state import PlanLane
 from antiphon.core.manifest import BlobInput, Manifest
+from antiphon.core.proof.output import Output
+from antiphon.core.record.ids import digest
 from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import EngineDenied, Rejected
 from antiphon.runtime.artifacts.store import Artifacts
@@ -26,7 +28,8 @@ from antiphon.runtime.log.author import NoMark
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.sdk.hosting import hosted_mesh
 from tests.runtime.by_hand import called, completed
-from tests.runtime.meshes import KIND, a_mesh
+from tests.runtime.coordinator.test_whose_results import given_back
+from tests.runtime.meshes import KIND, a_mesh, eventually
 
 BIG = bytes(range(256)) * 8_000
 
@@ -210,3 +213,41 @@ async def test_what_the_coordinator_derives_names_a_blob_by_the_word_of_the_plan
         job = node.replica.jobs()[0]
         assert await rights.vouches("U1", KIND, job.id, secret.hash) == {"U1"}
         assert await rights.vouches("U2", KIND, job.id, secret.hash) == "others"
+
+
+@pytest.mark.virtual_time
+@pytest.mark.req("M29")
+async def test_an_offer_names_a_blob_by_the_word_of_the_job_that_it_repeats(tmp_path):
+    """Otherwise a worker could read any blob: as its own job's result, in another's offer."""
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(connection=await mesh.connection(mesh.owner))
+        one, two, gate = [(await mesh.connection()).session for _ in range(3)]
+        nodes = {"U1": one.author.did, "U2": two.author.did}
+        rights = BlobRights(
+            gate, {}.get, nodes.get, lambda who: [u for u in nodes if nodes[u] in who]
+        )
+        secret = Output(name="result", hash="blake3:" + "ab" * 32, size=9_999)
+        told = await completed(two, one, KIND, secret)
+        job = await called(two, KIND)
+        await node.reached(await given_back(one, job, (KIND, told.id), kind=KIND))
+        await eventually(lambda: node.replica.job(KIND, job.id).child_results)
+        assert await rights.vouches("U1", KIND, job.id, secret.hash) == {"U1"}
+        assert await rights.vouches("U2", KIND, job.id, secret.hash) == "others"
+
+
+@pytest.mark.virtual_time
+async def test_a_long_text_of_ones_own_child_comes_back_in_an_offer(tmp_path):
+    """The coordinator stores it; who wrote it on the log has shown that it knows it."""
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(connection=await mesh.connection(mesh.owner))
+        one, gate = [(await mesh.connection()).session for _ in range(2)]
+        nodes = {"U1": one.author.did}
+        rights = BlobRights(gate, {}.get, nodes.get, lambda who: [])
+        text = "x" * 20_000
+        long = Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
+        child = await completed(one, one, KIND, long)
+        job = await called(one, KIND)
+        await node.reached(await given_back(one, job, (KIND, child.id), kind=KIND))
+        results = await eventually(lambda: node.replica.job(KIND, job.id).child_results)
+        assert [one.hash for one in results] == [long.hash]
+        assert await rights.vouches("U1", KIND, job.id, long.hash) == "others"

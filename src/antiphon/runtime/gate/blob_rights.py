@@ -5,6 +5,9 @@ completing a job that names its digest. So it matters who wrote the record. A re
 a permission that the member delegated counts as its own: the delegate may be another key of the
 same member. Such records give it only what it stored itself, or what a machine stored that the
 permission was delegated to.
+
+An offer repeats what other jobs ended with. The coordinator writes it, and vouches for nothing: it
+counts as the completion that it repeats.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import (
     JobClaim,
     JobComplete,
+    JobKey,
     JobOffer,
     JobResolve,
     JobSchedule,
@@ -29,7 +33,7 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.memory import MEMORY
 from antiphon.core.families.memory.ops import MemoryPut, Stored
-from antiphon.core.manifest import BlobInput
+from antiphon.core.manifest import BlobInput, results_read
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.op import Op
 from antiphon.core.record.verdict import Verdict
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 JOB_ID_LENGTH: Final = 64
+Named = tuple[Op | None, int, int]
+"""A record that names a blob: its op, its sequence and its commit time."""
 Vouching = Literal["others"] | frozenset[str]
 """`others`: others' records name the blob. Otherwise: the users who must have stored it."""
 
@@ -93,11 +99,14 @@ class BlobRights:
             for record in await self._session.log.fetch_many(waiting) if waiting else ():
                 opened = self._session.open(record)
                 named.append((opened.op, opened.seq, opened.commit_ms))
+        named = [one for one in named if names(one[0], digest)]
+        if isinstance(view, JobView):
+            named = await self._with_sources(view, named, digest)
         through: set[str] = set()
         for written, seq, commit_ms in named:
             op = written
-            if not names(op, digest):
-                continue
+            if isinstance(op, JobComplete) and _has_text(op, digest):
+                return "others"  # its author wrote the content itself, for all who read the lane
             job = view.lane.job if isinstance(view, JobView) else None
             if isinstance(op, JobSchedule) and op.body.is_derived and job is not None:
                 # The coordinator only wrote what the submitter, or the plan's author, named.
@@ -111,6 +120,43 @@ class BlobRights:
                 return "others"
             through.update(own)
         return frozenset((user, *self._users_of(through))) if through else frozenset()
+
+    async def _with_sources(self, view: JobView, named: list[Named], digest: str) -> list[Named]:
+        """The same, with the completions that offers repeat in place of the offers."""
+        found = [one for one in named if not isinstance(one[0], JobOffer)]
+        offers = [seq for op, seq, _ in named if isinstance(op, JobOffer)]
+        sources = [key for seq in offers for key in repeated_in(view, seq, digest)]
+        for kind, name in dict.fromkeys(sources):
+            source = await self._session.read(LaneKey(JOBS.name, kind, name))
+            found += [
+                (judged.opened.op, judged.opened.seq, judged.opened.commit_ms)
+                for judged in source.history
+                if judged.verdict is Verdict.OK
+                and isinstance(judged.opened.op, JobComplete | JobResolve)
+                and names(judged.opened.op, digest)
+            ]
+        return found
+
+
+def repeated_in(view: JobView, offered_seq: int, digest: str) -> list[JobKey]:
+    """The jobs whose results an offer on this lane repeats with this content."""
+    awaited: tuple[JobKey, ...] = ()
+    for judged in view.history:
+        op = judged.opened.op
+        if judged.verdict is not Verdict.OK:
+            continue
+        if isinstance(op, JobSchedule):
+            awaited = tuple(one.of for one in results_read(op.body.manifest))
+        elif isinstance(op, JobYield) and op.body.after:
+            awaited = op.body.after
+        elif isinstance(op, JobOffer) and judged.opened.seq == offered_seq:
+            results = zip(awaited, op.body.results, strict=False)
+            return [key for key, result in results if result.hash == digest]
+    return []
+
+
+def _has_text(op: JobComplete, digest: str) -> bool:
+    return any(one.hash == digest and one.text is not None for one in op.body.outputs)
 
 
 def _is_job(name: str) -> bool:
