@@ -135,6 +135,22 @@ def test_two_ops_with_one_timestamp(tmp_path):
     assert accused(tmp_path, tamper) == {"one_time_one_op"}
 
 
+def test_a_bug_that_a_service_survives(tmp_path):
+    async def story(made):
+        def watch(_applied):
+            raise ValueError("no idea")
+
+        full = made.full[0]
+        full.boot()
+        await until(lambda: full.node is not None)
+        full.node.watchers.append(watch)
+        await submit(made, call(duration_ms=100))
+        await until(lambda: made.cluster.referee.violations)
+
+    _, outcome = play(tmp_path, story)
+    assert {violation.law for violation in outcome.violations} == {"no_bugs"}
+
+
 def test_a_process_that_dies_of_its_own(tmp_path, monkeypatch):
     async def story(made):
         async def run():

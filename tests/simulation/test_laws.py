@@ -7,6 +7,7 @@ import pytest
 from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
 from antiphon.testing.simulation.checks import laws
+from antiphon.testing.simulation.checks.authority_model import AuthorityModel
 from antiphon.testing.simulation.checks.law_state import Call, Committed, LaneFacts, LawState
 from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, SUBJECT, History
 
@@ -283,6 +284,36 @@ def test_a_job_that_was_cancelled_for_no_reason():
         history = following(after=[BEFORE], has_succeeded=has_succeeded)
         history.add("cancel", 10, by="full", honest=True, reason="predecessor: it failed")
         assert history.laws_broken == ({"after_its_predecessors"} if has_succeeded else set())
+
+
+@pytest.mark.parametrize(
+    "op, fields, is_broken",
+    [
+        ("offer", {}, True),
+        ("cancel", {"reason": "predecessor: it failed"}, True),
+        ("cancel", {"reason": "predecessor: its submitter may not read jobs of kind x"}, False),
+    ],
+)
+def test_what_is_told_about_a_job_that_may_not_be_read(monkeypatch, op, fields, is_broken):
+    may_read = [False]
+    monkeypatch.setattr(AuthorityModel, "may", lambda *_: may_read[0])
+    history = following(after=[BEFORE], has_succeeded=op == "offer")
+    history.add(op, 10, by="full", honest=True, **fields)
+    assert history.laws_broken == ({"read_by_right"} if is_broken else set())
+    may_read[0] = True
+    history = following(after=[BEFORE], has_succeeded=op == "offer")
+    history.add(op, 10, by="full", honest=True, **fields)
+    assert history.laws_broken == set()
+
+
+def test_what_a_worker_is_told_about_children_that_it_may_not_read(monkeypatch):
+    monkeypatch.setattr(AuthorityModel, "may", lambda _, who, *__: who != "w")
+    history, fence = held()
+    history.ledger.authority_model.coordinator = "full"
+    history.ledger.lanes[BEFORE] = LaneFacts(is_scheduled=True, ended_seq=1, has_succeeded=True)
+    history.add("yield", 20, fence=fence, reason="after", after=[BEFORE])
+    history.add("offer", 30, by="full", honest=True, results=[{"text": "1"}])
+    assert history.laws_broken == {"read_by_right"}
 
 
 def test_an_offer_under_a_label_that_has_no_room():

@@ -71,6 +71,7 @@ CAUGHT_BY = {
     "locks_by_one_clock": {"one_holder"},
     "fence_kept_on_pass": {"lock_fences_rise", "one_fence_one_holder"},
     "holders_never_stop": {"stops_in_time"},
+    "calendars_endless": {"no_bugs"},
 }
 ON_CHAINED_WORLDS = {
     "first_verdicts_kept": {"claimed_first", "acks_are_true"},
@@ -85,6 +86,8 @@ ON_CHAINED_WORLDS = {
     "anyone_revokes": {"authorised", "fences_rise"},
     "forged_delegations": {"by_right"},
     "anyone_expires": {"authorised"},
+    "readers_unasked": {"read_by_right"},
+    "workers_unasked": {"read_by_right"},
 }
 KNOWN_TO_CATCH = {
     "no_fence_check": 6,
@@ -117,6 +120,8 @@ KNOWN_TO_CATCH = {
     "expiry_by_local_time": 2,
     "delays_unread": 1,
     "second_life": 10,
+    "readers_unasked": 3,
+    "workers_unasked": 3,
 }
 """Seeds to begin with where the first one catches nothing, or late. If what happens in a world
 changes, the hunt goes on from the first seed: the table only saves time."""

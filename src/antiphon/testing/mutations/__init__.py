@@ -4,6 +4,7 @@
     of_authority  of who may do what
     of_memory     of documents
     of_locks      of locks, and of those who hold them
+    of_services   of what services do for members
     of_runtime    of what workers and full nodes do, whatever the rules say
 
 `MUTANTS` is the whole list; `antiphon.testing.mutants` hunts them. They live here and nowhere
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from antiphon.testing.mutations import authority, locks, memory, rules, runtime
+from antiphon.testing.mutations import authority, locks, memory, rules, runtime, services
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -26,6 +27,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         *rules.MUTANTS,
         *authority.MUTANTS,
         *runtime.MUTANTS,
+        *services.MUTANTS,
         *memory.MUTANTS,
         *locks.MUTANTS,
     )
@@ -37,7 +39,9 @@ ABOUT_LOCKS: Final = frozenset(mutant.__name__ for mutant in locks.MUTANTS)
 ABOUT_BURSTS: Final = frozenset({"rest_of_group_unsent"})
 """Mutants that show only where jobs are submitted together."""
 ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS) | {
-    "first_verdicts_kept"
+    "first_verdicts_kept",
+    "readers_unasked",
+    "workers_unasked",
 }
 """Mutants of what only chained worlds have."""
 PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
@@ -79,5 +83,8 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "rest_of_group_unsent": ("storm", "outage"),
     "locks_by_one_clock": ("step",),
     "holders_never_stop": ("cut_off", "half_open"),
+    "readers_unasked": ("wait_for_others",),
+    "workers_unasked": ("wait_for_others",),
+    "calendars_endless": ("far_plan",),
 }
 """What puts the very rule to the test that a mutant breaks: in a quick hunt it comes often."""

@@ -22,6 +22,7 @@ from antiphon.testing.simulation.grant_plan import GrantPlan
 from antiphon.testing.simulation.hostile.attacks import DEEDS
 from antiphon.testing.simulation.hostile.forgeries import FORGERIES
 from antiphon.testing.simulation.hostile.hostile_member import HostileMember
+from antiphon.testing.simulation.hostile.misused_services import MISUSE
 from antiphon.testing.simulation.hostile.starvation import GREED
 from antiphon.testing.simulation.network import HalfOpen
 from antiphon.testing.virtual_time import Host
@@ -138,7 +139,7 @@ class FaultSchedule:
         self._context = contextvars.copy_context()
         self._grant_plan = grant_plan
         self._hostile_member = hostile_member
-        self._deeds = DEEDS | GREED | (FORGERIES if grant_plan.is_chained else {})
+        self._deeds = DEEDS | GREED | MISUSE | (FORGERIES if grant_plan.is_chained else {})
         self._weights = [STRESS if name in stress else 1 for name in self._deeds]
         menu = CHAINED_MENU if grant_plan.is_chained else MENU
         self._menu = {name: menu[name] * (STRESS if name in stress else 1) for name in menu}

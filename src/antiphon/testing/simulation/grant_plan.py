@@ -163,7 +163,11 @@ class GrantPlan:
         if isinstance(machine, FullMachine):
             return [("/job" if draw < 0.5 else "/job/complete", EVERY_KIND)]  # noqa: PLR2004
         if isinstance(machine, SubmitterMachine):
-            return [("/job" if draw < 0.2 else "/job/schedule", EVERY_KIND)]  # noqa: PLR2004
+            if draw < 0.2:  # noqa: PLR2004
+                return [("/job", EVERY_KIND)]
+            # Who submits can read what it waits for; a few cannot.
+            read = EVERY_KIND if draw < 0.9 else some  # noqa: PLR2004
+            return [("/job/schedule", EVERY_KIND), ("/job/read", read)]
         if isinstance(machine, Scribe):
             return [(command, EVERY_KIND) for command in ("/job", *self._needs)]
         if draw < 0.45 or (isinstance(machine, HostileMember) and draw < 0.6):  # noqa: PLR2004

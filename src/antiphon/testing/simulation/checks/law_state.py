@@ -29,8 +29,12 @@ WORD_DEFAULTS: Final = {
     "attempts": 3,
     "yields_max": 32,
     "postponed_max": 100,
+    "continuations_max": 1_000,
 }
 """Rule values that the laws need, where the mesh does not say otherwise."""
+
+
+READ_BY: Final = ("/job/read", "/job/claim")
 
 
 class Committed(Struct, frozen=True):
@@ -95,6 +99,13 @@ class LaneFacts(Struct):
     any_outcome: bool = False
     reads: tuple[Key, ...] = ()
     """Of these jobs, those whose results it reads."""
+    children: tuple[Key, ...] = ()
+    """The jobs that it was last given back for, until they have ended."""
+    yielded_by: str = ""
+    """Who gave it back for them."""
+    continuations: int = 0
+    unread: str = ""
+    """Who could not read what it waits for, and which kind, when its wait began; often empty."""
     has_succeeded: bool = False
     quorum: int = 0
     """How many parties have to agree, where replicas are run in its place."""
@@ -122,6 +133,11 @@ class LaneFacts(Struct):
     postponed: int = 0
     results: int = 0
     ended_seq: int = 0
+
+    @property
+    def awaited(self) -> tuple[Key, ...]:
+        """The jobs that it waits for."""
+        return self.children or self.after
 
 
 class LawState:
@@ -194,6 +210,15 @@ class LawState:
         self.counted[lane.label] += is_counted - lane.is_counted
         lane.is_counted = is_counted
 
+    def unread(self, lane: LaneFacts, at_ms: int) -> str:
+        """Who may not read what a job waits for, and which kind; empty: all may."""
+        may, kinds = self.authority_model.may, dict.fromkeys(kind for kind, _ in lane.awaited)
+        for who in filter(None, (lane.called.author, lane.yielded_by if lane.children else "")):
+            for kind in kinds:
+                if not any(may(who, command, kind, at_ms) for command in READ_BY):
+                    return f"{who} may not read {kind}"
+        return ""
+
 
 # --- how a lane moves ------------------------------------------------------------------------
 
@@ -223,6 +248,7 @@ def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainReco
         ledger.derived[plan.op_id, origin_of(derived)] = now.key
         tick_ms = int(derived.get("tick_ms", 0))
         ledger.newest_tick[plan.op_id] = max(tick_ms, ledger.newest_tick.get(plan.op_id, 0))
+    lane.unread = ledger.unread(lane, now.record.commit_ms)
     lane.newest = (fact.wall_ms, fact.logical)
     begin_ms = max(fact.wall_ms, lane.not_before_ms)
     start_by_ms = fact.body.get("start_by", begin_ms + ledger.rules["start_by_ms"])
@@ -293,10 +319,26 @@ def _resolve(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) ->
     lane.ended_seq = lane.ended_seq or now.record.seq
 
 
+def _wait_again(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
+    """A tenure that gave its job back until other jobs have ended: no attempt."""
+    lane.continuations += 1
+    if lane.continuations > ledger.rules["continuations_max"]:
+        lane.ended_seq = lane.ended_seq or now.record.seq
+        return
+    lane.children = tuple((kind, job) for kind, job in fact.body["after"])
+    lane.yielded_by = fact.author
+    lane.unread = ledger.unread(lane, now.record.commit_ms)
+    lane.is_waiting = lane.needs_coordinator = True
+    lane.start_by_ms = max(lane.start_by_ms, fact.wall_ms + lane.start_window_ms)
+
+
 def _yield(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     lane.held = None
     reason = fact.body["reason"]
+    if reason == "after":
+        _wait_again(ledger, lane, now, fact)
+        return
     is_attempt, is_later = reason in {"error", "overrun"}, reason == "later"
     lane.attempts_left -= is_attempt
     lane.postponed += is_later

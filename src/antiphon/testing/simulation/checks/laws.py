@@ -53,6 +53,9 @@ BEFORE_AUTHORITY: Final = frozenset(
 )
 """Verdicts on what is looked at before the author's authority is."""
 
+UNREAD: Final = "may not read jobs of kind"
+"""How a job ends whose submitter or worker may not read what it waits for."""
+
 
 class Violation(Struct, frozen=True):
     """One broken law."""
@@ -152,11 +155,16 @@ def after_its_predecessors(
     """
     if not now.is_honest or not now.took_effect or not lane.is_waiting:
         return
-    before = [ledger.lanes.get(key, LaneFacts()) for key in lane.after]
-    is_known = all(one.is_scheduled and one.called.seq < lane.called.seq for one in before)
+    before = [ledger.lanes.get(key, LaneFacts()) for key in lane.awaited]
+    is_known = all(one.is_scheduled for one in before)
+    if not lane.children:
+        is_known = is_known and all(one.called.seq < lane.called.seq for one in before)
     if fact.type == "job.offer":
         if not is_known or not all(one.ended_seq for one in before):
             yield "offered before every job that it waits for had ended"
+        elif lane.children:
+            if len(fact.body.get("results", [])) != len(lane.children):
+                yield "offered with other results than those of its children"
         elif not all(one.has_succeeded or lane.any_outcome for one in before):
             yield "offered although a job that it waits for did not succeed"
         elif not all(ledger.lanes[key].has_succeeded for key in lane.reads):
@@ -164,9 +172,27 @@ def after_its_predecessors(
         elif len(fact.body.get("results", [])) != len(lane.reads):
             yield "offered with other results than it reads"
     elif fact.type == "job.cancel" and fact.body.get("reason", "").startswith("predecessor:"):
-        is_well = is_known and all(one.has_succeeded for one in before)
-        if is_well and not lane.reads:
+        is_well = is_known and all(one.has_succeeded or lane.children for one in before)
+        is_unread = UNREAD in fact.body["reason"] and not ledger.authority_model.is_open
+        if is_well and not lane.reads and not is_unread:
             yield "cancelled although every job that it waits for has succeeded"
+
+
+def read_by_right(
+    ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """An honest coordinator reads no job for who may not, and does not tell them how it ended.
+
+    It may have asked a moment ago: who could read it when the wait began is not held against it.
+    """
+    if not now.is_honest or not now.took_effect or not lane.is_waiting or not lane.unread:
+        return
+    is_told = fact.type == "job.offer"
+    if fact.type == "job.cancel" and fact.body.get("reason", "").startswith("predecessor:"):
+        is_told = UNREAD not in fact.body["reason"]
+    unread = ledger.unread(lane, now.record.commit_ms) if is_told else ""
+    if unread:
+        yield f"{fact.type} tells about what it waits for, and {unread}"
 
 
 def within_limits(
@@ -432,6 +458,7 @@ LAWS: Final[tuple[Law, ...]] = (
     not_early,
     not_before_its_time,
     after_its_predecessors,
+    read_by_right,
     within_limits,
     agreed,
     patient,

@@ -1,0 +1,54 @@
+"""Bugs in what services do for members: whose it is, and how much, is not asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from msgspec.structs import replace
+
+from antiphon.core.clock.hlc import MAX_WALL
+from antiphon.core.derivations.offer_derivation import MayRead, Waiter
+from antiphon.core.families.plans import table as plan_table
+from antiphon.runtime.plans.cron_ticks import CronTicks
+from antiphon.testing.mutations.patch import patched
+
+LAST_SECOND_MS: Final = 253_402_300_799_000
+"""The end of the year 9999."""
+
+
+@contextmanager
+def readers_unasked() -> Iterator[None]:
+    """The coordinator reads other jobs for whoever waits for them."""
+    with patched(Waiter, "unread_kind", lambda *_: None):
+        yield
+
+
+@contextmanager
+def workers_unasked() -> Iterator[None]:
+    """It asks what a job's submitter may read, and not what the worker may that gave it back."""
+    really = Waiter.unread_kind
+
+    def unread_kind(self: Waiter, may_read: MayRead) -> tuple[str, str] | None:
+        return really(replace(self, yielded_by=""), may_read)
+
+    with patched(Waiter, "unread_kind", unread_kind):
+        yield
+
+
+@contextmanager
+def calendars_endless() -> Iterator[None]:
+    """Plans may begin at any time, and a time that no calendar has is an error in a service."""
+    really = CronTicks.after
+
+    def after(self: CronTicks, after_ms: int) -> Iterator[int]:
+        if after_ms > LAST_SECOND_MS:
+            raise OverflowError("date value out of range")
+        return really(self, after_ms)
+
+    with patched(plan_table, "LATEST_BEGIN_MS", MAX_WALL), patched(CronTicks, "after", after):
+        yield
+
+
+MUTANTS: Final = (readers_unasked, workers_unasked, calendars_endless)
