@@ -10,12 +10,14 @@ from antiphon.core.authority import chain_check
 from antiphon.core.authority.delegations import Grants
 from antiphon.core.derivations import quorum_derivation
 from antiphon.core.derivations.limit_use import LimitUse
+from antiphon.core.derivations.offer_derivation import Waiter
 from antiphon.core.families.jobs import completion_proof, planned, replicas, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.locks import table as lock_table
 from antiphon.core.families.locks.ops import LockRelease
 from antiphon.core.families.locks.state import Hold
 from antiphon.core.families.memory import table as memory_table
+from antiphon.core.families.plans import table as plan_table
 from antiphon.core.families.seals import table as seals_table
 from antiphon.core.policy.locks.lock_time import HoldTime
 from antiphon.core.ucan import Chain, chain, signatures
@@ -153,7 +155,9 @@ def patchable():
         OverdueJobs._point_to,
         DelayedJobs.look,
         LimitUse.room,
-        predecessors.derive,
+        predecessors.derive_in_steps,
+        Waiter.unread_kind,
+        plan_table.LATEST_BEGIN_MS,
         MemoryLog.read_lane,
         planned._is_said,
         PlanRunner._derived_ms,
