@@ -37,6 +37,7 @@ from antiphon.testing import mutants
 from antiphon.testing.simulation.fault_schedule import CHAINED_MENU
 from antiphon.testing.simulation.hostile.attacks import DEEDS
 from antiphon.testing.simulation.hostile.forgeries import FORGERIES
+from antiphon.testing.simulation.hostile.misused_services import MISUSE
 from antiphon.testing.simulation.hostile.starvation import GREED
 from antiphon.testing.simulation.world import run
 from tests.examples import IS_SOAK, size
@@ -44,7 +45,7 @@ from tests.examples import IS_SOAK, size
 CAUGHT_BY = {
     "no_fence_check": {"one_result", "final"},
     "early_ack": {"acks_are_true"},
-    "no_compare_and_set": {"chained"},
+    "no_compare_and_set": {"chained", "no_racing"},
     "expiry_by_local_time": {"not_early"},
     "subject_unchecked": {"own_subject", "routed"},
     "routes_unread": {"routed"},
@@ -83,7 +84,7 @@ ON_CHAINED_WORLDS = {
     "commit_clock_only": {"authorised"},
     "expiry_a_second_late": {"authorised"},
     "any_audience": {"authorised"},
-    "any_root": {"authorised"},
+    "any_root": {"authorised", "put_by_right"},
     "any_kind": {"authorised"},
     "anyone_revokes": {"authorised", "fences_rise"},
     "forged_delegations": {"by_right"},
@@ -196,7 +197,7 @@ def test_a_quick_hunt_goes_where_a_mutant_can_do_harm_and_provokes_it():
 
 
 def test_what_provokes_a_mutant_is_something_that_happens():
-    happens = {*CHAINED_MENU, *DEEDS, *GREED, *FORGERIES, "unquenchable"}
+    happens = {*CHAINED_MENU, *DEEDS, *GREED, *MISUSE, *FORGERIES, "unquenchable"}
     assert {name for names in mutants.PROVOKED_BY.values() for name in names} <= happens
     assert set(mutants.PROVOKED_BY) <= set(mutants.MUTANTS)
 
