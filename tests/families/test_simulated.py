@@ -8,7 +8,7 @@ from antiphon.testing.simulation.seed_plan import Plan
 from antiphon.testing.simulation.world import run
 from tests.examples import size
 from tests.families.guest import polls_as_guest
-from tests.families.polls import table
+from tests.families.polls import POLLS, table
 
 PLAN = Plan(seed=4, chaos_s=size(180.0, soak=900.0), jobs_per_hour=60.0)
 
@@ -35,3 +35,18 @@ def test_its_law_finds_a_table_that_forgets():
     broken = replace(guest, family=replace(guest.family, step=forgetful))
     outcome = run(replace(PLAN, stop_at_first=True), [broken])
     assert {one.law for one in outcome.violations} == {"one_vote_each"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"enter": lambda op, seq, op_id: POLLS.enter(op, seq + 1, op_id)},
+        {"entry": lambda poll: POLLS.entry(poll) + 1},
+    ],
+    ids=["another state", "another place"],
+)
+def test_a_lane_that_is_entered_as_something_else_is_found(wrong):
+    guest, _ = polls_as_guest()
+    broken = replace(guest, family=replace(guest.family, **wrong))
+    outcome = run(replace(PLAN, stop_at_first=True), [broken])
+    assert {one.law for one in outcome.violations} == {"entered_as_read"}

@@ -104,6 +104,11 @@ def renewed_too_late(history):
     history.add("take", 6_001, fence=fence)
 
 
+def renewed_for_less_than_was_left(history):
+    fence = history.add("take", 0)
+    history.add("take", 100, fence=fence, ttl_ms=5_000)
+
+
 def released_by_another(history):
     fence = history.add("take", 0)
     history.add("release", 100, "b", fence=fence)
@@ -149,6 +154,7 @@ def a_holder_went_on(history):
         (taken_by_its_takers_clock_alone, "one_holder"),
         (taken_by_the_logs_clock_alone, "one_holder"),
         (renewed_too_late, "one_holder"),
+        (renewed_for_less_than_was_left, "one_holder"),
         (released_by_another, "one_holder"),
         (passed_on_by_another_agent_of_the_node, "one_holder"),
         (an_old_fence_was_good_enough, "lock_fences_rise"),

@@ -14,7 +14,7 @@ from antiphon.core.derivations.offer_derivation import Waiter
 from antiphon.core.families.jobs import completion_proof, planned, replicas, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.locks import table as lock_table
-from antiphon.core.families.locks.ops import LockRelease
+from antiphon.core.families.locks.ops import LockTake
 from antiphon.core.families.locks.state import Hold
 from antiphon.core.families.memory import table as memory_table
 from antiphon.core.families.plans import table as plan_table
@@ -75,6 +75,7 @@ CAUGHT_BY = {
     "fence_kept_on_pass": {"lock_fences_rise", "one_fence_one_holder"},
     "holders_never_stop": {"stops_in_time"},
     "calendars_endless": {"no_bugs"},
+    "shorter_renewal_kept": {"entered_as_read"},
 }
 ON_CHAINED_WORLDS = {
     "first_verdicts_kept": {"claimed_first", "acks_are_true"},
@@ -118,6 +119,7 @@ KNOWN_TO_CATCH = {
     "torn_turn_believed": 16,
     "locks_by_one_clock": 4,
     "holders_never_stop": 5,
+    "shorter_renewal_kept": 4,
     "any_root": 5,
     "quorum_of_one": 11,
     "expiry_by_local_time": 2,
@@ -141,7 +143,8 @@ def patchable():
         memory_table._fits,
         Hold.is_over,
         HoldTime.stop_after_ms,
-        dict(lock_table.TRANSITIONS[LockRelease]),
+        dict(lock_table.TRANSITIONS[LockTake]),
+        lock_table._held,
         worker.HELD,
         TenureRunner._write,
         WriteTurns._read_back,

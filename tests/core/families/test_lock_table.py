@@ -152,12 +152,15 @@ def test_a_hold_ends_when_both_clocks_are_past_its_deadline_and_is_renewed_while
     assert passed is renew
 
 
-def test_a_renewal_keeps_the_fence_and_never_shortens_the_hold():
+def test_a_renewal_keeps_the_fence_and_one_that_would_end_sooner_is_rejected():
     story = held()
     assert story.renew(at=5_000, ttl_ms=20_000) is OK
     assert (story.fence, story.hold.deadline_ms) == (FENCE, T0 + 25_000)
-    assert story.renew(at=6_000, ttl_ms=5_000) is OK
-    assert story.hold.deadline_ms == T0 + 25_000
+    before = story.lock
+    assert story.renew(at=6_000, ttl_ms=18_999) is Verdict.LEASE
+    assert story.lock == before
+    assert story.renew(at=6_000, ttl_ms=19_000) is OK, "for exactly what is left"
+    assert (story.hold.deadline_ms, story.hold.ttl_ms) == (T0 + 25_000, 19_000)
     assert story.hold.taken_ms == T0 + TAKEN_AT
 
 

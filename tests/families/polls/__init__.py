@@ -13,6 +13,8 @@ POLLS = Family(
     branches=(ops.POLL, ops.VOTE, ops.CLOSE),
     lane=state.PollLane,
     step=table.step,
+    enter=table.enter,
+    entry=table.entry,
     words=words.sentence,
     columns=(
         Column("state", "text", lambda poll: "open" if poll.is_open else "closed"),

@@ -13,8 +13,8 @@ MAX_VOTERS = 64
 def step(poll, op, at: At):
     """The poll after an op, or why there is none."""
     match poll, op:
-        case None, PollOpen(body=body):
-            return Poll(question=body.question, opened_seq=at.seq, hlc=op.hlc, hlc_author=op.author)
+        case None, PollOpen():
+            return _opened(op, at.seq)
         case None, _:
             return Verdict.NO_JOB
         case _, PollOpen():
@@ -25,6 +25,23 @@ def step(poll, op, at: At):
             return _vote(poll, op)
         case _, PollClose():
             return replace(poll, is_open=False, hlc=op.hlc, hlc_author=op.author)
+
+
+def enter(op, seq: int, _op_id: str):
+    """The poll after an accepted op, from the op alone; a vote says nothing of the others.
+
+    Only lanes of one subject are really entered, and a poll has three.
+    """
+    return _opened(op, seq) if isinstance(op, PollOpen) else None
+
+
+def entry(poll: Poll) -> int:
+    """The sequence of the op from which this state follows, with those after it."""
+    return poll.opened_seq
+
+
+def _opened(op: PollOpen, seq: int) -> Poll:
+    return Poll(question=op.body.question, opened_seq=seq, hlc=op.hlc, hlc_author=op.author)
 
 
 def _vote(poll: Poll, op: PollVote):

@@ -1,5 +1,6 @@
 """Lanes entered at a sealed record: the same state for everybody, whoever answers (spec §7.5)."""
 
+import asyncio
 from unittest.mock import patch
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.bus.subjects import ENTRY
+from antiphon.core.families.locks.ops import LockTake, TakeBody
 from antiphon.core.families.memory.ops import Inline
 from antiphon.core.families.memory.state import document_key
 from antiphon.core.families.memory.writing import Wanted
@@ -15,6 +17,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.lane_entries.entry_service import entry_of
 from antiphon.runtime.locks.lock_line import LockLine
 from antiphon.runtime.log import lane_entry, lane_reader
+from antiphon.runtime.log.writer import Intent, Policy, write_one
 from antiphon.runtime.memory.documents import Documents
 from antiphon.runtime.node.sealer import Sealer
 from tests.runtime.meshes import CALM, a_mesh, on_both_engines
@@ -199,3 +202,31 @@ async def test_a_lock_that_was_taken_many_times_is_entered_too():
         assert other.hold == line.hold
         assert counted.opened < 16
         assert await other.take(10_000) is Verdict.LOCKED
+
+
+@pytest.mark.virtual_time
+async def test_whoever_enters_a_lock_at_a_renewal_finds_it_held_as_long_as_everybody_else():
+    """A holder that asks for less time than it has left cannot make readers disagree."""
+    async with a_mesh("memory", CALM) as mesh:
+        node = await mesh.node(connection=await mesh.connection(mesh.owner), bar_s=3_600)
+        line = LockLine(node.session, "repo", "file", "main")
+        for _ in range(4):
+            assert await line.take(10_000) is Verdict.OK
+            assert await line.release(line.hold.fence) is Verdict.OK
+        assert await line.take(60_000) is Verdict.OK
+        fence = line.hold.fence
+        short = TakeBody(kind="repo", key="file", agent="main", ttl_ms=5_000, fence=fence)
+        intent = Intent(LockTake, short, line.lane)
+        written = await write_one(node.session, intent, Policy(insists=False))
+        await node.reached(written.seq)
+        assert await Sealer(node, bar_s=0).seal()
+        await asyncio.sleep(6)
+        assert await line.take(60_000, fence=fence) is Verdict.OK, "it still holds it"
+        await node.reached(line.lane.tails[0])
+        session = (await mesh.connection()).session
+        with patch.object(lane_reader, "ENTERED_FROM", 8):
+            newcomer = LockLine(session, "repo", "file", "main")
+            await newcomer.look()
+        assert newcomer.lane == node.replica.lane(newcomer.at)
+        assert newcomer.hold == line.hold
+        assert await newcomer.take(10_000) is Verdict.LOCKED

@@ -170,6 +170,35 @@ async def test_a_lock_is_passed_on_with_a_new_fence_and_nobody_gets_between():
         await late.release()
 
 
+@pytest.mark.virtual_time
+async def test_who_adopts_a_lock_with_a_shorter_ttl_keeps_what_is_left_and_then_renews():
+    async with a_mesh("memory", OPEN) as mesh:
+        one, other = await mesh.connection(), await mesh.connection()
+        lock = await lock_of(one, ttl_ms=10 * TTL_MS).take()
+        await lock.pass_to(f"{other.keyring.did}/main")
+        passed = await lock_of(other).adopt()
+        until_ms = passed.deadline_ms
+        assert until_ms > other.session.wall.now_ms() + 9 * TTL_MS
+        await asyncio.sleep(5 * TTL_MS / 1000)
+        assert (passed.is_held, passed.deadline_ms) == (True, until_ms), "renewed all along"
+        await asyncio.sleep(10 * TTL_MS / 1000)
+        assert passed.is_held
+        assert passed.deadline_ms > until_ms
+        await passed.release()
+
+
+@pytest.mark.virtual_time
+async def test_a_holders_two_processes_with_different_times_both_keep_the_lock():
+    async with a_mesh("memory", OPEN) as mesh:
+        one = await mesh.connection()
+        short = await lock_of(one).take()
+        long = await lock_of(await mesh.connection(one.keyring), ttl_ms=10 * TTL_MS).adopt()
+        await asyncio.sleep(20 * TTL_MS / 1000)
+        assert short.is_held
+        assert long.is_held
+        await short.release()
+
+
 @on_both_engines
 async def test_agents_of_one_node_exclude_each_other(engine):
     async with a_mesh(engine, OPEN) as mesh:

@@ -22,9 +22,11 @@ from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.core.tempo.time_text import time_text
 from antiphon.errors import LostRace, Rejected, Unavailable
-from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, own_record, write_one
+from antiphon.runtime.log.writer import Intent, Policy, Written, own_record, write_one
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from antiphon.core.record.op import Op
     from antiphon.runtime.log.session import Session
 
@@ -68,30 +70,51 @@ class LockLine:
     async def take(self, ttl_ms: int, *, fence: str | None = None) -> Verdict:
         """Take it, or renew the hold with that fence.
 
+        A renewal for less time than is left names what is left: the log accepts no shorter one.
         `LOCKED` if somebody holds it: nothing is written then, as far as that was known.
         """
-        body = TakeBody(kind=self.scope, key=self.key, agent=self.agent, ttl_ms=ttl_ms, fence=fence)
+
+        def body() -> TakeBody:
+            least_ms = self._left_ms() if fence is not None else 0
+            return TakeBody(
+                kind=self.scope,
+                key=self.key,
+                agent=self.agent,
+                ttl_ms=max(ttl_ms, least_ms),
+                fence=fence,
+            )
+
         return await self._write(LockTake, body, fence)
+
+    def _left_ms(self) -> int:
+        """How long the known hold lasts from the timestamp of the next op on."""
+        hold = self.hold
+        return 0 if hold is None else hold.deadline_ms - self.session.author.now().wall_ms
 
     async def release(self, fence: str, to: Successor | None = None) -> Verdict:
         """Release it, or pass it on."""
         body = ReleaseBody(kind=self.scope, key=self.key, agent=self.agent, fence=fence, pass_to=to)
-        return await self._write(LockRelease, body, fence)
+        return await self._write(LockRelease, lambda: body, fence)
 
     async def break_hold(self, fence: str | None) -> Verdict:
         """End whoever's hold."""
-        return await self._write(
-            LockBreak, BreakBody(kind=self.scope, key=self.key, fence=fence), None
-        )
+        body = BreakBody(kind=self.scope, key=self.key, fence=fence)
+        return await self._write(LockBreak, lambda: body, None)
 
-    async def _write(self, op: type[Op], body: Struct, fence: str | None) -> Verdict:
-        """Write behind whatever comes first, as long as it would be accepted there."""
+    async def _write(self, op: type[Op], body: Callable[[], Struct], fence: str | None) -> Verdict:
+        """Write behind whatever comes first, as long as it would be accepted there.
+
+        The body is made again for each try, from the lane as it is known then.
+        """
+
+        def intent() -> Intent:
+            return Intent(op, body(), self.lane)
 
         def again(now: Written) -> Intent | None:
             self.lane = now.lane
             hold = self.hold
             is_lost = fence is not None and (hold is None or hold.fence != fence)
-            return None if is_lost else go_behind(now)
+            return None if is_lost else intent()
 
         policy = Policy(
             again=again,
@@ -102,10 +125,10 @@ class LockLine:
         )
         session = self.session
         try:
-            written = await write_one(session, Intent(op, body, self.lane), policy)
+            written = await write_one(session, intent(), policy)
             if written.verdict in LACKS_AUTHORITY and not written.seq:
                 await session.sync_control()  # what permits it may have been written just now
-                written = await write_one(session, Intent(op, body, self.lane), policy)
+                written = await write_one(session, intent(), policy)
         except LostRace as lost:
             raise Unavailable(lost.message) from lost
         self.lane = written.lane

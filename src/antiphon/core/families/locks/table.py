@@ -117,11 +117,11 @@ def _take_held(lock: Lock, op: ops.LockTake, at: At) -> Lock | Verdict:
         return Verdict.LEASE_OVER
     if not _is_ttl_allowed(body.ttl_ms, at):
         return Verdict.LEASE
-    if wall_ms + body.ttl_ms >= hold.deadline_ms:
-        return _renewed(op, at.seq, body.fence)
-    # A shorter one takes nothing away; then the state does not follow from it alone.
-    renewed = replace(hold, ttl_ms=body.ttl_ms, auth_by=op.author, auth=op.auth, auth_seq=at.seq)
-    return replace(lock, hold=renewed, hlc=op.hlc, hlc_author=op.author)
+    # A deadline never goes back: whoever counts on one, such as another process of the same agent,
+    # is not wrong later. And the state follows from each renewal alone (`enter`).
+    if wall_ms + body.ttl_ms < hold.deadline_ms:
+        return Verdict.LEASE
+    return _renewed(op, at.seq, body.fence)
 
 
 def _release_idle(lock: Lock, op: ops.LockRelease, _: At) -> Lock | Verdict:

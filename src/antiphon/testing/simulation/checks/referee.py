@@ -32,6 +32,7 @@ from antiphon.ports import Record
 from antiphon.runtime.log.session import dep_of, open_stored
 from antiphon.runtime.node.full_node import SEAL_LANE, Applied
 from antiphon.testing.simulation.checks import laws, plain_record
+from antiphon.testing.simulation.checks.entered_lanes import EnteredLanes
 from antiphon.testing.simulation.checks.law_state import Committed, LawState
 from antiphon.testing.simulation.checks.laws import Law, Violation
 from antiphon.testing.simulation.checks.plain_record import Key
@@ -64,6 +65,7 @@ class Referee:
         self.history = ControlHistory(protocol, mesh)
         self.others: dict[LaneKey, Lane] = {}
         """Lanes of other families than jobs."""
+        self._entered = EnteredLanes()
         self.sealed = 0
         """Seals that were accepted."""
         self._seal_subject = subjects.seal(mesh)
@@ -145,6 +147,8 @@ class Referee:
         else:
             self.others[place.key] = outcome.lane
         self.sealed += outcome.changed and place.key == SEAL_LANE
+        for what in self._entered.faults(opened, outcome):
+            self.accuse("entered_as_read", what, (kind, name), opened.seq)
         return outcome.verdict
 
     def _read(self, needs: Needs) -> Reads:

@@ -2,8 +2,9 @@
 
 Three machines, four agents, two locks. An agent waits for a lock, works under it and releases it,
 passes it to another agent, or forgets it. Now and then one polls instead of waiting, writes what
-its own runtime would not (another's fence, an old one), or breaks a lock. When all faults have
-stopped, each takes each lock once more: that must not take long.
+its own runtime would not (another's fence, an old one, a renewal for less time than is left), or
+breaks a lock. When all faults have stopped, each takes each lock once more: that must not take
+long.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ AGENTS: Final[dict[str, tuple[str, ...]]] = {
     "scribe-c": ("four",),
 }
 TTL_MS: Final = 6_000
+SHORT_TTL_MS: Final = 5_000
+"""The shortest that the rules allow: just after a take, a renewal for less than is left."""
 EVERY_S: Final = (0.5, 6.0)
 WORK_S: Final = (0.5, 12.0)
 POLL_S: Final = 0.4
@@ -60,6 +63,7 @@ FORGETS: Final = 0.2
 BREAKS: Final = 0.04
 POLLING: Final = 0.35
 CARELESS: Final = 0.2
+SHORTENS: Final = 0.1
 SERVED_S: Final = 90.0
 """A waiter has a lock within this time once nothing fails: every other agent may work before it,
 may have forgotten one, and the last clocks that were wrong are right."""
@@ -78,6 +82,7 @@ class LockMachine(Machine):
         self._law = law
         law.addresses += [partial(self._address, agent) for agent in AGENTS[name]]
         self._chance = random.Random(f"{cluster.seed}/{name}")
+        self._chance_to_shorten = random.Random(f"{cluster.seed}/{name}/shorten")
         self._is_ending = False
         self._served: set[tuple[str, str]] = set()
         self._began_s = 0.0
@@ -146,6 +151,8 @@ class LockMachine(Machine):
         lock = await taking(session, agent, key)
         if lock is None:
             return
+        if self._chance_to_shorten.random() < SHORTENS:
+            await self._shorten(session, lock, agent)
         draw = self._chance.random()
         if draw < FORGETS:
             await self._work(lock, agent)
@@ -196,6 +203,16 @@ class LockMachine(Machine):
                     lock = await self._lock(session, agent, key, 0).adopt()
                     async with lock:
                         await self._work(lock, agent)
+
+    async def _shorten(self, session: Session, lock: Lock, agent: str) -> None:
+        """Renew for less time than is left: a deadline does not go back."""
+        line = LockLine(session, SCOPE, lock.key, agent)
+        body = TakeBody(
+            kind=SCOPE, key=lock.key, agent=agent, ttl_ms=SHORT_TTL_MS, fence=lock.fence
+        )
+        with suppress(*AFTER_ALL):
+            await line.look()
+            await write_one(session, Intent(LockTake, body, line.lane))
 
     async def _careless(self, session: Session, agent: str, key: str) -> None:
         """Write something about a lock that its runtime would not: nobody may accept it."""

@@ -137,6 +137,8 @@ class LockLedger:
             max(wall_ms, commit_ms) > hold.deadline_ms
         ):
             yield f"{fact.type} took effect {max(wall_ms, commit_ms) - hold.deadline_ms} ms late"
+        elif fact.type == "lock.take" and wall_ms + fact.body["ttl_ms"] < hold.deadline_ms:
+            yield "a renewal took effect that ends before the hold would have"
 
     def lock_fences_rise(
         self, _: LawState, __: LaneFacts, now: Committed, fact: PlainRecord
@@ -193,8 +195,7 @@ class LockLedger:
             self.expired += fact.type == "lock.take" and hold is not None
             self._begin(key, now.record.seq, fact)
         elif fact.type == "lock.take" and hold is not None:
-            deadline_ms = fact.wall_ms + fact.body["ttl_ms"]
-            hold.deadline_ms = max(hold.deadline_ms, deadline_ms)
+            hold.deadline_ms = fact.wall_ms + fact.body["ttl_ms"]
             hold.auth_by, hold.auth, hold.auth_seq = fact.author, fact.auth, now.record.seq
             self.renewed += 1
         else:
