@@ -3,6 +3,7 @@
 from decimal import Decimal
 from fractions import Fraction
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from antiphon.core.cost.job_cost import Cost, Spent, cost_of, estimate, price, rounded
 from antiphon.core.cost.rates import Rate, Rates, pico
 from antiphon.core.cost.usage import Reported, Resources
+from antiphon.core.record.codec import MAX_INTEGER
 
 pytestmark = pytest.mark.req("B21")
 
@@ -197,3 +199,15 @@ def test_an_amount_in_which_something_is_missing_says_so(runs):
 def test_a_run_of_which_nothing_is_known_changes_nothing():
     assert Spent().plus(None) == Spent()
     assert Spent().plus(cost()) == Spent(beats_milli=1_000)
+
+
+def test_the_largest_costs_add_up_to_what_a_replica_can_store():
+    """Anybody that may run a job says what that cost, as often as it has tenures."""
+    largest = Cost(beats_milli=MAX_INTEGER, policy=POLICY, currency="EUR", amount_nano=MAX_INTEGER)
+    spent = Spent()
+    for _ in range(2_049):
+        spent = spent.plus(largest)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(spent), type=Spent) == spent
+    assert (spent.beats_milli, spent.amount_nano) == (MAX_INTEGER, MAX_INTEGER)
+    assert spent.is_partial, "at least that much"
+    assert Spent().plus(largest).is_partial is False

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from antiphon.core.cost.rates import PICO, Currency, Rates, pico
-from antiphon.core.cost.usage import MICRO, MILLI, Resources, primitives
+from antiphon.core.cost.usage import MAX_CLASSES, MICRO, MILLI, Resources, primitives
 from antiphon.core.record.codec import MAX_INTEGER
 from antiphon.core.record.op import Count
 
@@ -23,8 +23,10 @@ NANO: Final = 10**9
 _EXACT: Final = PICO * MICRO
 """The sum is counted in 1/this."""
 
-Primitive = Annotated[str, Meta(max_length=80)]
-_Primitives = Annotated[tuple[Primitive, ...], Meta(max_length=128)]
+Primitive = Annotated[str, Meta(pattern=r"^[a-z_]{1,16}(?:\[[a-z0-9][a-z0-9._-]{0,63}\])?\Z")]
+"""As a rate is called: `cpu_sec`, or `gpu_sec[a100]`."""
+_Primitives = Annotated[tuple[Primitive, ...], Meta(max_length=2 * MAX_CLASSES)]
+"""No more than a run can report."""
 
 
 class Cost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -104,7 +106,11 @@ def cost_of(
 
 
 class Spent(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What the runs of one job have cost so far, as far as their workers said so."""
+    """What the runs of one job have cost so far, as far as their workers said so.
+
+    A sum stops at the largest number that an op can have: workers may say anything, and a replica
+    has to store it.
+    """
 
     beats_milli: int = 0
     currency: str = ""
@@ -134,11 +140,13 @@ class Spent(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
         is_same = is_first or self.currency == later.currency
         both = self.amount_nano + later.amount_nano
         newest = later if later.currency else self
+        amount_nano = both if is_same else newest.amount_nano
+        is_more = amount_nano > MAX_INTEGER
         return Spent(
-            beats_milli=self.beats_milli + later.beats_milli,
+            beats_milli=min(self.beats_milli + later.beats_milli, MAX_INTEGER),
             currency=newest.currency,
-            amount_nano=both if is_same else newest.amount_nano,
-            is_partial=self.is_partial or later.is_partial or not is_same,
+            amount_nano=min(amount_nano, MAX_INTEGER),
+            is_partial=self.is_partial or later.is_partial or not is_same or is_more,
         )
 
 
