@@ -7,6 +7,8 @@ an error.
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cached_property
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -40,7 +42,9 @@ class Limit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     per_ms: Annotated[int, Meta(ge=1_000, le=_DAY_MS)] = 1_000
 
 
-class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Rules(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, dict=True
+):
     """Rule values; the name of each field has its unit or says what it counts."""
 
     protocol: Annotated[int, Meta(ge=1, le=65535)] = 1
@@ -98,19 +102,26 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         own = self.label_of(kind)
         if own or not label:
             return label == own
-        return all(not one.kinds for one in self.limits if one.label == label)
+        return label not in self._reserved
 
     def label_of(self, kind: str) -> str:
         """The label that a job of this kind must name; empty if it is under no limit."""
-        if not self.limits:
-            return ""
-        matching = [
-            (len(prefix), limit.label)
-            for limit in self.limits
-            for prefix in limit.kinds
-            if kind == prefix or kind.startswith(f"{prefix}.")
-        ]
-        return max(matching)[1] if matching else ""
+        labels, prefix = self._labels, kind
+        while labels and prefix:
+            if prefix in labels:
+                return labels[prefix]
+            prefix = prefix.rpartition(".")[0]
+        return ""
+
+    @cached_property
+    def _labels(self) -> dict[str, str]:
+        """By prefix. Every job is looked up here, and a mesh may have thousands of prefixes."""
+        return {prefix: limit.label for limit in self.limits for prefix in limit.kinds}
+
+    @cached_property
+    def _reserved(self) -> frozenset[str]:
+        """Labels for the jobs of certain kinds alone."""
+        return frozenset(limit.label for limit in self.limits if limit.kinds)
 
 
 def contradiction(rules: Rules) -> str | None:
@@ -137,8 +148,8 @@ def contradiction(rules: Rules) -> str | None:
 def _limits_fault(limits: tuple[Limit, ...]) -> str | None:
     labels = [limit.label for limit in limits]
     prefixes = [prefix for limit in limits for prefix in limit.kinds]
-    for name, what in ((labels, "label"), (prefixes, "kind prefix")):
-        twice = next((one for one in name if name.count(one) > 1), None)
+    for names, what in ((labels, "label"), (prefixes, "kind prefix")):
+        twice = next((one for one, count in Counter(names).items() if count > 1), None)
         if twice is not None:
             return f"two limits have the {what} {twice}"
     bare = next((one.label for one in limits if one.at_once is None and one.rate is None), None)

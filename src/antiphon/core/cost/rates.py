@@ -36,7 +36,7 @@ class Rate(Body, frozen=True):
     rate: Price
     source: Literal["tco", "list"]
     """`tco`: the total cost of owning it, computed by you. `list`: a provider's list price."""
-    note: Annotated[str, Meta(max_length=512)] = ""
+    note: Annotated[str, Meta(max_length=192)] = ""
     """Which computation or which list, and of when."""
 
 

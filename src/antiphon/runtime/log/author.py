@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 PROOFS_KEPT: Final = 1024
 PROOFS_KEPT_BYTES: Final = 8 * 1024 * 1024
 """Our own proofs that are not verified again when they come back, and their total size."""
+HOLDS_DATA: Final = frozenset({"manifest", "outputs", "proof", "results", "value"})
+"""Parts of bodies that hold data of a program's own, which can be kept as an artifact instead."""
 SIGNED_TOGETHER: Final = 16
 """Ops under one signature. Each record carries its path in their tree, 67 bytes for each doubling;
 with more than this, hashing the paths costs readers what the signatures save."""
@@ -270,8 +272,15 @@ def _unreadable(op: Op, size: int, fault: Verdict) -> Rejected:
     if fault is not Verdict.SIZE:
         return Rejected(f"{op.type_name()} would be rejected: {fault.in_words}", reason=fault.value)
     what = "the job" if isinstance(op, JobSchedule) else op.type_name()
+    body = op.body
+    sizes = {name: len(codec.encode(getattr(body, name))) for name in body.__struct_fields__}
+    largest = max(sizes, key=lambda name: sizes[name])
+    hint = f"make its {largest} smaller"
+    if largest in HOLDS_DATA:
+        hint = "keep large data as an artifact (mesh.keep) and pass its hash: docs/artifacts.md"
     return Rejected(
-        f"{what} has {size:,} bytes with its arguments; a record can have {codec.MAX_OP_BYTES:,}",
+        f"{what} has {size:,} bytes, {sizes[largest]:,} of them in its {largest}; a record can"
+        f" have {codec.MAX_OP_BYTES:,}",
         reason=fault.value,
-        hint="keep large data as an artifact (mesh.keep) and pass its hash: docs/artifacts.md",
+        hint=hint,
     )

@@ -34,6 +34,7 @@ Fence = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 JobKey = tuple[Kind, JobId]
 """A job as another op names it: its kind and its id."""
+ErrorName = Annotated[str, Meta(min_length=1, max_length=255)]
 TRACE_PATTERN: Final = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z"
 MAX_AFTER: Final = 1024
 MIN_QUORUM: Final = 2
@@ -48,7 +49,7 @@ class Retry(Body, frozen=True):
     attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
     base_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 1_000
     cap_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 60_000
-    give_up_on: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+    give_up_on: Annotated[tuple[ErrorName, ...], Meta(max_length=64)] = ()
     """Names of errors that end the job without another attempt; subclasses are included."""
 
 
@@ -126,7 +127,7 @@ class _OnJob(Body, frozen=True):
 class Failure(Body, frozen=True):
     """What went wrong, for people; retry rules match `name`."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    name: ErrorName
     message: Text = ""
     traceback: Text = ""
     """Where in the handler's code, if its worker and the mesh's rule `tracebacks` let it be kept.

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from antiphon.core.authority import memory_rights
 from antiphon.core.record.branches import Branch
+from antiphon.core.record.codec import MAX_INTEGER
 from antiphon.core.record.ids import name_of_key
 from antiphon.core.record.op import AgentName, Body, Count, Digest, Kind, Op, Seq
 
@@ -56,7 +57,7 @@ class Sibling(Body, frozen=True):
 
     op: Digest
     """The id of the op."""
-    seq: Annotated[int, Meta(ge=1)]
+    seq: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
     hash: Digest | None = None
     """Its artifact, if its value is one: it is kept until the conflict is resolved."""
 
