@@ -3,6 +3,9 @@
 The highest fence that was ever used is kept beside the file, in `.<name>.fence`. A write with a
 lower one is refused, however late it comes and whoever makes it. The content is replaced in one
 step, so a reader sees the old text or the new one.
+
+A fence always has sixteen digits. The next one is written over it, in one write of one sector: a
+writer that is killed at any step leaves the old one or the new one.
 """
 
 from __future__ import annotations
@@ -11,13 +14,15 @@ import fcntl
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core.clock.hlc import unpack
 from antiphon.errors import StaleFence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+FENCE_BYTES: Final = 16
 
 
 class FencedFile:
@@ -32,7 +37,7 @@ class FencedFile:
     def fence(self) -> str:
         """The highest fence that it was written with; empty if there is none."""
         try:
-            return self._mark.read_text("ascii").strip()
+            return _whole(self._mark.read_bytes())
         except FileNotFoundError:
             return ""
 
@@ -50,6 +55,7 @@ class FencedFile:
             fresh = self.path.with_name(f".{self.path.name}.new")
             _write(fresh, content)
             fresh.replace(self.path)
+            self._sync_folder()
 
     def append_text(self, text: str, *, fence: str) -> None:
         """Add to its end; `StaleFence` if it was written with a higher fence."""
@@ -62,10 +68,11 @@ class FencedFile:
     def _admitted(self, fence: str) -> Iterator[None]:
         """Alone with the file, after the fence was found high enough and written down."""
         unpack(fence)  # `Malformed` if it is no fence
-        with self._mark.open("a+", encoding="ascii") as mark:
+        is_new = not self._mark.exists()
+        mark = os.open(self._mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
             fcntl.flock(mark, fcntl.LOCK_EX)
-            mark.seek(0)
-            highest = mark.read().strip()
+            highest = _whole(os.pread(mark, FENCE_BYTES, 0))
             if fence < highest:
                 raise StaleFence(
                     f"{self.path.name} was already written with the fence {highest}, which is"
@@ -74,11 +81,26 @@ class FencedFile:
                 )
             if fence != highest:
                 # Before the content: a crash in between only makes the file stricter.
-                mark.truncate(0)
-                mark.write(fence)
-                mark.flush()
-                os.fsync(mark.fileno())
+                os.pwrite(mark, fence.encode(), 0)
+                os.fsync(mark)
+            if is_new:
+                self._sync_folder()
             yield
+        finally:
+            os.close(mark)
+
+    def _sync_folder(self) -> None:
+        """A new name in a folder outlives a power failure once the folder is synced."""
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _whole(mark: bytes) -> str:
+    """The fence in a mark; empty if its first writer was killed before it was there."""
+    return mark.decode("ascii") if len(mark) == FENCE_BYTES else ""
 
 
 def _write(path: Path, content: bytes) -> None:
