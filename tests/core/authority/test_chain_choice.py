@@ -1,10 +1,13 @@
 """Choosing the delegations that an op names."""
 
+import pytest
+
 from antiphon.core.authority.chain_choice import MAX_CHAINS, ChainChoice, chains_to
-from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, ScheduleBody
+from antiphon.core.ucan import Chain
 from tests.core.authority.test_chain_check import DAY_MS, RENDER, Court
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.core.ledger import T0
+from tests.core.ledger import T0, manifest
 
 ANY = 2**63
 
@@ -25,6 +28,65 @@ def test_the_chain_that_admits_the_op_is_chosen_among_several():
     render = court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
     assert pick(court) == (render,)
     assert pick(court, kind="build") == (build,)
+
+
+@pytest.mark.parametrize("order", [("low", "high"), ("high", "low")])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        lambda word: ["==", ".priority", word],
+        lambda word: ["not", ["!=", ".priority", word]],
+        lambda word: ["or", [["==", ".kind", "none"], ["==", ".priority", word]]],
+        lambda word: ["any", ".requires", ["==", ".", word]],
+    ],
+    ids=["field", "not", "or", "list"],
+)
+def test_of_two_chains_that_differ_by_another_field_each_op_names_its_own(policy, order):
+    court = Court()
+    chains = {
+        word: court.grant(
+            OWNER, ALICE, cmd="/job/schedule", pol=[policy(word)], nonce=word.encode() * 4
+        )
+        for word in order
+    }
+    chain_choice, control = ChainChoice(ALICE.did), court.ledger.history.current
+    for word in (*order, *reversed(order)):
+        body = ScheduleBody(kind="a", manifest=manifest(), priority=word, requires=(word,))
+        assert chain_choice.choose(control, JobSchedule, body, T0) == (chains[word],)
+
+
+def test_an_op_that_no_chain_admits_decides_nothing_for_the_next():
+    court = Court()
+    chains = {
+        word: court.grant(OWNER, ALICE, cmd="/job/schedule", pol=[["==", ".priority", word]])
+        for word in ("high", "low")
+    }
+    for word, cid in chains.items():
+        chain_choice, control = ChainChoice(ALICE.did), court.ledger.history.current
+        refused = ScheduleBody(kind="a", manifest=manifest(), priority="normal")
+        nearest = chain_choice.choose(control, JobSchedule, refused, T0)
+        assert set(nearest) < set(chains.values()), "the nearest, so that the verdict can say why"
+        body = ScheduleBody(kind="a", manifest=manifest(), priority=word)
+        assert chain_choice.choose(control, JobSchedule, body, T0) == (cid,)
+
+
+def test_a_choice_by_kind_is_made_once(monkeypatch):
+    court = Court()
+    court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
+    chain_choice, control, made = ChainChoice(ALICE.did), court.ledger.history.current, []
+    monkeypatch.setattr(Chain, "judge", counted(Chain.judge, made))
+    for _ in range(5):
+        assert chain_choice.choose(control, JobClaim, claim("render.frame"), T0)
+        assert chain_choice.choose(control, JobClaim, claim("another"), T0)
+    assert len(made) == 2
+
+
+def counted(function, calls):
+    def called(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    return called
 
 
 def test_chains_run_from_root_to_leaf_through_everyone_between():

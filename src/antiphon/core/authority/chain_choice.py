@@ -6,7 +6,7 @@ delegations on the log and decides nothing: an op with a wrong chain is rejected
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -24,6 +24,8 @@ MAX_CHAINS: Final = 64
 PER_GIVER: Final = 8
 """How many delegations by one issuer to one holder count: the newest."""
 CHOICES_KEPT: Final = 1024
+KIND: Final = ".kind"
+"""The selector of nearly every policy."""
 _NO_END: Final = 2**63
 
 
@@ -83,10 +85,16 @@ class _Choice(Struct, frozen=True):
     owner: str
     until_s: int
     cids: tuple[str, ...]
+    is_by_kind: bool
+    """Whether it is the same for every body of this kind."""
 
 
 class ChainChoice:
-    """One author's chains, and which of them was last used for which command and kind."""
+    """One author's chains, and which of them was last used for which command and kind.
+
+    A policy may be about any field of a body, such as `priority`. A chain with such a policy is
+    checked against each body before it is named again.
+    """
 
     def __init__(self, did: str) -> None:
         self._did = did
@@ -109,6 +117,7 @@ class ChainChoice:
             and known.revision == control.grants.revision
             and known.owner == control.owner
             and now_s < known.until_s
+            and (known.is_by_kind or self._admits(control, known.cids, command, body, now_s))
         ):
             return known.cids
         choice = self._look(control, command, body, now_s)
@@ -116,6 +125,17 @@ class ChainChoice:
             self._choices.clear()
         self._choices[key] = choice
         return choice.cids
+
+    def _admits(
+        self, control: Control, cids: tuple[str, ...], command: str, body: Struct, now_s: int
+    ) -> bool:
+        """Whether a chain allows this very body now."""
+        chain = control.grants.chain(control.owner, cids, before=_NO_END) if cids else None
+        if chain is None:
+            return False
+        revoked = control.grants.revoked(cids, before=_NO_END)
+        arguments = chain_check.arguments_of(body)
+        return chain.judge(self._did, command, arguments, (now_s,), revoked).ok
 
     def _look(self, control: Control, command: str, body: Struct, now_s: int) -> _Choice:
         """The first chain that allows the op now; otherwise the one that comes closest.
@@ -126,16 +146,33 @@ class ChainChoice:
         grants = control.grants
         arguments = chain_check.arguments_of(body)
         nearest: tuple[int, tuple[str, ...]] = (len(_NEARNESS), ())
+        is_by_kind = True
         for chain in chains_to(grants, control.owner, self._did, before=_NO_END):
             cids = tuple(link.cid for link in chain.links)
             revoked = grants.revoked(cids, before=_NO_END)
             outcome = chain.judge(self._did, command, arguments, (now_s,), revoked)
             if outcome.ok:
                 until_s = _NO_END if chain.expires is None else chain.expires
-                return _Choice(grants.revision, control.owner, until_s, cids)
+                return _Choice(grants.revision, control.owner, until_s, cids, _is_by_kind(chain))
+            is_by_kind = is_by_kind and _is_by_kind(chain)
             nearest = min(nearest, (_NEARNESS.get(outcome.verdict, len(_NEARNESS)), cids))
         # Look again in a second: a delegation may become valid then.
-        return _Choice(grants.revision, control.owner, now_s + 1, nearest[1])
+        return _Choice(grants.revision, control.owner, now_s + 1, nearest[1], is_by_kind)
+
+
+def _is_by_kind(chain: Chain) -> bool:
+    """Whether the policies of a chain are about nothing but the kind."""
+    return all(_is_about_kind(one) for _, policy in chain.policies for one in policy.source)
+
+
+def _is_about_kind(statement: list[Any]) -> bool:
+    match statement:
+        case ["not", inner]:
+            return _is_about_kind(inner)
+        case ["and" | "or", inner]:
+            return all(map(_is_about_kind, inner))
+        case _:
+            return statement[1] == KIND
 
 
 _NEARNESS: Final = {
