@@ -132,6 +132,8 @@ def plan(ledger: Ledger):
     alone = {"score": None, "budget": None, "replica": None, "derived": None}
     trigger = Reaction(on="failed", kinds="y")
     body = full(PlanPut, 1, kind="x", name="p", trigger=trigger, **alone)
+    inputs = body.manifest.inputs[1:]  # a derived job has one more
+    body = replace(body, manifest=replace(body.manifest, inputs=inputs))
     return ledger.draft(PlanPut, body, ALICE)
 
 
