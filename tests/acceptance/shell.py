@@ -131,6 +131,10 @@ class Shell:
             raise
         return Answer(process.wait(), out, err, time.monotonic() - began)
 
+    def typed_into(self, stdout: int, *words: str) -> subprocess.Popen[str] | WarmProcess:
+        """Type a command whose standard output goes to an open file; its process."""
+        return self._process(*words, env={}, stdin=subprocess.DEVNULL, stdout=stdout)
+
     def _process(
         self, *words: str, env: dict[str, str], **how: Any
     ) -> subprocess.Popen[str] | WarmProcess:
@@ -209,12 +213,12 @@ class Shell:
                 process.kill()
             process.wait()
             if not HOSTING.isdisjoint(words):
-                self._end_server()
+                self.end_server()
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
 
-    def _end_server(self) -> None:
+    def end_server(self) -> None:
         """A killed host leaves its server: a failing test must not."""
         for ports in self.home.glob("server/ports/*.ports"):
             pid = int(ports.stem.rpartition("_")[2])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from antiphon.interfaces.cli.commands.mesh.init import recovery_text
+from antiphon.interfaces.cli.screen.recovery_key import recovery_text
 from antiphon.runtime.identity import key_files
 from tests.acceptance.shell import Shell
 

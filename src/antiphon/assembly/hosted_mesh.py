@@ -28,7 +28,7 @@ from antiphon.runtime.gate.relay_rules import RelayRules
 from antiphon.runtime.gate.tickets import TicketRegistry
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
-from antiphon.runtime.identity.key_files import SEED_BYTES, HeldKey, SeedKeyring
+from antiphon.runtime.identity.key_files import HeldKey, SeedKeyring
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.runtime.log.author import Author
 from antiphon.runtime.log.writer import Intent, write_one
@@ -125,7 +125,7 @@ class Hosted(Struct, frozen=True):
     mesh: MeshFile
     server: LocalServer
     recovery_seed: bytes
-    """Of a mesh that was just created: to be shown once, and kept nowhere. Else empty."""
+    """A recovery key that nobody has seen yet: to be shown, then `recovery_shown`. Else empty."""
 
     def __repr__(self) -> str:
         return f"Hosted({self.mesh.mesh})"
@@ -137,11 +137,11 @@ async def secured_server(
 ) -> AsyncIterator[Hosted]:
     """The directory's server, and its mesh: created if `listen` is given, else continued.
 
-    A new mesh's owner key is made here; its recovery key is made, returned and not kept.
+    A new mesh's owner key and recovery key are made here. The recovery key is in a file before the
+    mesh exists and until somebody has seen it: nobody could make it again.
     """
     from antiphon.engines.nats import Accounts, LocalServer, UserKey, server_files
 
-    entropy = SystemEntropy()
     known = _known(home)
     where = listen or _listening(home)
     accounts = Accounts.open(home.server, name)
@@ -162,9 +162,9 @@ async def secured_server(
         if known is not None:
             described = msgspec.structs.replace(known, engine=engine, ca=tls.authority.read_text())
             home.write(described, access)
-            yield Hosted(described, server, b"")
+            yield Hosted(described, server, home.unshown_recovery())
             return
-        seed = entropy.token(SEED_BYTES)
+        seed = home.unshown_recovery() or home.new_recovery(SystemEntropy())
         described = MeshFile(mesh="", name=name, engine=engine, ca=tls.authority.read_text())
         described = await _found(home, described, access, SeedKeyring(seed).did, rules)
         yield Hosted(described, server, seed)

@@ -136,6 +136,7 @@ async def _finish(home: StateDirectory, session: Session) -> Recovered:
     if home.next_path(OWNER).exists():
         home.put_in_place(OWNER)
     path.unlink()
+    home.recovery_shown()  # the one before it: who recovers has it, and it is no longer valid
     replaced = _before_recovery(session.history).owner
     ended = sum(link.issuer == replaced for link in control.grants.everything())
     return Recovered(

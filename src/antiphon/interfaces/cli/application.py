@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import warnings
@@ -14,7 +13,7 @@ from typer.core import TyperGroup
 
 from antiphon.errors import AntiphonError, NobodyAnswers
 from antiphon.interfaces.cli.screen.ascii_output import make_readable
-from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, complain
+from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, complain, discard_output
 
 COMMANDS: Final = {
     "dev": "antiphon.interfaces.cli.commands.mesh.dev",
@@ -126,7 +125,7 @@ def run() -> int:
         return _interrupted()
     except BrokenPipeError:
         # The reader of our output closed the pipe, as `head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return Exit.OK
     except BaseExceptionGroup as group:
         return complain(group, as_json=as_json)

@@ -158,10 +158,20 @@ def create(path: Path, seed: bytes) -> None:
             out.flush()
             os.fsync(out.fileno())
         os.link(fresh, path)
+        _sync_directory(path.parent)
     except FileExistsError as problem:
         raise Held(f"the key {path} exists already") from problem
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the names in it durable: the log may name this key a moment later, and is synced."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def take(path: Path) -> HeldKey:

@@ -3,7 +3,8 @@
     .antiphon/
       mesh.json           the mesh, its name and its engine's address
       access.json         engine credentials, mode 0600
-      keys/<name>.key     private keys, mode 0600; one process at a time uses one
+      keys/<name>.key     private keys, mode 0600; one process at a time uses one;
+                          recovery-unshown.key is there only until somebody has seen it
       replica.db          the embedded replica
       cache/              fetched artifacts
       server/             the server's files, if this machine runs it
@@ -127,11 +128,14 @@ class StateDirectory:
     # --- mesh and access ----------------------------------------------------------------------
 
     def write(self, mesh: MeshFile, access: Access) -> None:
-        """Write both files; replaces what was there."""
+        """Write both files; replaces what was there.
+
+        The mesh comes last: a directory that names a mesh can log in to it.
+        """
         self.make()
+        self.write_access(access)
         text = msgspec.json.format(msgspec.json.encode(mesh))
         replace_file(self.path / "mesh.json", text, mode=0o644)
-        self.write_access(access)
 
     def write_access(self, access: Access) -> None:
         """Replace the engine credentials."""
@@ -203,6 +207,27 @@ class StateDirectory:
         if self.has_key(name):
             (folder / f"{name}.key").replace(folder / f"{name}-replaced.key")
         self.next_path(name).replace(folder / f"{name}.key")
+
+    # A recovery key is shown to a person and not kept, but it must not be lost in between.
+
+    @property
+    def recovery_path(self) -> Path:
+        """The file of a new mesh's recovery key, until somebody has seen it."""
+        return self.path / "keys" / "recovery-unshown.key"
+
+    def new_recovery(self, entropy: Entropy) -> bytes:
+        """The seed of a new recovery key, which is in its file from now on."""
+        key_files.create(self.recovery_path, entropy.token(key_files.SEED_BYTES))
+        return self.unshown_recovery()
+
+    def unshown_recovery(self) -> bytes:
+        """The seed of the recovery key that nobody has seen yet; empty if there is none."""
+        path = self.recovery_path
+        return key_files.load_seed(path) if path.exists() else b""
+
+    def recovery_shown(self) -> None:
+        """Somebody has the recovery key: it is stored nowhere from now on."""
+        self.recovery_path.unlink(missing_ok=True)
 
     def free_key(self, role: str, entropy: Entropy) -> key_files.HeldKey:
         """The first key of a role that no other process uses; a new one if all are in use."""

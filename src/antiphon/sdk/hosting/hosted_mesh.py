@@ -43,6 +43,15 @@ class Hosting(Struct, frozen=True):
         """The mesh, as its state directory describes it."""
         return self.hosted.mesh
 
+    @property
+    def recovery_seed(self) -> bytes:
+        """A recovery key that nobody has seen yet, or empty; call `recovery_shown` once it was."""
+        return self.hosted.recovery_seed
+
+    def recovery_shown(self) -> None:
+        """Delete the recovery key's file: a person, or a program, has the key."""
+        self.home.recovery_shown()
+
     async def supervise(self) -> None:
         """Raise `Unavailable` if the server stops; until then, wait."""
         await supervise(self.server_pid, self.home.server, COMMAND)
@@ -62,9 +71,12 @@ class Hosting(Struct, frozen=True):
 async def found_and_host(
     directory: Path, *, name: str, listen: Listen, rules: Rules | None = None
 ) -> AsyncIterator[Hosting]:
-    """Create a mesh in a directory that has none, and host it while the block runs."""
+    """Create a mesh in a directory that has none, and host it while the block runs.
+
+    A mesh whose recovery key nobody has seen is not finished: it is continued, under its own name.
+    """
     home = StateDirectory(directory)
-    if (directory / "mesh.json").exists():
+    if (directory / "mesh.json").exists() and not home.unshown_recovery():
         raise Held(
             f"{directory} already has the mesh {home.mesh().name!r}",
             hint="start it with 'antiphon up', or run 'antiphon init' in another directory",

@@ -84,10 +84,26 @@ def disk_full(error: BaseException) -> Misconfigured | None:
     )
 
 
+def can_print() -> bool:
+    """Whether standard output takes what was printed; if not, it is discarded from now on."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard_output()
+        return False
+    return True
+
+
+def discard_output() -> None:
+    """Nothing can be printed any more, and the interpreter's end must not complain of that."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def complain(error: BaseException, *, as_json: bool) -> Exit:
     """Print what happened and what to type next; return the exit code."""
     if os.environ.get("ANTIPHON_LOG_LEVEL", "").lower() == "debug":
         traceback.print_exception(error, file=sys.stderr)
+    as_json = can_print() and as_json
     cause = next(_ours(error), error)
     cause = disk_full(cause) or cause
     code = code_of(cause)

@@ -13,6 +13,7 @@ from antiphon.interfaces.cli.commands.mesh.up import keep_up, place_of, say_engi
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.recovery_key import recovery_text, say_recovery, show_recovery
 from antiphon.interfaces.cli.screen.terminal import out
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def init(
     """Create a mesh here, and host it.
 
     Creates the owner's key, a recovery key that is shown once, a certificate authority, and an
-    account on its own server. At first only the owner has permissions.
+    account on its own server. At first only the owner has permissions. If the recovery key could
+    not be shown, run the command again: it shows the same one.
     """
     where, place = parse_listen(listen, reach or []), place_of(home)
 
@@ -58,7 +60,7 @@ def init(
 
         known_as = name or place.parent.name or "antiphon"
         async with found_and_host(place, name=known_as, listen=where) as hosting:
-            _tell(hosting, stays=stay, as_json=as_json)
+            show_recovery(hosting, lambda: _tell(hosting, stays=stay, as_json=as_json))
             return await keep_up(hosting, stop, as_json=as_json) if stay else Exit.OK
 
     return command_loop.run_service(serve)
@@ -83,7 +85,6 @@ def parse_listen(text: str, reach: list[str]) -> Listen:
 
 def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
     """Print what was created, and what you must keep."""
-    recovery = recovery_text(hosting.hosted.recovery_seed)
     owner = hosting.home.signer("owner").did
     if as_json:
         print_json(
@@ -92,7 +93,7 @@ def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
                 "mesh": hosting.mesh.mesh,
                 "name": hosting.mesh.name,
                 "owner": owner,
-                "recovery": recovery,
+                "recovery": recovery_text(hosting.recovery_seed),
                 "home": str(hosting.home.path),
             }
         )
@@ -106,10 +107,7 @@ def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
     whose = f"{short_node(owner)}, whose key is in {_shown(hosting.home.path)}"
     out.hanging([("  owner    ", "")], [(whose, "")])
     out.say("")
-    out.say("Recovery key: write it down now. It is shown only once and stored nowhere.")
-    out.say("'antiphon recover' needs it to replace a lost or stolen owner key.")
-    out.say(f"  {recovery}")
-    out.say("")
+    say_recovery(hosting)
     if not stays:
         out.say("It is not hosted now. To host it, in this directory:")
         out.say("  antiphon up")
@@ -121,28 +119,3 @@ def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
 
 def _shown(home: Path) -> str:
     return str(home / "keys" / "owner.key")
-
-
-def recovery_text(seed: bytes) -> str:
-    """A recovery key as people write it down: base32, in groups of four."""
-    import base64
-
-    text = base64.b32encode(seed).decode().rstrip("=")
-    return "-".join(text[at : at + 4] for at in range(0, len(text), 4))
-
-
-def recovery_seed(text: str) -> bytes:
-    """The key that a person wrote down, in any grouping."""
-    import base64
-    import binascii
-
-    letters = "".join(letter for letter in text.upper() if letter.isalnum())
-    try:
-        seed = base64.b32decode(letters + "=" * (-len(letters) % 8))
-    except binascii.Error:
-        seed = b""
-    if recovery_text(seed).replace("-", "") != letters or len(seed) != 32:  # noqa: PLR2004 - a key
-        raise WrongUsage(
-            "this is not a recovery key", hint="it has 13 groups of letters and digits"
-        )
-    return seed

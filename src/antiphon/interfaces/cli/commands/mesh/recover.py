@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from antiphon.interfaces.cli.commands.authority.rules import in_words
-from antiphon.interfaces.cli.commands.mesh.init import recovery_seed, recovery_text
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.recovery_key import recovery_seed, recovery_text
 from antiphon.interfaces.cli.screen.terminal import ago, counted, out
 
 if TYPE_CHECKING:

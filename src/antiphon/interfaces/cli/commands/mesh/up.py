@@ -18,7 +18,8 @@ from antiphon.interfaces.cli.screen.http_options import (
     say_http,
 )
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, load_settings, print_json
-from antiphon.interfaces.cli.screen.terminal import counted, out
+from antiphon.interfaces.cli.screen.recovery_key import say_recovery, show_recovery
+from antiphon.interfaces.cli.screen.terminal import counted, err, out
 
 if TYPE_CHECKING:
     from antiphon.sdk.hosting.hosted_mesh import Hosting
@@ -48,6 +49,8 @@ def up(
         async with host(where) as hosting:
             if not as_json:
                 _greet(hosting)
+            if hosting.recovery_seed:
+                _show_recovery(hosting, as_json=as_json)
             return await keep_up(hosting, stop, (settings, address), as_json=as_json)
 
     return command_loop.run_service(serve)
@@ -106,6 +109,16 @@ def _greet(hosting: Hosting) -> None:
     )
     out.say(f"  state    {hosting.home.path}")
     say_engine(hosting)
+
+
+def _show_recovery(hosting: Hosting, *, as_json: bool) -> None:
+    """Show a recovery key that 'antiphon init' could not show: to a person, not to a log."""
+    if out.is_terminal and not as_json:
+        out.say("")
+        show_recovery(hosting, lambda: say_recovery(hosting))
+        return
+    err.say("! nobody has seen the recovery key of this mesh yet", style="running")
+    err.say("  try: stop this, and run 'antiphon init' or 'antiphon up' here in a terminal")
 
 
 def say_engine(hosting: Hosting) -> None:
