@@ -4,15 +4,20 @@ from contextlib import suppress
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.messages.send_rate import BURST
 from antiphon.core.record.ids import agent_address
-from antiphon.errors import Malformed, RateLimited
+from antiphon.core.ucan import Payload, Policy
+from antiphon.errors import Malformed, RateLimited, Rejected
 from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.sdk.http.deliveries import Deliveries
 from tests.interfaces.http.client import served
 from tests.runtime.meshes import CALM
-from tests.runtime.messages.post_office import Agent
+from tests.runtime.messages.post_office import Agent, agents, grant
 
 pytestmark = [pytest.mark.processes, pytest.mark.req("S9"), pytest.mark.req("S10")]
 CLOSED = msgspec.structs.replace(CALM, authority="chain")
@@ -68,6 +73,59 @@ async def test_a_flood_is_told_when_to_come_back_and_forgeries_use_up_nobodys_sh
         assert int(answer.headers["retry-after"]) >= 1
         await deliveries.close()
         await sender.gate.close()
+
+
+@pytest.mark.virtual_time
+async def test_the_keys_that_a_member_makes_share_its_rate():
+    async with agents("memory", 2, CLOSED) as (mesh, (member, other)):
+        owner = Agent(await mesh.connection(mesh.owner))
+        for one in (member, other):
+            await grant(mesh, owner, one.keyring.did)
+        await member.session.sync_control()
+        made = []
+        for _ in range(4):
+            key = SeedKeyring(mesh.entropy.token(32))
+            payload = Payload(
+                iss=member.keyring.did,
+                aud=key.did,
+                sub=mesh.owner.did,
+                cmd="/message/send",
+                pol=Policy([]),
+                nonce=mesh.entropy.token(12),
+                exp=None,
+                meta=UNSET,
+            )
+            body = DelegateBody(token=token_of(member.keyring.delegate(payload).raw))
+            await write_one(member.session, Intent(UcanDelegate, body))
+            made.append(Agent(await mesh.connection(key)))
+        deliveries, to = Deliveries(owner.session), agent_address(mesh.owner.did, "main")
+        stored = 0
+        for number in range(int(BURST)):
+            for sender in made:
+                with suppress(RateLimited):
+                    await deliveries.deliver(sender.sign(to, f"{number}"))
+                    stored += 1
+        assert stored == BURST, "no time passes here, so nobody is given more"
+        with pytest.raises(RateLimited):
+            await deliveries.deliver(member.sign(to, "mine"))
+        await deliveries.deliver(other.sign(to, "another member's"))
+        for one in (deliveries, owner.gate, *(sender.gate for sender in made)):
+            await one.close()
+
+
+@pytest.mark.virtual_time
+async def test_a_key_that_is_nobodys_is_refused_before_anything_is_kept_about_it():
+    async with agents("memory", 1, CLOSED) as (mesh, (stranger,)):
+        owner = Agent(await mesh.connection(mesh.owner))
+        deliveries, to = Deliveries(owner.session), agent_address(mesh.owner.did, "main")
+        for number in range(2 * int(BURST)):
+            with pytest.raises(Rejected) as refused:
+                await deliveries.deliver(stranger.sign(to, f"{number}"))
+            assert refused.value.reason == "no_chain"
+        await grant(mesh, owner, stranger.keyring.did)
+        await deliveries.deliver(stranger.sign(to, "now it may"))
+        await deliveries.close()
+        await owner.gate.close()
 
 
 async def test_a_message_for_somebody_who_is_not_on_the_mesh_is_refused():

@@ -29,6 +29,7 @@ from antiphon.core.messages import register, send_right
 from antiphon.core.messages.inbox import Pick
 from antiphon.core.messages.register import Note, read_note, write_note
 from antiphon.core.record.ids import split_address
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Held, InboxFull, LostRace, OutcomeUnknown, RateLimited, Rejected
 from antiphon.runtime.messages.control_reads import ControlReads
 from antiphon.runtime.messages.fair_queue import FairQueue
@@ -55,6 +56,8 @@ MAX_DEAD: Final = 1_000
 """Dead letters of one inbox; the oldest make room."""
 LONGEST_MS: Final = 60_000
 """How long a wait for a change lasts before the inbox is looked at again."""
+
+_WHO_MAY: Final = "'antiphon who' shows who may do what; 'message' is the permission to send"
 
 log = LazyLogger(__name__)
 
@@ -132,8 +135,8 @@ class MailGate:
     async def put(self, receiver: str, envelope: bytes, *, by: str) -> PutAnswer:
         """Store a signed message; again changes nothing.
 
-        `by` is who asks, as the engine knows it: limits are counted by it, before anything else is
-        looked at.
+        `by` is who asks: limits are counted by it, before anything else is looked at. So it must be
+        something that nobody can make many of: a user of the engine, or a party (`party_of`).
         """
         await self._rates.take(by)
         async with self._queue.turn(by):
@@ -142,6 +145,24 @@ class MailGate:
     def limit_on(self, by: str) -> RateLimited | None:
         """The error that a put of this asker would raise now because of its rate, or None."""
         return self._rates.limit_on(by)
+
+    async def party_of(self, sender: str) -> str:
+        """For whom a key sends: a member can make keys, and they all count as its own.
+
+        `Rejected` for a key that no chain leads to: such keys cost nothing, so nothing is kept
+        about them.
+        """
+        now_s = self._session.wall.now_ms() // 1000
+        if not self._control.standing(sender).is_member(now_s):
+            await self._control.fresh()  # its delegation may be a moment old
+        standing = self._control.standing(sender)
+        if not standing.is_member(now_s):
+            raise Rejected(
+                f"this key may not send messages: {Verdict.NO_CHAIN.in_words}",
+                reason=Verdict.NO_CHAIN.value,
+                hint=_WHO_MAY,
+            )
+        return standing.party
 
     async def _put(self, receiver: str, envelope: bytes) -> PutAnswer:
         node, _ = split_address(receiver)
@@ -157,7 +178,7 @@ class MailGate:
             raise Rejected(
                 f"this key may not send {body.kind!r} messages: {fault.in_words}",
                 reason=fault.value,
-                hint="'antiphon who' shows who may do what; 'message' is the permission to send",
+                hint=_WHO_MAY,
             )
         if not self._control.standing(node).is_member(now_s):
             raise Rejected(

@@ -34,10 +34,12 @@ class Deliveries:
                 hint="deliver to a node on the machine where 'antiphon init' ran",
             )
         receiver = envelopes.receiver_in(payload)
-        # Limits are counted by sender, so it has to be the sender: nobody can use up another's.
+        # Limits are counted by the sender's party, so the signature is checked first: nobody can
+        # use up another's.
         now_ms = self._session.wall.now_ms()
         message = envelopes.open_arriving(payload, receiver, mesh=self._session.mesh, now_ms=now_ms)
-        return await self._gate.put(receiver, payload, by=message.author)
+        party = await self._gate.party_of(message.author)
+        return await self._gate.put(receiver, payload, by=party)
 
     async def close(self) -> None:
         """Forget what was kept in memory."""
