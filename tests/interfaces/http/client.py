@@ -73,8 +73,8 @@ class Line(NamedTuple):
 
 
 @asynccontextmanager
-async def connected(port: int) -> AsyncIterator[Line]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def connected(port: int, *, source: str = "127.0.0.1") -> AsyncIterator[Line]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
         yield Line(reader, writer)
     finally:

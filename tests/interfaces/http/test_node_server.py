@@ -34,6 +34,7 @@ from tests.runtime.meshes import CALM, call, eventually
 pytestmark = pytest.mark.processes
 
 CLOSED = msgspec.structs.replace(CALM, authority="chain")
+HALF_A_BODY = request("/v1/a2a/deliver", method="POST", body=b"x" * 100)[:-1]
 
 
 # --- probes ---------------------------------------------------------------------------------------
@@ -322,27 +323,117 @@ async def test_no_token_is_logged_whatever_happens(monkeypatch, capfd):
 
 
 @pytest.mark.req("B24")
-async def test_requests_beyond_the_limit_are_told_to_come_back_and_others_go_on(monkeypatch):
-    monkeypatch.setattr(bounded_server, "MAX_REQUESTS", 3)
-    monkeypatch.setattr(bounded_server, "MAX_CONNECTIONS", 5)
+async def test_requests_beyond_the_limit_are_told_to_come_back_and_probes_are_answered(monkeypatch):
+    monkeypatch.setattr(application, "MAX_REQUESTS", 3)
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def held(*_):
+        begun.release()
+        await go_on.wait()
+        return PlainTextResponse("done")
+
+    monkeypatch.setattr(application.NodeRoutes, "status", held)
+    async with served() as node, AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(connected(node.port)) for _ in range(3)]
+        for line in lines:
+            line.send(request("/v1/status"))
+            await begun.acquire()
+        refused = await stack.enter_async_context(connected(node.port))
+        refused.send(request("/v1/status"))
+        assert (await refused.answer()).status == 503
+        await refused.ends()
+        assert (await node.ask("/healthz")).status == 200
+        assert (await node.ask("/readyz")).status == 200
+        go_on.set()
+        assert [(await line.answer()).status for line in lines] == [200] * 3
+        assert (await node.ask("/v1/status")).status == 200, "the places were given back"
+
+
+@pytest.mark.req("B24")
+async def test_half_a_body_takes_no_requests_place(monkeypatch):
+    monkeypatch.setattr(application, "MAX_REQUESTS", 1)
+    monkeypatch.setattr(application, "REQUEST_S", NEVER_S)
+    async with served() as node, AsyncExitStack() as stack:
+        for _ in range(3):
+            line = await stack.enter_async_context(connected(node.port))
+            line.send(HALF_A_BODY)
+        assert (await node.ask("/v1/status", OPERATOR)).status == 200
+
+
+@pytest.mark.req("B24")
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /healthz HT", HALF_A_BODY], ids=["nothing", "half a head", "half a body"]
+)
+async def test_connections_that_ask_nothing_do_not_keep_a_probe_from_its_answer(monkeypatch, sent):
+    monkeypatch.setattr(bounded_server, "MAX_CONNECTIONS", 4)
     monkeypatch.setattr(bounded_server, "IDLE_S", NEVER_S)
-    async with served() as node:
-        async with AsyncExitStack() as stack:
-            for status in (200, 200, 200, 503, 503):
-                line = await stack.enter_async_context(connected(node.port))
-                line.send(request("/healthz"))
-                assert (await line.answer()).status == status
-                if status == 503:
-                    await line.ends()
-            for _ in range(2):  # without a request, and still a connection
-                await stack.enter_async_context(connected(node.port))
-            one_too_many = await stack.enter_async_context(connected(node.port))
-            await one_too_many.ends()
-        for _ in range(600):  # the server hears a little later that they are closed
-            if (await node.ask("/healthz")).status == 200:
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError("the places were not given back")
+    monkeypatch.setattr(application, "REQUEST_S", NEVER_S)
+    async with served() as node, AsyncExitStack() as stack:
+        silent = []
+        for _ in range(4):
+            silent.append(await stack.enter_async_context(connected(node.port)))
+            silent[-1].send(sent)
+        for oldest in silent[:3]:
+            probe = await stack.enter_async_context(connected(node.port))
+            probe.send(request("/healthz"))
+            assert (await probe.answer()).status == 200
+            await oldest.ends()
+        assert not silent[3].reader.at_eof(), "only as many are closed as are needed"
+
+
+async def test_the_address_with_the_most_connections_gives_way(monkeypatch):
+    monkeypatch.setattr(bounded_server, "MAX_CONNECTIONS", 6)
+    monkeypatch.setattr(bounded_server, "IDLE_S", NEVER_S)
+    async with served() as node, AsyncExitStack() as stack:
+
+        async def connect(source):
+            return await stack.enter_async_context(connected(node.port, source=source))
+
+        early = await connect("127.0.0.1")
+        early.send(request("/healthz"))
+        assert (await early.answer()).status == 200
+        crowd = [await connect("127.0.0.2") for _ in range(30)]
+        for one in crowd[:25]:
+            await one.ends()
+        early.send(request("/healthz"))
+        assert (await early.answer()).status == 200, "it has waited longest, and is not the crowd's"
+        assert (await node.ask("/healthz")).status == 200
+
+
+async def test_a_request_that_is_being_answered_is_not_closed_for_a_new_connection(monkeypatch):
+    monkeypatch.setattr(bounded_server, "MAX_CONNECTIONS", 2)
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def held(*_):
+        begun.release()
+        await go_on.wait()
+        return PlainTextResponse("done")
+
+    monkeypatch.setattr(application.NodeRoutes, "status", held)
+    async with served() as node, AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(connected(node.port)) for _ in range(2)]
+        for line in lines:
+            line.send(request("/v1/status"))
+            await begun.acquire()
+        refused = await stack.enter_async_context(connected(node.port))
+        await refused.ends()
+        go_on.set()
+        assert [(await line.answer()).body for line in lines] == [b"done"] * 2
+
+
+@pytest.mark.parametrize(
+    "host, counted_by",
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:aaaa::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:bbbb::2", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_connections_are_counted_by_what_one_client_has_one_of(host, counted_by):
+    assert bounded_server.network_of(host) == counted_by
 
 
 async def drip(line) -> None:

@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from antiphon.sdk.http.tempo_admin import TempoAdmin
     from antiphon.sdk.http.worker_view import WorkerView
 
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+MAX_REQUESTS: Final = 32
+"""Requests that are answered at the same time; on more, except for probes, the answer is 503."""
 REQUEST_S: Final = 10.0
 """How long a request may take, its body included."""
 MAX_BODY_BYTES: Final = 64 * 1024
@@ -213,20 +216,35 @@ def make_application(routes: ProbeRoutes) -> ASGIApp:
 
 
 class _Exchange:
-    """One request's body and answer, as they pass: how much was read, whether it was answered."""
+    """One request's body, which is read first, and whether it was answered."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self._left = MAX_BODY_BYTES
+        self._body: Message | None = None
         self.is_answered = False
 
+    async def arrive(self) -> bool:
+        """Wait for the whole body; whether the client stayed until then."""
+        parts, size, more = [], 0, True
+        while more and size <= MAX_BODY_BYTES:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                return False
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more = message.get("more_body", False)
+        self._body = {"type": "http.request", "body": b"".join(parts), "more_body": False}
+        return True
+
     async def receive(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
+        body = self._body
+        self._body = None
+        if body is None:
+            return await self._receive()
+        if len(body["body"]) > MAX_BODY_BYTES:
             raise _Refused(413, f"a body has at most {MAX_BODY_BYTES:,} bytes", "too_large")
-        return message
+        return body
 
     async def send(self, message: Message) -> None:
         self.is_answered = True
@@ -234,13 +252,33 @@ class _Exchange:
 
 
 def _limited(app: ASGIApp) -> ASGIApp:
-    """The same with limits on a request's time and body."""
+    """The same with limits on a request's time and body, and on requests at the same time.
+
+    A request counts when it has arrived: whoever sends half a body takes no one's place. Probes do
+    not count. They wait for nothing, and one that is not answered gets the node restarted.
+    """
+    answering = 0
+
+    async def answer(scope: Scope, passing: _Exchange) -> None:
+        nonlocal answering
+        if scope["path"] in PROBES:
+            await app(scope, passing.receive, passing.send)
+            return
+        if answering >= MAX_REQUESTS:
+            await _BUSY(scope, passing.receive, passing.send)
+            return
+        answering += 1
+        try:
+            await app(scope, passing.receive, passing.send)
+        finally:
+            answering -= 1
 
     async def limited(scope: Scope, receive: Receive, send: Send) -> None:
         passing = _Exchange(receive, send)
         try:
             async with asyncio.timeout(REQUEST_S):
-                await app(scope, passing.receive, passing.send)
+                if await passing.arrive():
+                    await answer(scope, passing)
         except TimeoutError:
             if not passing.is_answered:
                 await _word("timed out", 408)(scope, receive, send)
@@ -257,6 +295,9 @@ def _limited(app: ASGIApp) -> ASGIApp:
 
 def _word(word: str, status: int = 200) -> Response:
     return PlainTextResponse(f"{word}\n", status, headers=_HEADERS)
+
+
+_BUSY: Final = PlainTextResponse("busy\n", 503, headers={**_HEADERS, "Connection": "close"})
 
 
 def _json(value: Any, status: int = 200) -> Response:
