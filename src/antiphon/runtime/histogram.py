@@ -23,6 +23,11 @@ class Histogram:
         self._counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.sum_s += seconds
 
+    def add_all(self, other: Histogram) -> None:
+        """Count everything that another one counted."""
+        self._counts = [mine + its for mine, its in zip(self._counts, other._counts, strict=True)]
+        self.sum_s += other.sum_s
+
     def buckets(self) -> list[tuple[str, int]]:
         """By upper bound, how many were at most that long."""
         found, so_far = [], 0

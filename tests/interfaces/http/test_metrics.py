@@ -13,8 +13,9 @@ from antiphon.interfaces.http.prometheus_text import MetricsPage
 from antiphon.runtime.caller.submission import wait_for_end
 from antiphon.runtime.histogram import BOUNDS_S, Histogram
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
+from antiphon.sdk.http import job_figures
 from antiphon.sdk.http.access import HttpAccess
-from antiphon.sdk.http.job_figures import MAX_KINDS, OTHERS
+from antiphon.sdk.http.job_figures import MAX_KINDS, OTHERS, KindLabels
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken
 from antiphon.sdk.http.worker_view import WorkerView
@@ -123,6 +124,61 @@ async def test_a_view_that_begins_later_counts_the_jobs_that_are_there_already()
     assert told["jobs", KIND, "pending"] == 1
     assert told["jobs", OTHERS, "pending"] == 4
     assert len([key for key in told if key[0] == "jobs"]) == MAX_KINDS + 1
+
+
+@pytest.mark.virtual_time
+async def test_a_kind_that_workers_run_is_a_label_however_many_kinds_somebody_made_up():
+    async with a_mesh("memory", QUICK) as mesh:
+        node = await mesh.node(caretaking=False)
+        caller = (await mesh.connection()).session
+        view = NodeView(node, TempoMetrics())
+        for n in range(MAX_KINDS + 3):
+            await call(caller, n, kind=f"many.k{n}")
+        await mesh.worker(shaky)
+        job = await call(caller, 2)
+        await wait_for_end(caller, KIND, job.id)
+        last = await call(caller, 0, kind="many.last")
+        await node.reached(last.seq)
+        told = scraped(MetricsPage(view).text("")[0])
+        later = scraped(MetricsPage(NodeView(node, TempoMetrics())).text("")[0])
+    assert told["jobs_ended_total", KIND, "succeeded"] == 1
+    assert told["claim_seconds_count", KIND] == told["tenure_seconds_count", KIND] == 1
+    for one in (told, later):
+        jobs = {key[1:]: number for key, number in one.items() if key[0] == "jobs"}
+        assert jobs[KIND, "succeeded"] == 1
+        assert jobs[OTHERS, "pending"] == 5, "one of them made room"
+        assert sum(jobs.values()) == MAX_KINDS + 5
+        assert len({kind for kind, _ in jobs}) == MAX_KINDS + 1
+
+
+def test_of_more_kinds_than_labels_those_with_the_newest_claims_have_one():
+    labels = KindLabels(3)
+    assert [labels.of(kind) for kind in "abcd"] == ["a", "b", "c", OTHERS]
+    assert [labels.claimed(kind) for kind in "bde"] == [None, "a", "c"], "unclaimed ones give way"
+    assert labels.claimed("b") is None
+    assert labels.claimed("f") == "d", "of the claimed ones, that with the oldest claim"
+    assert sorted(labels) == ["b", "e", "f"]
+    assert [labels.of(kind) for kind in "bda"] == ["b", OTHERS, OTHERS]
+
+
+@pytest.mark.virtual_time
+async def test_what_a_kind_has_counted_is_not_lost_when_another_takes_its_label(monkeypatch):
+    monkeypatch.setattr(job_figures, "MAX_KINDS", 1)
+    async with a_mesh("memory", QUICK) as mesh:
+        node = await mesh.node(caretaking=False)
+        caller = (await mesh.connection()).session
+        view = NodeView(node, TempoMetrics())
+        for kind in (KIND, OTHER):
+            await mesh.worker(shaky, kind=kind)
+            job = await call(caller, 2, kind=kind)
+            await wait_for_end(caller, kind, job.id)
+            await node.reached((await caller.read_lane(kind, job.id)).lane.job_tail)
+        told = scraped(MetricsPage(view).text("")[0])
+    for kind in (OTHERS, OTHER):
+        assert told["jobs", kind, "succeeded"] == 1
+        assert told["jobs_ended_total", kind, "succeeded"] == 1
+        assert told["claim_seconds_count", kind] == told["tenure_seconds_count", kind] == 1
+    assert not [key for key in told if KIND in key]
 
 
 @pytest.mark.processes

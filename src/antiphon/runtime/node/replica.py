@@ -39,12 +39,12 @@ from antiphon.runtime.locks.replica_locks import ReplicaLocks
 from antiphon.runtime.memory.replica_documents import ReplicaDocuments
 from antiphon.runtime.node import replica_reports, replica_tree
 from antiphon.runtime.node.replica_plans import ReplicaPlans
-from antiphon.runtime.node.replica_sizes import ReplicaSizes
+from antiphon.runtime.node.replica_sizes import ALL_KINDS, ReplicaSizes
 from antiphon.runtime.node.replica_table import LaneTable, Row
 from antiphon.runtime.node.replica_waits import ReplicaWaits
 from antiphon.runtime.presence import presence_changes
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
 _HEAD_BYTES: Final = 2048
@@ -62,7 +62,8 @@ create table if not exists evicted (
     digest text primary key, at_ms integer not null, named_as text not null
 ) without rowid;
 create table if not exists tallies (
-    family text not null, state text not null, lanes integer not null, primary key (family, state)
+    family text not null, kind text not null,  -- empty: of all kinds
+    state text not null, lanes integer not null, primary key (family, kind, state)
 ) without rowid;
 create table if not exists records (
     seq integer primary key,
@@ -292,16 +293,17 @@ class Replica:
     def _write_lanes(self) -> None:
         fresh: dict[str, list[Row]] = {}
         known: dict[str, list[Row]] = {}
-        moved: Counter[tuple[str, str]] = Counter()
+        moved: Counter[tuple[str, str, str]] = Counter()
         for key, held in self._dirty:
             held.dirty = False
             table = held.table
             state = table.state_of(held.lane)
             if state != held.counted_as:
-                if held.counted_as is not None:
-                    moved[key.family, held.counted_as] -= 1
-                if state is not None:
-                    moved[key.family, state] += 1
+                for kind in {key.kind, ALL_KINDS}:
+                    if held.counted_as is not None:
+                        moved[key.family, kind, held.counted_as] -= 1
+                    if state is not None:
+                        moved[key.family, kind, state] += 1
                 held.counted_as = state
             values = table.values(held.lane)
             if held.row == 0:
@@ -318,9 +320,9 @@ class Replica:
         for family, rows in known.items():
             self._db.executemany(self.tables[family].update, rows)
         self._db.executemany(
-            "insert into tallies values (?, ?, ?)"
-            " on conflict (family, state) do update set lanes = lanes + excluded.lanes",
-            [(*which, change) for which, change in moved.items()],
+            "insert into tallies values (?, ?, ?, ?)"
+            " on conflict (family, kind, state) do update set lanes = lanes + excluded.lanes",
+            [(*which, change) for which, change in moved.items() if change],
         )
 
     def _write_needs(self, held: _Held) -> None:

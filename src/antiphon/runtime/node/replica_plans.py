@@ -42,7 +42,7 @@ class ReplicaPlans:
     def standing_count(self) -> int:
         """How many plans stand."""
         row = self._db.execute(
-            "select lanes from tallies where family = 'plans' and state = 'standing'"
+            "select lanes from tallies where family = 'plans' and kind = '' and state = 'standing'"
         ).fetchone()
         return int(row[0]) if row else 0
 

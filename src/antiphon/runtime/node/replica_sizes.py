@@ -10,7 +10,10 @@ from antiphon.core.families.jobs.state import Job, JobLane
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Collection
 
+ALL_KINDS: Final = ""
+"""In a tally, the kind that stands for all of them."""
 _decode: Final = msgspec.msgpack.Decoder(JobLane).decode
 
 
@@ -23,17 +26,26 @@ class ReplicaSizes:
 
     def by_state(self) -> dict[str, int]:
         """How many jobs are in each state that has any."""
-        rows = self._db.execute(
-            "select state, lanes from tallies where family = 'jobs' and lanes > 0"
-        )
-        return dict(rows.fetchall())
+        return {state: number for (_, state), number in self.of_kinds([ALL_KINDS]).items()}
 
-    def by_kind_and_state(self) -> dict[tuple[str, str], int]:
-        """The same for each kind. Looks at every job."""
+    def of_kinds(self, kinds: Collection[str]) -> dict[tuple[str, str], int]:
+        """How many jobs of each of these kinds are in each state that has any."""
         rows = self._db.execute(
-            "select kind, state, count(*) from lanes_jobs where state is not null group by 1, 2"
+            "select kind, state, lanes from tallies"  # noqa: S608 - only placeholders are joined
+            f" where family = 'jobs' and lanes > 0 and kind in ({','.join('?' * len(kinds))})",
+            tuple(kinds),
         )
         return {(kind, state): number for kind, state, number in rows}
+
+    def kinds(self, limit: int) -> list[tuple[str, bool]]:
+        """Kinds that have jobs, with whether a worker has run any of them: those first."""
+        rows = self._db.execute(
+            "select kind, max(state in ('claimed', 'running', 'succeeded', 'failed')) as is_run"
+            " from tallies where family = 'jobs' and kind != '' and lanes > 0"
+            " group by kind order by is_run desc, sum(lanes) desc limit ?",
+            (limit,),
+        )
+        return [(kind, bool(is_run)) for kind, is_run in rows]
 
     def log_bytes(self) -> int:
         """The bytes of all records. Looks at every record."""
