@@ -1,12 +1,13 @@
 """The glossary is what the code says: its words are names, and no name says them differently."""
 
-import ast
 import re
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from tests.source_tree import facts
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "antiphon"
@@ -62,20 +63,6 @@ REPLACED = {
 """Names that meant something on the page by another word, and the word."""
 
 
-def names_in(tree: ast.AST) -> set[str]:
-    """Every name that a module defines, takes or uses."""
-    found = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
-                found.add(name)
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
-                found.add(name)
-            case ast.AsyncFunctionDef(name=name) | ast.alias(name=name):
-                found.add(name)
-    return found
-
-
 def sources():
     return [path for path in sorted(SOURCE.rglob("*.py")) if "sandbox" not in path.parts]
 
@@ -97,17 +84,16 @@ def test_no_name_says_a_main_word_differently():
     said = [
         f"{path.relative_to(SOURCE)}: {name}; the word is {REPLACED[name]}"
         for path in sources()
-        for name in sorted(names_in(ast.parse(path.read_text())) & REPLACED.keys())
+        for name in sorted(facts(path).names & REPLACED.keys())
     ]
     assert said == []
 
 
 def test_a_kind_is_a_sort_of_work_and_nothing_else():
     wrong = [
-        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        f"{path.relative_to(SOURCE)}:{line}"
         for path in sources()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.arg) and node.arg == "kind" and node.annotation is not None
-        if ast.unparse(node.annotation).startswith(("type[", "Callable"))
+        for line, annotation in facts(path).kinds
+        if annotation.startswith(("type[", "Callable"))
     ]
     assert wrong == []

@@ -4,13 +4,15 @@ Each rule is a function from a tree to the list of its offences, so that the sec
 file can show every one of them failing on a small tree made for it.
 """
 
-import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.source_tree import facts, read
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,21 +51,24 @@ USED_BY_NAME = {
     "antiphon.testing.linearizability",  # of chaos runs
     "antiphon.testing.local_server",
 }
-NOT_OURS = {"__pycache__", "node_modules", "dist", "build", "results", "htmlcov"}
+NOT_OURS = {".git", "__pycache__", "node_modules", "dist", "build", "results", "htmlcov"}
 DOT_FOLDERS_OF_OURS = {".ci", ".github"}
 TEXT = {"", ".py", ".md", ".toml", ".txt", ".lock", ".sh", ".yaml", ".yml", ".json", ".cfg", ".ini"}
 TEXT |= {".html", ".css", ".js", ".svg", ".conf", ".service"}
 
 
-def files(root: Path) -> Iterator[Path]:
+@cache
+def files(root: Path) -> list[Path]:
     """Every file of the project, without environments, caches and node state."""
+    found: list[Path] = []
     for path in sorted(root.iterdir()):
         if path.is_symlink() or path.name in NOT_OURS:
             continue
         if path.is_file():
-            yield path
+            found.append(path)
         elif not path.name.startswith(".") or path.name in DOT_FOLDERS_OF_OURS:
-            yield from files(path)
+            found += files(path)
+    return found
 
 
 def python_files(root: Path, *folders: str) -> Iterator[Path]:
@@ -75,8 +80,12 @@ def python_files(root: Path, *folders: str) -> Iterator[Path]:
                 yield path
 
 
-def read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+def lines_with(pattern: re.Pattern[str], path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file in which a pattern is found, with their numbers; most files have none."""
+    if pattern.search(read(path)):
+        for number, line in enumerate(read(path).splitlines(), 1):
+            if pattern.search(line):
+                yield number, line
 
 
 def module_name(root: Path, path: Path) -> str:
@@ -90,13 +99,10 @@ def imports_of(root: Path, path: Path) -> set[str]:
     package = (
         list(path.relative_to(root / "src").parent.parts) if root / "src" in path.parents else []
     )
-    for node in ast.walk(ast.parse(read(path))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    for level, module, name in facts(path).imported:
+        above = package[: len(package) - level + 1] if level else []
+        base = ".".join([*above, *([module] if module else [])])
+        found |= {base, f"{base}.{name}"} if name else {base}
     return found
 
 
@@ -149,8 +155,7 @@ def unfinished(root: Path) -> list[str]:
     return [
         f"{path.relative_to(root)}:{number}: open work belongs in an issue"
         for path in python_files(root)
-        for number, line in enumerate(read(path).splitlines(), 1)
-        if UNFINISHED.search(line)
+        for number, _ in lines_with(UNFINISHED, path)
     ]
 
 
@@ -158,13 +163,11 @@ def printing(root: Path) -> list[str]:
     """Only the interfaces and the testing commands speak to a terminal."""
     source = root / "src" / "antiphon"
     return [
-        f"{path.relative_to(root)}:{node.lineno}: print() outside interfaces and testing"
+        f"{path.relative_to(root)}:{line}: print() outside interfaces and testing"
         for path in python_files(root, "src")
         if path.relative_to(source).parts[0] not in {"interfaces", "testing"}
-        for node in ast.walk(ast.parse(read(path)))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
+        for name, line, is_plain in facts(path).calls
+        if name == "print" and is_plain
     ]
 
 
@@ -196,8 +199,7 @@ def strays(root: Path) -> list[str]:
         f"{path.relative_to(root)}:{number}: a registry host, or a path of one machine"
         for path in files(root)
         if path.suffix in TEXT or path.name.startswith(".")
-        for number, line in enumerate(read(path).splitlines(), 1)
-        if STRAYS.search(line)
+        for number, _ in lines_with(STRAYS, path)
     ]
 
 
@@ -220,13 +222,11 @@ def reaching_through(root: Path) -> list[str]:
     """Doors that take hold of what an object of the sdk stands on: the sdk lacks a method."""
     interfaces = "src/antiphon/interfaces"
     return [
-        f"{path.relative_to(root)}:{node.lineno}: .{node.attr} reaches below the sdk; give the sdk"
+        f"{path.relative_to(root)}:{line}: .{name} reaches below the sdk; give the sdk"
         " a method for it"
         for path in python_files(root, interfaces)
-        for node in ast.walk(ast.parse(read(path)))
-        if isinstance(node, ast.Attribute)
-        and (node.attr in UNDERNEATH or _is_private(node.attr))
-        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+        for owner, name, line in facts(path).attributes
+        if (name in UNDERNEATH or _is_private(name)) and owner not in {"self", "cls"}
     ]
 
 
@@ -238,11 +238,12 @@ def undocumented(root: Path) -> list[str]:
     return [
         f"{path.relative_to(root)}: opens without a docstring"
         for path in python_files(root, "src", "bench", "chaos", "scripts")
-        if not ast.get_docstring(ast.parse(read(path)))
+        if not facts(path).has_docstring
     ]
 
 
 SPECIFICATION = Path("docs/specification.md")
+CAPITALS = re.compile(r"\bSPEC(?:\.md)?\b")
 SECTION = re.compile(r"§(\d+(?:\.\d+)*)")
 CITED = re.compile(
     r"\bspec(?:ification)? (§\d+(?:\.\d+)*(?:(?:, | and )§\d+(?:\.\d+)*)*)", re.IGNORECASE
@@ -263,7 +264,7 @@ def miscited(root: Path) -> list[str]:
         f"{path.relative_to(root)}:{number}: {SPECIFICATION} has no section {section}"
         for path in files(root)
         if path.suffix in TEXT
-        for number, line in enumerate(read(path).splitlines(), 1)
+        for number, line in lines_with(SECTION, path)
         for section in sections(path, line)
         if section not in known
     ]
@@ -275,8 +276,7 @@ def cited_by_another_name(root: Path) -> list[str]:
         f"{path.relative_to(root)}:{number}: cite {SPECIFICATION} as 'spec §7.2'"
         for path in files(root)
         if path.suffix in TEXT
-        for number, line in enumerate(read(path).splitlines(), 1)
-        if re.search(r"\bSPEC(?:\.md)?\b", line)
+        for number, _ in lines_with(CAPITALS, path)
     ]
 
 

@@ -1,20 +1,14 @@
 """Every record is judged by one function, and what all ops share is checked at one place."""
 
-import ast
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 import antiphon
+from tests.source_tree import facts, read
 
 SRC = Path(antiphon.__file__).parent
 REDUCER = "core/reducer.py"
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
 
 
 def calls(name: str, *, skip: tuple[str, ...] = ("testing/",)) -> list[str]:
@@ -24,13 +18,7 @@ def calls(name: str, *, skip: tuple[str, ...] = ("testing/",)) -> list[str]:
         where = path.relative_to(SRC).as_posix()
         if where.startswith(skip):
             continue
-        for node in ast.walk(parsed(path)):
-            if not isinstance(node, ast.Call):
-                continue
-            named = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            named = named or (node.func.id if isinstance(node.func, ast.Name) else "")
-            if named == name:
-                found.append(where)
+        found += [where for called, _, _ in facts(path).calls if called == name]
     return found
 
 
@@ -39,7 +27,7 @@ def giving(reason: str) -> list[str]:
     return [
         path.relative_to(SRC).as_posix()
         for path in sorted(SRC.rglob("*.py"))
-        if f"return Verdict.{reason}\n" in path.read_text()
+        if f"return Verdict.{reason}\n" in read(path)
     ]
 
 
@@ -59,7 +47,7 @@ def test_authority_and_deps_are_checked_at_one_call_site():
     elsewhere = [
         path.relative_to(SRC).as_posix()
         for path in sorted(SRC.rglob("*.py"))
-        if "chain_check.fault(" in path.read_text() or "read_set.fault(" in path.read_text()
+        if "chain_check.fault(" in read(path) or "read_set.fault(" in read(path)
     ]
     assert elsewhere == [REDUCER]
 

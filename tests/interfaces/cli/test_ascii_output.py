@@ -1,6 +1,5 @@
 """What is said can be read where only ASCII can."""
 
-import ast
 import io
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from antiphon.interfaces.cli.screen import ascii_output
 from antiphon.interfaces.cli.screen.terminal import GLYPHS
+from tests.source_tree import facts
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "antiphon"
 
@@ -16,31 +16,14 @@ def in_ascii(text: str) -> str:
     return text.encode("ascii", ascii_output.ERRORS).decode()
 
 
-def texts(tree: ast.AST):
-    """Every text in a program but its docstrings."""
-    stated = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in stated
-        ):
-            yield node.value
-
-
 def said() -> set[str]:
     """Every sign that stands in a text of ours and is not ASCII."""
     return {
         letter
         for folder in ("core", "runtime", "sdk", "assembly", "interfaces")
         for path in (SOURCE / folder).rglob("*.py")
-        for text in texts(ast.parse(path.read_text(encoding="utf-8")))
-        for letter in text
-        if not letter.isascii() and letter.isprintable()
+        for letter in facts(path).letters
+        if letter.isprintable()
     }
 
 
