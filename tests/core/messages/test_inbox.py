@@ -66,6 +66,10 @@ class Box:
         _, note = self.notes[id_]
         self.write(id_, register.given_back(note, now_ms=self.now, delay_ms=delay_ms))
 
+    def extend(self, id_, lease_ms):
+        _, note = self.notes[id_]
+        self.write(id_, register.extended(note, now_ms=self.now, lease_ms=lease_ms))
+
 
 @pytest.fixture
 def box():
@@ -91,7 +95,7 @@ def test_what_was_given_back_holds_up_its_own_thread_only(box):
     assert box.read() == ["a", "x", "y"]
     box.nack("a", delay_ms=500)
     assert box.read() == []
-    assert box.inbox.wake_ms() == box.now + 500
+    assert box.inbox.due_ms(ONE, box.now) == box.now + 500
     box.now += 500
     assert box.read() == ["a"]
     box.ack("a")
@@ -114,6 +118,34 @@ def test_a_reader_that_is_opened_again_does_not_wait_for_its_own_leases(box):
     assert box.read(session=ONE, lease_ms=HOUR_MS) == ["a"]
     assert box.read(session=TWO, lease_ms=HOUR_MS) == ["a"]
     assert box.read(session=ONE) == []  # the older session gets nothing that the newer one has
+
+
+def test_an_older_session_passes_over_what_was_offered_to_the_newer_one(box):
+    box.put("a")
+    box.put("b")
+    assert box.read(session=ONE, lease_ms=HOUR_MS) == ["a", "b"]
+    assert box.read(session=TWO, limit=1) == ["a"]
+    box.put("c")
+    assert box.read(session=ONE) == ["c"]
+    assert box.inbox.due_ms(ONE, box.now) > box.now  # what is there is not for this session
+    assert box.inbox.due_ms(TWO, box.now) == 0
+    assert box.read(session=TWO) == ["b", "c"]
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_reader_from_its_messages(box):
+    box.put("a")
+    assert box.read(session=TWO) == ["a"]
+    box.put("b", thread="t")
+    assert box.read(session=ONE) == ["b"]
+    assert box.read(session=ONE) == []
+    box.now += 2_000
+    assert box.read(session=ONE) == ["a", "b"]
+
+
+def test_what_is_no_session_is_older_than_all():
+    for name in ("", "x", "²", "9" * 60, "-5.a"):
+        assert not register.is_newer(name, ONE)
+        assert register.is_newer(ONE, name)
 
 
 def test_the_higher_priority_comes_first_but_not_only(box):
@@ -143,6 +175,17 @@ def test_the_share_of_a_party_and_the_whole_inbox_are_bounded(box):
     assert "MiB" in box.inbox.fullness("calm", inbox.MAX_BYTES)
     box.ack("f0")
     assert box.inbox.fullness("flood", 1) == ""
+
+
+def test_shares_are_counted_in_bytes_too(box):
+    large = inbox.MAX_BYTES_OF_PARTY // 4
+    for number in range(4):
+        assert box.inbox.fullness("flood", large) == ""
+        box.put(f"f{number}", party="flood", size=large)
+    assert "MiB of this sender" in box.inbox.fullness("flood", 1)
+    assert box.inbox.fullness("calm", inbox.MAX_BYTES_OF_PARTY) == ""
+    box.ack("f0")
+    assert box.inbox.fullness("flood", large) == ""
 
 
 def test_a_message_whose_time_is_over_is_dead_also_behind_others(box):
@@ -182,6 +225,79 @@ def test_a_thread_can_be_read_alone(box):
     assert box.read(thread="two") == ["b"]
     assert box.read(thread="two") == []
     assert box.read() == ["a"]
+
+
+def test_whoever_waits_for_one_thread_is_not_woken_by_another(box):
+    box.put("a", thread="one")
+    assert box.inbox.due_ms(ONE, box.now) == 0
+    assert box.inbox.due_ms(ONE, box.now, thread="two") is None
+    assert box.read(thread="one", lease_ms=500) == ["a"]
+    assert box.inbox.due_ms(ONE, box.now, thread="one") == box.now + 500
+    box.put("b", thread="two")
+    assert box.inbox.due_ms(ONE, box.now, thread="two") == 0
+    box.inbox.take(ONE, box.now, 1, thread="two")
+    assert box.inbox.due_ms(ONE, box.now, thread="two") is None  # somebody is taking it
+
+
+def cycles(box):
+    """What can be done to messages again and again, without there being more of them."""
+
+    def extended():
+        box.extend("held", HOUR_MS - box.revision)
+
+    def given_back():
+        box.read(thread="free")
+        box.nack("free")
+
+    def taken_and_put_back():
+        for pick in box.inbox.take(ONE, box.now, 8):
+            box.inbox.put_back(pick.entry.id)
+
+    def ended_behind_others():
+        for thread in ("held", "free", "new"):
+            box.put("x", thread=thread)
+            box.ack("x")
+
+    found = (extended, given_back, taken_and_put_back, ended_behind_others)
+    return {one.__name__: one for one in found}
+
+
+@pytest.mark.parametrize("name", list(cycles(None)))
+def test_nothing_grows_with_what_is_done_to_a_message(box, name):
+    box.put("held", thread="held")
+    assert box.read(lease_ms=HOUR_MS) == ["held"]
+    box.put("free", thread="free")
+    step = cycles(box)[name]
+    for _ in range(50):
+        step()
+    few = box.inbox.places
+    for _ in range(500):
+        step()
+    assert box.inbox.places <= few + 20
+
+
+def test_what_is_over_is_named_in_portions_and_before_others_wait(box):
+    for number in range(2 * inbox.MAX_LOOKED_AT):
+        box.put(f"d{number}", ttl_ms=10)
+    box.now += 20
+    box.put("live")
+    found = []
+    while "live" not in found:
+        assert box.inbox.due_ms(ONE, box.now) <= box.now
+        picks = box.inbox.take(ONE, box.now, 1)
+        assert 0 < len(picks) <= inbox.MAX_LOOKED_AT
+        found += [pick.entry.id for pick in picks]
+        for pick in picks:
+            box.ack(pick.entry.id)
+    assert len(found) == len(set(found)) == 2 * inbox.MAX_LOOKED_AT + 1
+
+
+def test_a_list_of_threads_has_a_bound(box, monkeypatch):
+    monkeypatch.setattr(inbox, "MAX_THREADS_SHOWN", 3)
+    for number in range(9):
+        box.put(f"m{number}", thread=f"t{number % 5}", party=f"p{number}")
+    assert [one.thread for one in box.inbox.threads()] == ["t0", "t1", "t2"]
+    assert [one.messages for one in box.inbox.threads()] == [2, 2, 2]
 
 
 def test_what_is_known_already_changes_nothing(box):

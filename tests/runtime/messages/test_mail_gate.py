@@ -114,6 +114,88 @@ async def test_a_reader_that_waits_asks_the_engine_for_nothing():
         assert len(asked) - before < 12
 
 
+@pytest.mark.virtual_time
+async def test_a_reader_of_one_thread_does_not_ask_again_because_another_has_messages():
+    async with agents("memory", 2) as (_, (one, two)):
+        await one.put(two.address, "elsewhere", thread="other")
+        await one.put(two.address, "nowhere")
+        asked = []
+        sync = two.session.sync_control
+
+        async def counted():
+            asked.append(1)
+            return await sync()
+
+        two.session.sync_control = counted
+        reading = asyncio.ensure_future(two.read(thread="mine", wait_ms=50_000))
+        await asyncio.sleep(40)
+        assert len(asked) < 5
+        await one.put(two.address, "k", thread="mine")
+        (handed,) = await reading
+        assert two.key_of(handed) == "k"
+
+
+@pytest.mark.virtual_time
+async def test_of_many_readers_that_one_message_wakes_few_ask_again():
+    async with agents("memory", 2) as (_, (one, two)):
+        asked = []
+        fresh = two.gate._control.fresh
+
+        async def counted():
+            asked.append(1)
+            return await fresh()
+
+        two.gate._control.fresh = counted
+        reading = [asyncio.ensure_future(two.read(limit=1, wait_ms=50_000)) for _ in range(100)]
+        await asyncio.sleep(1)
+        asked.clear()
+        await one.put(two.address, "k")
+        await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(1)
+        assert sum(one.done() for one in reading) == 1
+        assert len(asked) < 20
+        assert sum(len(some) for some in await asyncio.gather(*reading)) == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_read_that_is_cut_short_leaves_nothing_taken():
+    async with agents("memory", 2) as (_, (one, two)):
+        for number in range(4):
+            await one.put(two.address, f"dead{number}", ttl_ms=1)
+        await one.put(two.address, "live")
+        await asyncio.sleep(1)
+        store = two.session.engine.mail
+        write, stuck = store.write, asyncio.Event()
+
+        async def never(*_args, **_kwargs):
+            stuck.set()
+            await asyncio.Event().wait()
+
+        store.write = never
+        reading = asyncio.ensure_future(two.read())
+        await stuck.wait()
+        reading.cancel()
+        await asyncio.wait([reading])
+        store.write = write
+        assert await keys(two) == ["live"]
+        assert len(await two.gate.dead(two.address, by=two.keyring.did)) == 4
+
+
+@pytest.mark.virtual_time
+async def test_an_older_session_of_a_reader_waits_like_any_other():
+    async with agents("memory", 2) as (_, (one, two)):
+        for key in ("a", "b"):
+            await one.put(two.address, key)
+        await two.read(lease_ms=3_600_000)
+        older = two.reading
+        two.open()
+        assert len(await two.read(limit=1)) == 1
+        newer, two.reading = two.reading, older
+        assert await two.read(wait_ms=30_000) == []
+        two.reading = newer
+        assert await keys(two) == ["b"]
+
+
 @on_both_engines
 @pytest.mark.req("S15")
 async def test_what_was_given_back_comes_again_and_holds_up_its_thread(engine):
@@ -222,6 +304,19 @@ async def test_back_pressure_a_full_inbox_tells_its_senders_and_nobody_else(monk
         (handed, *_) = await two.read()
         await two.ack(handed)
         await one.put(two.address, "k3")
+
+
+@pytest.mark.virtual_time
+async def test_no_sender_fills_an_inbox_with_bytes(monkeypatch):
+    monkeypatch.setattr(inbox, "MAX_BYTES_OF_PARTY", 200_000)
+    async with agents("memory", 3) as (_, (one, two, three)):
+        large = b'"' + b"x" * 60_000 + b'"'
+        for number in range(3):
+            await one.put(two.address, f"k{number}", payload=large)
+        with pytest.raises(InboxFull, match="of this sender"):
+            await one.put(two.address, "k3", payload=large)
+        await one.put(two.address, "small")
+        await three.put(two.address, "other", payload=large)
 
 
 async def refusals(sender, to, count, **how):

@@ -14,30 +14,34 @@ however long the inbox is.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from heapq import heappop, heappush
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.messages import register
+from antiphon.core.messages.deadlines import Deadlines
 from antiphon.core.messages.envelope import URGENT
 from antiphon.core.messages.register import Note
+from antiphon.core.messages.thread_turns import ThreadName, ThreadTurns, Waiting
 
 MAX_MESSAGES: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024
-MAX_OF_PARTY: Final = 2_500
+MAX_OF_PARTY: Final = MAX_MESSAGES // 4
+MAX_BYTES_OF_PARTY: Final = MAX_BYTES // 4
 """What one party may have waiting in one inbox."""
 MAX_DONE: Final = 20_000
 """Ended messages that are remembered; the store remembers them too."""
-MAX_SERVED: Final = 4_096
-"""Parties of which it is remembered when they had their turn."""
+MAX_BURIED: Final = 64
+"""Messages whose time is over that one `take` names."""
+MAX_LOOKED_AT: Final = 256
+"""Messages that one `take` looks at: they may be dead, or another session's."""
+MAX_THREADS_SHOWN: Final = 256
+MAX_SENDERS_SHOWN: Final = 8
+LOOK_AGAIN_MS: Final = 5_000
+"""When a session looks again that is older than another one, and so may not have all it sees."""
 EVERY: Final = 4
 """One message in so many is not of the highest priority, but of each in turn."""
-
-ThreadName = tuple[str, str]
-"""A thread, or the id of a message without one."""
 
 
 class InboxItem(Struct, gc=False):
@@ -72,58 +76,14 @@ class ThreadSummary(Struct, frozen=True, kw_only=True):
     messages: int
     oldest_ms: int
     senders: tuple[str, ...]
+    """Those of its oldest messages."""
 
 
-class _Waiting:
-    """The messages of one thread, oldest first. `version` tells stale places in other lists."""
+class Share(Struct):
+    """What one party has waiting."""
 
-    __slots__ = ("heap", "is_taken", "version")
-
-    def __init__(self) -> None:
-        self.heap: list[tuple[int, str]] = []
-        self.version = 0
-        self.is_taken = False
-
-
-class _Turns:
-    """The threads of one priority that can be handed out now, by party, parties in turn."""
-
-    __slots__ = ("_by_party", "_count", "_served")
-
-    def __init__(self) -> None:
-        self._by_party: OrderedDict[str, list[tuple[int, ThreadName, int]]] = OrderedDict()
-        self._served: dict[str, int] = {}
-        """The turn at which a party was served last."""
-        self._count = 0
-
-    def add(self, party: str, order: int, thread: ThreadName, version: int) -> None:
-        heap = self._by_party.get(party)
-        if heap is None:
-            heap = self._by_party[party] = []
-            first, served = next(iter(self._by_party)), self._served.get
-            if served(party, 0) < served(first, 0):
-                self._by_party.move_to_end(party, last=False)  # the others had their turn
-        heappush(heap, (order, thread, version))
-
-    def pop(self) -> tuple[ThreadName, int] | None:
-        """The oldest thread of the party whose turn it is."""
-        if not self._by_party:
-            return None
-        party = next(iter(self._by_party))
-        heap = self._by_party.pop(party)
-        _, thread, version = heappop(heap)
-        self._count += 1
-        self._served.pop(party, None)
-        self._served[party] = self._count
-        if len(self._served) > MAX_SERVED:
-            del self._served[next(iter(self._served))]
-        if heap:
-            self._by_party[party] = heap  # at the end: the others are first
-        return thread, version
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self._by_party)
+    messages: int = 0
+    size: int = 0
 
 
 class Inbox:
@@ -135,13 +95,25 @@ class Inbox:
         self.done: dict[str, int] = {}
         """Ids of messages that ended lately, and the revision at which they did."""
         self.size = 0
-        self.by_party: dict[str, int] = {}
-        self._threads: dict[ThreadName, _Waiting] = {}
-        self._turns = [_Turns() for _ in range(URGENT + 1)]
-        self._later: list[tuple[int, ThreadName, int]] = []
-        self._ends: list[tuple[int, str]] = []
+        self.by_party: dict[str, Share] = {}
+        self._threads: dict[ThreadName, Waiting] = {}
+        self._turns = [ThreadTurns() for _ in range(URGENT + 1)]
+        self._later: Deadlines[ThreadName] = Deadlines()
+        self._ends: Deadlines[str] = Deadlines()
         self._session = ""
         self._picked = 0
+
+    @property
+    def weight(self) -> int:
+        """How much is remembered: messages, and ends of messages."""
+        return len(self.entries) + len(self.done)
+
+    @property
+    def places(self) -> int:
+        """Places in all lists of what comes when; no more than a few for each message."""
+        kept = sum(len(waiting.heap) for waiting in self._threads.values())
+        offered = sum(turns.places for turns in self._turns)
+        return kept + offered + self._later.places + self._ends.places
 
     # --- what is in it ------------------------------------------------------------------------
 
@@ -158,12 +130,15 @@ class Inbox:
         self.done.pop(id_, None)
         entry = self.entries[id_] = InboxItem(id_, revision, note)
         self._count(entry, 1)
-        waiting = self._threads.setdefault(entry.thread, _Waiting())
+        waiting = self._threads.setdefault(entry.thread, Waiting())
         if known is None:
-            heappush(waiting.heap, (entry.order, id_))
-            heappush(self._ends, (note.expires_ms, id_))
-        elif self.is_next(entry):
-            waiting.is_taken = False
+            waiting.add(entry.order, id_)
+            self._ends.set(id_, note.expires_ms)
+        else:
+            if known.order != entry.order:
+                waiting.move(entry.order, id_)
+            if self.is_next(entry):
+                waiting.is_taken = False
         self._file(entry.thread)
 
     def _end(self, id_: str, revision: int, known: InboxItem | None) -> None:
@@ -173,20 +148,27 @@ class Inbox:
             del self.done[next(iter(self.done))]
         if known is None:
             return
-        was_next = self.is_next(known)
+        was_next, name = self.is_next(known), known.thread
         del self.entries[id_]
+        self._ends.discard(id_)
+        waiting = self._threads[name]
+        waiting.ended(self._is_at)
         if was_next:
-            self._threads[known.thread].is_taken = False
-            self._file(known.thread)
+            waiting.is_taken = False
+            self._file(name)
+
+    def _is_at(self, order: int, id_: str) -> bool:
+        entry = self.entries.get(id_)
+        return entry is not None and entry.order == order
 
     def _count(self, entry: InboxItem, change: int) -> None:
-        self.size += change * entry.note.size
-        party = entry.note.party
-        left = self.by_party.get(party, 0) + change
-        if left:
-            self.by_party[party] = left
-        else:
-            self.by_party.pop(party, None)
+        size = change * entry.note.size
+        self.size += size
+        share = self.by_party.setdefault(entry.note.party, Share())
+        share.messages += change
+        share.size += size
+        if not share.messages:
+            del self.by_party[entry.note.party]
 
     def fullness(self, party: str, size: int) -> str:
         """Why another message of this party does not fit; empty if it does."""
@@ -194,21 +176,25 @@ class Inbox:
             return f"it has {MAX_MESSAGES} messages that were not read"
         if self.size + size > MAX_BYTES:
             return f"it has {MAX_BYTES // 2**20} MiB that were not read"
-        if self.by_party.get(party, 0) >= MAX_OF_PARTY:
+        share = self.by_party.get(party, Share())
+        if share.messages >= MAX_OF_PARTY:
             return f"it has {MAX_OF_PARTY} messages of this sender that were not read"
+        if share.size + size > MAX_BYTES_OF_PARTY:
+            return f"it has {MAX_BYTES_OF_PARTY // 2**20} MiB of this sender that were not read"
         return ""
 
     def threads(self) -> list[ThreadSummary]:
-        """Every thread that has messages, the oldest first."""
+        """The threads that have messages, the oldest first; not more than can be shown."""
         found: dict[str, list[InboxItem]] = {}
         for entry in self.entries.values():
-            found.setdefault(entry.note.thread, []).append(entry)
+            if entry.note.thread in found or len(found) < MAX_THREADS_SHOWN:
+                found.setdefault(entry.note.thread, []).append(entry)
         told = [
             ThreadSummary(
                 thread=thread,
                 messages=len(entries),
                 oldest_ms=min(entry.note.put_ms for entry in entries),
-                senders=tuple(sorted({entry.note.sender for entry in entries})),
+                senders=tuple(sorted({one.note.sender for one in entries[:MAX_SENDERS_SHOWN]})),
             )
             for thread, entries in found.items()
         ]
@@ -219,15 +205,11 @@ class Inbox:
     def head(self, thread: ThreadName) -> InboxItem | None:
         """The message of a thread that comes first."""
         waiting = self._threads.get(thread)
-        if waiting is None:
+        first = None if waiting is None else waiting.first(self._is_at)
+        if first is None:
+            self._threads.pop(thread, None)
             return None
-        while waiting.heap:
-            entry = self.entries.get(waiting.heap[0][1])
-            if entry is not None:
-                return entry
-            heappop(waiting.heap)
-        del self._threads[thread]
-        return None
+        return self.entries[first]
 
     def is_next(self, entry: InboxItem) -> bool:
         """Whether a message is the first of its thread."""
@@ -235,26 +217,31 @@ class Inbox:
         return first is not None and first.id == entry.id
 
     def take(self, session: str, now_ms: int, limit: int, *, thread: str = "") -> list[Pick]:
-        """The messages whose turn it is. Each must be told of: by `apply`, or by `put_back`."""
-        if session > self._session:
+        """The messages whose turn it is. Each must be told of: by `apply`, or by `put_back`.
+
+        Those that are dead come first, and do not count towards the limit.
+        """
+        if register.is_newer(session, self._session):
             self._session = session
             self._refile_leased()
-        while self._later and self._later[0][0] <= now_ms:
-            _, name, version = heappop(self._later)
-            waiting = self._threads.get(name)
-            if waiting is not None and waiting.version == version:
-                self._offer(name)
+        while (name := self._later.pop_due(now_ms)) is not None:
+            self._offer(name)
         picks = self._overdue(now_ms)
         if thread:
-            picks += self._take_from(thread, session, now_ms)
-            return picks
-        while len(picks) < limit:
+            return picks + self._take_from((thread, ""), session, now_ms)
+        passed: list[ThreadName] = []
+        while limit and len(passed) + len(picks) < MAX_LOOKED_AT:
             following = self._next_thread()
             if following is None:
                 break
             pick = self._pick(following, session, now_ms)
-            if pick is not None:
+            if pick is None:
+                passed.append(following)
+            else:
                 picks.append(pick)
+                limit -= 0 if pick.dead else 1
+        for name in passed:  # afterwards: what another session may have is offered again at once
+            self._file(name)
         return picks
 
     def put_back(self, id_: str) -> None:
@@ -262,7 +249,7 @@ class Inbox:
         entry = self.entries.get(id_)
         if entry is None:
             return
-        heappush(self._ends, (entry.note.expires_ms, id_))
+        self._ends.set(id_, entry.note.expires_ms)
         if self.is_next(entry):
             self._threads[entry.thread].is_taken = False
             self._file(entry.thread)
@@ -276,110 +263,104 @@ class Inbox:
 
     def release_unheld(self, session: str, holding: frozenset[str]) -> None:
         """A session says what it holds: what else is leased to it got lost on the way there."""
-        for _, name, version in list(self._later):
-            waiting, entry = self._threads.get(name), self.head(name)
-            if waiting is None or waiting.version != version or entry is None:
+        for name in list(self._later):
+            entry = self.head(name)
+            if entry is None or entry.id in holding or entry.note.session != session:
                 continue
-            if entry.note.session == session and entry.id not in holding:
-                entry.note = replace(entry.note, lease_ms=0, session="")
-                self._file(name)
+            entry.note = replace(entry.note, lease_ms=0, session="")
+            self._file(name)
 
-    def wake_ms(self) -> int | None:
-        """When a message may be due that is not due now; None if nothing waits for a time."""
-        while self._later:
-            at_ms, name, version = self._later[0]
-            waiting = self._threads.get(name)
-            if waiting is not None and waiting.version == version:
-                return at_ms
-            heappop(self._later)
-        return None
+    def due_ms(self, session: str, now_ms: int, *, thread: str = "") -> int | None:
+        """When `take` may find something for this session; None if only a change brings it."""
+        if thread:
+            name = (thread, "")
+            entry = self.head(name)
+            if entry is None or self._threads[name].is_taken:
+                return None
+            return register.free_ms(entry.note, session)
+        if any(turns.places for turns in self._turns):
+            return now_ms + LOOK_AGAIN_MS if register.is_newer(self._session, session) else 0
+        times = [one for one in (self._later.first_ms(), self._ends.first_ms()) if one is not None]
+        return min(times, default=None)
 
-    @property
-    def can_offer(self) -> bool:
-        """Whether there may be something to take at once."""
-        return any(turns.has_any for turns in self._turns)
-
-    def _take_from(self, thread: str, session: str, now_ms: int) -> list[Pick]:
-        name = (thread, "")
+    def _take_from(self, name: ThreadName, session: str, now_ms: int) -> list[Pick]:
         waiting = self._threads.get(name)
-        entry = self.head(name)
-        if waiting is None or entry is None or waiting.is_taken:
-            return []
-        if register.free_ms(entry.note, session) > now_ms:
+        if waiting is None or waiting.is_taken:
             return []
         pick = self._pick(name, session, now_ms)
         return [] if pick is None else [pick]
 
     def _pick(self, name: ThreadName, session: str, now_ms: int) -> Pick | None:
         entry = self.head(name)
-        if entry is None:
+        if entry is None or register.free_ms(entry.note, session) > now_ms:
             return None
-        if register.free_ms(entry.note, session) > now_ms:
-            self._file(name)
-            return None
-        waiting = self._threads[name]
-        waiting.is_taken = True
-        waiting.version += 1
+        self._hold(name)
         return Pick(entry, register.death_of(entry.note, now_ms))
+
+    def _hold(self, name: ThreadName) -> None:
+        """Nobody else takes the first message of this thread until it was told of."""
+        waiting = self._threads[name]
+        waiting.is_taken, waiting.offered = True, 0
+        self._later.discard(name)
 
     def _overdue(self, now_ms: int) -> list[Pick]:
         """Messages whose time is over, wherever they stand in their thread."""
         found: list[Pick] = []
-        while self._ends and self._ends[0][0] <= now_ms:
-            _, id_ = heappop(self._ends)
-            entry = self.entries.get(id_)
-            if entry is None:
-                continue
+        while len(found) < MAX_BURIED and (id_ := self._ends.pop_due(now_ms)) is not None:
+            entry = self.entries[id_]
             dead, is_next = register.death_of(entry.note, now_ms), self.is_next(entry)
-            waiting = self._threads[entry.thread]
-            if not dead or (waiting.is_taken and is_next):
-                heappush(self._ends, (max(entry.note.lease_ms, now_ms + 1), id_))
+            if not dead or (is_next and self._threads[entry.thread].is_taken):
+                lease_ms = entry.note.lease_ms
+                self._ends.set(id_, lease_ms if lease_ms > now_ms else now_ms + LOOK_AGAIN_MS)
                 continue
             if is_next:
-                waiting.is_taken = True
-                waiting.version += 1
+                self._hold(entry.thread)
             found.append(Pick(entry, dead))
         return found
 
     def _next_thread(self) -> ThreadName | None:
         self._picked += 1
         while True:
-            waiting = [turns for turns in reversed(self._turns) if turns.has_any]
-            if not waiting:
+            offered = [turns for turns in reversed(self._turns) if turns.places]
+            if not offered:
                 return None
-            at = self._picked // EVERY % len(waiting) if self._picked % EVERY == 0 else 0
-            popped = waiting[at].pop()
-            if popped is None:
-                continue
-            name, version = popped
-            known = self._threads.get(name)
-            if known is not None and known.version == version and not known.is_taken:
+            at = self._picked // EVERY % len(offered) if self._picked % EVERY == 0 else 0
+            order, name = offered[at].pop()
+            if self._is_offered(order, name):
+                self._threads[name].offered = 0
                 return name
+
+    def _is_offered(self, order: int, name: ThreadName) -> bool:
+        waiting = self._threads.get(name)
+        return waiting is not None and waiting.offered == order
 
     def _file(self, name: ThreadName) -> None:
         """Put a thread where it belongs now: its first message decides."""
         entry = self.head(name)
-        waiting = self._threads.get(name)
-        if entry is None or waiting is None:
+        if entry is None:
+            self._later.discard(name)
             return
-        waiting.version += 1
-        if waiting.is_taken:
-            return
-        at_ms = register.free_ms(entry.note, self._session)
+        waiting = self._threads[name]
+        at_ms = 0 if waiting.is_taken else register.free_ms(entry.note, self._session)
+        if waiting.is_taken or at_ms:
+            waiting.offered = 0
+            self._later.discard(name)
         if at_ms:
-            heappush(self._later, (at_ms, name, waiting.version))
-        else:
+            self._later.set(name, at_ms)
+        elif not waiting.is_taken:
             self._offer(name)
 
     def _offer(self, name: ThreadName) -> None:
         entry = self.head(name)
-        if entry is not None:
-            note, version = entry.note, self._threads[name].version
-            self._turns[note.priority].add(note.party, entry.order, name, version)
+        if entry is None or self._threads[name].offered == entry.order:
+            return
+        self._later.discard(name)
+        self._threads[name].offered = entry.order
+        turns = self._turns[entry.note.priority]
+        turns.add(entry.note.party, entry.order, name)
+        turns.tidy(len(self._threads), self._is_offered)
 
     def _refile_leased(self) -> None:
         """Another session reads: leases of those before it are over."""
-        for _, name, version in list(self._later):
-            waiting = self._threads.get(name)
-            if waiting is not None and waiting.version == version:
-                self._file(name)
+        for name in list(self._later):
+            self._file(name)

@@ -35,6 +35,8 @@ MAX_ATTEMPTS: Final = 16
 """How often a message is handed out before it is dead."""
 MAX_DELAY_MS: Final = 24 * 3600_000
 MAX_ERROR: Final = 200
+_DIGITS: Final = 16
+"""Of a session's time; what is longer is no session."""
 
 EXPIRED: Final = "expired"
 ATTEMPTS: Final = "attempts"
@@ -92,14 +94,9 @@ def session_name(opened_ms: int, token: str) -> str:
     return f"{opened_ms:013d}.{token}"
 
 
-def is_leased(note: Note, session: str, now_ms: int) -> bool:
-    """Whether somebody's lease keeps a message from this session."""
-    return note.lease_ms > now_ms and _opened(note.session) >= _opened(session)
-
-
 def free_ms(note: Note, session: str) -> int:
     """From when on a message can be handed to this session."""
-    is_over = _opened(note.session) < _opened(session)
+    is_over = is_newer(session, note.session)
     return max(0 if is_over else note.lease_ms, note.not_before_ms)
 
 
@@ -175,6 +172,11 @@ def expiry_ms(ttl_ms: int, now_ms: int) -> int:
     return now_ms + min(ttl_ms or RETENTION_MS, RETENTION_MS)
 
 
+def is_newer(session: str, other: str) -> bool:
+    """Whether a session was opened after another one."""
+    return _opened(session) > _opened(other)
+
+
 def _opened(session: str) -> int:
     head = session.partition(".")[0]
-    return int(head) if head.isdigit() else 0
+    return int(head) if head.isascii() and head.isdecimal() and len(head) <= _DIGITS else 0

@@ -107,6 +107,13 @@ class InboxIndex:
         self.inbox.apply(id_, revision, note)
         self._wake()
 
+    def put_back(self, *ids: str) -> None:
+        """These were taken and not handed out."""
+        for id_ in ids:
+            self.inbox.put_back(id_)
+        if ids:
+            self._wake()
+
     async def caught_up(self, revision: int) -> None:
         """Return once every write up to this one is known."""
         try:

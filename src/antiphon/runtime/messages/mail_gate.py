@@ -40,7 +40,7 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from antiphon.core.messages.inbox import InboxItem, ThreadSummary
+    from antiphon.core.messages.inbox import Inbox, InboxItem, ThreadSummary
     from antiphon.ports import MailEntry, MailStore
     from antiphon.runtime.log.session import Session
 
@@ -221,50 +221,63 @@ class MailGate:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + min(asked.wait_ms, MAX_WAIT_MS) / 1000
         async with self._index(asked.address) as index:
-            if asked.holding is not None:
-                (await index.ready()).release_unheld(asked.session, asked.holding)
+            asks_first = True
             while True:
                 async with self._queue.turn(by):
-                    await self._check_reader(asked.address)
-                    handed = await self._hand_out(index, asked)
+                    # Of many that were woken by one message, all but one find nothing.
+                    handed = list[HandedMessage]()
+                    if asks_first or self._left_ms(await index.ready(), asked) == 0:
+                        await self._check_reader(asked.address)
+                        handed = await self._hand_out(index, asked, asks_first=asks_first)
+                asks_first = False
                 left_s = until_s - loop.time()
                 if handed or left_s <= 0:
                     return handed
-                await self._wait(index, left_s)
+                await self._wait(index, asked, left_s)
 
-    async def _wait(self, index: InboxIndex, left_s: float) -> None:
-        """Return when something may have become due."""
-        inbox = await index.ready()
-        if inbox.can_offer:
-            await asyncio.sleep(0)
-            return
-        due_ms = inbox.wake_ms()
-        if due_ms is not None:
-            left_s = min(left_s, max(due_ms - self._session.wall.now_ms(), 1) / 1000)
-        try:
-            async with asyncio.timeout(min(left_s, LONGEST_MS / 1000)):
-                await index.changed()
-        except TimeoutError:
-            return
+    def _left_ms(self, inbox: Inbox, asked: Reading) -> int | None:
+        """How long until there may be something for this reader; None: until something changes."""
+        now_ms = self._session.wall.now_ms()
+        due_ms = inbox.due_ms(asked.session, now_ms, thread=asked.thread)
+        return None if due_ms is None else max(due_ms - now_ms, 0)
 
-    async def _hand_out(self, index: InboxIndex, asked: Reading) -> list[HandedMessage]:
+    async def _wait(self, index: InboxIndex, asked: Reading, left_s: float) -> None:
+        """Return when there may be something for this reader, or its time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                while (left_ms := self._left_ms(await index.ready(), asked)) != 0:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout((left_ms or LONGEST_MS) / 1000):
+                            await index.changed()
+        await asyncio.sleep(0)
+
+    async def _hand_out(
+        self, index: InboxIndex, asked: Reading, *, asks_first: bool
+    ) -> list[HandedMessage]:
         inbox = await index.ready()
+        if asks_first and asked.holding is not None:
+            inbox.release_unheld(asked.session, asked.holding)
         limit = max(1, min(asked.limit, READ_AT_ONCE))
         now_ms = self._session.wall.now_ms()
         picks = inbox.take(asked.session, now_ms, limit, thread=asked.thread)
+        left = {pick.entry.id for pick in picks}
+
+        async def settle(pick: Pick) -> HandedMessage | None:
+            left.discard(pick.entry.id)
+            return await self._settle(index, pick, asked)
+
         size, chosen = 0, list[Pick]()
-        for pick in picks:
-            size += pick.entry.note.size
-            if chosen and not pick.dead and size > ANSWER_BYTES:
-                inbox.put_back(pick.entry.id)
-            else:
-                chosen.append(pick)
-        for pick in [one for one in chosen if one.dead]:  # one by one: they are counted
-            await self._settle(index, pick, asked)
-        steps = await asyncio.gather(
-            *(self._settle(index, pick, asked) for pick in chosen if not pick.dead),
-            return_exceptions=True,
-        )
+        try:
+            for pick in picks:
+                if pick.dead:  # one by one: they are counted
+                    await settle(pick)
+                    continue
+                size += pick.entry.note.size
+                if not chosen or size <= ANSWER_BYTES:
+                    chosen.append(pick)
+            steps = await asyncio.gather(*map(settle, chosen), return_exceptions=True)
+        finally:
+            index.put_back(*left)  # what does not fit, and what was not begun
         handed = [one for one in steps if isinstance(one, HandedMessage)]
         failed = [one for one in steps if isinstance(one, BaseException)]
         if failed and not handed:
@@ -280,11 +293,11 @@ class MailGate:
                 return None
             return await self._lease(index, entry, asked)
         except LostRace:
-            index.inbox.put_back(entry.id)
+            index.put_back(entry.id)
             await self._look_again(index, entry)
             return None
         except BaseException:
-            index.inbox.put_back(entry.id)
+            index.put_back(entry.id)
             raise
 
     async def _lease(

@@ -58,7 +58,7 @@ class MailRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     do: Literal["read", "ack", "nack", "extend", "threads", "dead"]
     agent: AgentName
-    session: Annotated[str, Meta(max_length=64)] = ""
+    session: Annotated[str, Meta(pattern=r"^([0-9]{13}\.[0-9A-Za-z_-]{1,48})?\Z")] = ""
     limit: Count = 1
     lease_ms: Count = LEASE_MS
     wait_ms: Count = 0
