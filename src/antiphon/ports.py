@@ -353,13 +353,19 @@ class Blobs(Protocol):
         """Forget a blob; no error if absent."""
 
 
-class MailEntry(Struct, frozen=True, gc=False):
-    """A register's present version. `revision` grows with every write anywhere in the store."""
+class MailNote(Struct, frozen=True, gc=False):
+    """What is known of a register without reading its value."""
 
     key: str
     revision: int
+    """Grows with every write anywhere in the store."""
     note: bytes
     """A few bytes about the value, which watchers are told."""
+
+
+class MailEntry(MailNote, frozen=True, gc=False):
+    """A register's present version."""
+
     value: bytes
 
 
@@ -388,10 +394,11 @@ class MailStore(Protocol):
 
     async def list(
         self, prefix: str, *, after: int = 0, limit: int = 512
-    ) -> tuple[list[MailEntry], bool]:
+    ) -> tuple[list[MailNote], bool]:
         """Registers under a prefix with a revision above `after`, and whether there are more.
 
-        One that is written meanwhile may be in two pages, and is in one at least.
+        Without their values: those can be many times as large. A page may have fewer than `limit`.
+        A register that is written meanwhile may be in two pages, and is in one at least.
         """
 
     def watch(self, prefix: str, told: MailTold) -> AbstractContextManager[None]:

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from antiphon.core.authority.rules import Rules
-from antiphon.core.messages import inbox, register, send_rate
+from antiphon.core.messages import dead_letters, inbox, register, send_rate
+from antiphon.core.record.ids import agent_address
 from antiphon.errors import Held, InboxFull, Malformed, OutcomeUnknown, RateLimited, Rejected
-from antiphon.runtime.messages import mail_gate
+from antiphon.runtime.messages import mailboxes
 from antiphon.runtime.messages.mail_gate import MailGate
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import on_both_engines
@@ -272,7 +273,7 @@ async def test_a_message_nobody_handles_is_a_dead_letter():
 
 @pytest.mark.virtual_time
 async def test_dead_letters_are_bounded(monkeypatch):
-    monkeypatch.setattr(mail_gate, "MAX_DEAD", 3)
+    monkeypatch.setattr(dead_letters, "MAX_DEAD", 3)
     async with agents("memory", 2) as (_, (one, two)):
         for number in range(6):
             await one.put(two.address, f"k{number}", ttl_ms=1)
@@ -282,6 +283,109 @@ async def test_dead_letters_are_bounded(monkeypatch):
         await asyncio.sleep(2)
         letters = await two.gate.dead(two.address, by=two.keyring.did)
         assert len({two.key_of(letter) for letter in letters}) == len(letters) == 3
+
+
+async def bury(sender, to, count, size=1):
+    """So many messages that die at once, each of about so many bytes."""
+    for number in range(count):
+        await sender.put(to.address, f"k{number}", ttl_ms=1, payload=b'"%s"' % (b"x" * size))
+        await asyncio.sleep(0.5)
+        assert await to.read() == []
+
+
+def counted(store):
+    """The bytes that are read from a store from now on, by method."""
+    read = {"get": 0, "list": 0}
+    get, list_ = store.get, store.list
+
+    async def gets(key):
+        found = await get(key)
+        read["get"] += len(found.value) if found is not None else 0
+        return found
+
+    async def lists(*args, **kwargs):
+        page, more = await list_(*args, **kwargs)
+        read["list"] += sum(len(one.note) + len(getattr(one, "value", b"")) for one in page)
+        return page, more
+
+    store.get, store.list = gets, lists
+    return read
+
+
+@pytest.mark.virtual_time
+async def test_looking_at_dead_letters_reads_what_is_shown_and_burying_reads_none():
+    async with agents("memory", 2) as (_, (one, two)):
+        await bury(one, two, 12, size=50_000)
+        read = counted(two.session.engine.mail)
+        (letter,) = await two.gate.dead(two.address, by=two.keyring.did, limit=1)
+        assert two.key_of(letter) == "k11"
+        assert read["get"] < 60_000
+        await one.put(two.address, "more", ttl_ms=1)
+        await asyncio.sleep(1)
+        assert await two.read() == []
+        assert read["get"] + read["list"] < 70_000
+        shown = await two.gate.dead(two.address, by=two.keyring.did)
+        assert [two.key_of(one) for one in shown] == [*(f"k{n}" for n in range(5, 12)), "more"]
+        assert await two.gate.dead(two.address, by=two.keyring.did, limit=0) == []
+
+
+@pytest.mark.virtual_time
+async def test_dead_letters_are_bounded_in_bytes_over_all_gates(monkeypatch):
+    monkeypatch.setattr(dead_letters, "MAX_DEAD_BYTES", 200_000)
+    async with agents("memory", 3) as (_, (one, two, three)):
+        await bury(one, two, 6, size=60_000)
+        for gate in (two.gate, three.gate):
+            shown = await gate.dead(two.address, by=two.keyring.did)
+            assert [two.key_of(letter) for letter in shown] == ["k3", "k4", "k5"]
+        await asyncio.sleep(register.DEAD_MS / 1000 + 1)
+        assert await two.gate.dead(two.address, by=two.keyring.did) == []
+
+
+@pytest.mark.virtual_time
+async def test_a_gate_that_begins_reads_notes_and_no_messages():
+    async with agents("memory", 2) as (_, (one, two)):
+        for number in range(20):
+            await one.put(two.address, f"k{number}", payload=b'"' + b"x" * 60_000 + b'"')
+        store = two.session.engine.mail
+        read, gate = counted(store), MailGate(two.session, store)
+        assert [one.messages for one in await gate.threads(two.address, by="x")] == [20]
+        assert read["get"] + read["list"] < 20_000
+        await gate.close()
+
+
+@pytest.mark.virtual_time
+async def test_an_asker_that_names_many_inboxes_makes_room_with_its_own(monkeypatch):
+    monkeypatch.setattr(mailboxes, "MAX_OPEN_BY", 5)
+    async with agents("memory", 2) as (_, (one, two)):
+        await one.put(two.address, "k")
+        listed, list_ = [], two.session.engine.mail.list
+
+        async def lists(prefix, **how):
+            listed.append(prefix)
+            return await list_(prefix, **how)
+
+        two.session.engine.mail.list = lists
+        await two.gate.threads(two.address, by="calm")
+        for number in range(20):
+            address = agent_address(two.keyring.did, f"agent{number}")
+            assert await two.gate.threads(address, by="busy") == []
+            assert len(two.gate._boxes) <= 6
+        listed.clear()
+        await two.gate.threads(two.address, by="calm")
+        assert listed == []
+
+
+@pytest.mark.virtual_time
+async def test_what_all_inboxes_remember_has_a_bound(monkeypatch):
+    monkeypatch.setattr(mailboxes, "MAX_WEIGHT", 10)
+    monkeypatch.setattr(mailboxes, "WEIGH_EVERY", 1)
+    async with agents("memory", 2) as (_, (one, two)):
+        for number in range(6):
+            for key in "abc":
+                await one.put(agent_address(two.keyring.did, f"agent{number}"), key)
+        assert 1 <= len(one.gate._boxes) <= 4
+        to = agent_address(two.keyring.did, "agent0")
+        assert (await one.put(to, "a")).is_duplicate  # forgotten here, and known to the store
 
 
 # --- limits -------------------------------------------------------------------------------------

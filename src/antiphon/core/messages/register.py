@@ -70,8 +70,12 @@ class Note(Struct, frozen=True, kw_only=True, omit_defaults=True):
     done: bool = False
     dead: str = ""
     """Why it is a dead letter."""
+    dead_ms: int = 0
+    """Since when it is one."""
 
 
+REMOVED: Final = Note(sender="", party="", done=True)
+"""The note of a dead letter that made room for another."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Note).decode
 
@@ -157,9 +161,9 @@ def finished(note: Note, revision: int) -> Note:
     )
 
 
-def buried(note: Note, reason: str) -> Note:
+def buried(note: Note, reason: str, now_ms: int) -> Note:
     """The same as a dead letter."""
-    return replace(note, lease_ms=0, session="", dead=reason)
+    return replace(note, lease_ms=0, session="", dead=reason, dead_ms=now_ms)
 
 
 def order_of(note: Note, revision: int) -> int:

@@ -10,7 +10,7 @@ from functools import partial
 
 from antiphon.engines.memory.connection import Connection
 from antiphon.errors import LostRace, Rejected
-from antiphon.ports import MailEntry, MailTold
+from antiphon.ports import MailEntry, MailNote, MailTold
 
 MailRows = dict[str, tuple[MailEntry, int]]
 """Key to its entry and the millisecond at which it ends; 0 for none."""
@@ -51,14 +51,15 @@ class MailRegisters:
                 watcher.tell(key, self._revision, note)
         return self._revision
 
-    def under(self, prefix: str, after: int, limit: int) -> tuple[list[MailEntry], bool]:
+    def under(self, prefix: str, after: int, limit: int) -> tuple[list[MailNote], bool]:
         """Living entries under a prefix, in the order of their revisions."""
         now = self._now_ms()
         self._rows = {key: row for key, row in self._rows.items() if not 0 < row[1] <= now}
         stem = f"{prefix}."
         found = [row[0] for key, row in self._rows.items() if key.startswith(stem)]
         first = bisect_right(found, after, key=lambda entry: entry.revision)
-        return found[first : first + limit], len(found) > first + limit
+        page = [MailNote(one.key, one.revision, one.note) for one in found[first : first + limit]]
+        return page, len(found) > first + limit
 
     def image(self) -> tuple[int, MailRows]:
         """A copy of everything that would be on disk."""
@@ -132,7 +133,7 @@ class MemoryMail:
 
     async def list(
         self, prefix: str, *, after: int = 0, limit: int = 512
-    ) -> tuple[list[MailEntry], bool]:
+    ) -> tuple[list[MailNote], bool]:
         """See `ports.MailStore.list`."""
         work = partial(self._store.under, prefix, after, limit)
         return await self._connection.read("mail.list", work)

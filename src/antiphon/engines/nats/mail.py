@@ -22,11 +22,13 @@ from antiphon.engines.nats.connection.requester import Requester
 from antiphon.engines.nats.log.direct_get import NO_RESPONDERS, DirectGet
 from antiphon.engines.nats.log.newest_records import Held as HeldRecord
 from antiphon.engines.nats.log.streams import ApiError, Streams, mail_config, mail_name
+from antiphon.engines.nats.mail_notes import HeaderPages
 from antiphon.errors import LostRace, Rejected, Unavailable
-from antiphon.ports import MailEntry, MailTold
+from antiphon.ports import MailEntry, MailNote, MailTold
 
 WRITE_TIMEOUT_S = 5.0
-PAGE_BYTES = 2 * 1024 * 1024
+SMALL_BYTES = 128 * 1024
+"""Registers of which there are no more than this are read whole: that is one request."""
 MAX_NOTE_BYTES = 4096
 _NOTE = b"\r\nAntiphon-Note: "
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
@@ -51,6 +53,7 @@ class NatsMail:
         self._config = mail_config(mesh, replicas=replicas)
         self._records = DirectGet(requester, mail_name(mesh))
         self._streams = Streams(requester)
+        self._headers = HeaderPages(connection, self._streams, mail_name(mesh))
         self._prefix = f"apm.{mesh}."
         self._notices = f"apn.{mesh}."
         self._is_open = False
@@ -88,16 +91,23 @@ class NatsMail:
 
     async def list(
         self, prefix: str, *, after: int = 0, limit: int = 512
-    ) -> tuple[list[MailEntry], bool]:
+    ) -> tuple[list[MailNote], bool]:
         """See `ports.MailStore.list`."""
-        stem = wire.check_filter(f"{self._prefix}{prefix}.>")
+        stem, start = f"{self._prefix}{prefix}.>", len(self._prefix)
+        wire.check_filter(stem)
         await self._open()
-        batch = await self._records.batch_with_headers(
-            after + 1, limit=limit, subject=stem, max_bytes=PAGE_BYTES
-        )
-        pairs = zip(batch.records, batch.headers, strict=True)
-        found = [self._entry(HeldRecord(record, header)) for record, header in pairs]
-        return found, bool(found and batch.pending)
+        if not after:
+            batch = await self._records.batch_with_headers(
+                1, limit=limit, subject=stem, max_bytes=SMALL_BYTES
+            )
+            pairs = zip(batch.records, batch.headers, strict=True)
+            found = [
+                MailNote(record.subject[start:], record.seq, _note_in(header))
+                for record, header in pairs
+            ]
+            return found, bool(found and batch.pending)
+        headers, has_more = await self._headers.page(stem, after + 1, limit)
+        return [MailNote(one[start:], seq, _note_in(text)) for one, seq, text in headers], has_more
 
     @contextmanager
     def watch(self, prefix: str, told: MailTold) -> Iterator[None]:

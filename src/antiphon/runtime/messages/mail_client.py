@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from antiphon.core.messages.inbox import ThreadSummary
     from antiphon.ports import GateLine, Keyring, MailStore
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.messages.mail_gate import DeadLetter, HandedMessage
+    from antiphon.runtime.messages.dead_letter_store import DeadLetter
+    from antiphon.runtime.messages.mail_gate import HandedMessage
     from antiphon.runtime.messages.mail_requests import MailAnswer
 
 ANSWER_WITHIN_S: Final = 10.0

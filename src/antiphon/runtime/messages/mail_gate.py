@@ -18,7 +18,7 @@ was committed is refused.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -32,28 +32,25 @@ from antiphon.core.record.ids import split_address
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Held, InboxFull, LostRace, OutcomeUnknown, RateLimited, Rejected
 from antiphon.runtime.messages.control_reads import ControlReads
+from antiphon.runtime.messages.dead_letter_store import DeadLetter, DeadLetterStore
 from antiphon.runtime.messages.fair_queue import FairQueue
-from antiphon.runtime.messages.inbox_index import InboxIndex, dead_prefix, register_key
+from antiphon.runtime.messages.mailboxes import Mailboxes
 from antiphon.runtime.messages.rate_books import RateBooks
+from antiphon.runtime.messages.register_index import register_key
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from antiphon.core.messages.inbox import Inbox, InboxItem, ThreadSummary
-    from antiphon.ports import MailEntry, MailStore
+    from antiphon.ports import MailStore
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.messages.mailboxes import Mailbox
 
-MAX_INDEXES: Final = 1024
-"""Inboxes in memory; one that nobody uses is forgotten first."""
 CACHED: Final = 4096
 CACHED_BYTES: Final = 32 * 1024 * 1024
 """Messages that are remembered between put and read."""
 READ_AT_ONCE: Final = 64
 ANSWER_BYTES: Final = 384 * 1024
 MAX_WAIT_MS: Final = 60_000
-MAX_DEAD: Final = 1_000
-"""Dead letters of one inbox; the oldest make room."""
 LONGEST_MS: Final = 60_000
 """How long a wait for a change lasts before the inbox is looked at again."""
 
@@ -96,17 +93,6 @@ class HandedMessage(Struct, frozen=True):
     envelope: bytes
 
 
-class DeadLetter(Struct, frozen=True):
-    """A message that was not handled."""
-
-    id: str
-    reason: str
-    attempts: int
-    error: str
-    put_ms: int
-    envelope: bytes
-
-
 class MailGate:
     """One gate of one mesh's mail."""
 
@@ -118,7 +104,8 @@ class MailGate:
         self._control = ControlReads(session)
         self._rates = RateBooks(store, session.wall.now_ms)
         self._queue = queue or FairQueue()
-        self._indexes: dict[str, InboxIndex] = {}
+        self._boxes = Mailboxes(store)
+        self._dead = DeadLetterStore(store, session.wall.now_ms)
         self._bodies: BoundedCache[tuple[str, int], bytes] = BoundedCache(
             most=CACHED, most_bytes=CACHED_BYTES
         )
@@ -126,9 +113,7 @@ class MailGate:
     async def close(self) -> None:
         """Forget everything; what is stored stays."""
         await self._rates.close()
-        for index in list(self._indexes.values()):
-            await index.close()
-        self._indexes.clear()
+        await self._boxes.close()
 
     # --- put ----------------------------------------------------------------------------------
 
@@ -140,7 +125,7 @@ class MailGate:
         """
         await self._rates.take(by)
         async with self._queue.turn(by):
-            return await self._put(receiver, envelope)
+            return await self._put(receiver, envelope, by)
 
     def limit_on(self, by: str) -> RateLimited | None:
         """The error that a put of this asker would raise now because of its rate, or None."""
@@ -164,7 +149,7 @@ class MailGate:
             )
         return standing.party
 
-    async def _put(self, receiver: str, envelope: bytes) -> PutAnswer:
+    async def _put(self, receiver: str, envelope: bytes, by: str) -> PutAnswer:
         node, _ = split_address(receiver)
         now_ms = self._session.wall.now_ms()
         message = envelopes.open_arriving(
@@ -187,8 +172,8 @@ class MailGate:
                 hint="'antiphon who' lists its members",
             )
         id_ = envelopes.id_of(message)
-        async with self._index(receiver) as index:
-            inbox = await index.ready()
+        async with self._boxes.use(receiver, by) as box:
+            inbox = await box.inbox.ready()
             if id_ in inbox.entries or id_ in inbox.done:
                 return PutAnswer(id_, is_duplicate=True)
             full = inbox.fullness(standing.party, len(envelope))
@@ -206,12 +191,12 @@ class MailGate:
                 put_ms=now_ms,
                 expires_ms=register.expiry_ms(body.ttl_ms, now_ms),
             )
-            key = register_key(index.prefix, body.thread, id_)
+            key = register_key(box.inbox.prefix, body.thread, id_)
             try:
                 revision = await self._write(key, envelope, note, expected=0)
             except LostRace:
                 return PutAnswer(id_, is_duplicate=True)  # another gate stored it
-            index.apply(id_, revision, note)
+            box.inbox.apply(id_, revision, note)
             return PutAnswer(id_)
 
     # --- read ---------------------------------------------------------------------------------
@@ -220,20 +205,20 @@ class MailGate:
         """Hand out the next messages; waits for one up to `wait_ms`, and then returns none."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + min(asked.wait_ms, MAX_WAIT_MS) / 1000
-        async with self._index(asked.address) as index:
+        async with self._boxes.use(asked.address, by) as box:
             asks_first = True
             while True:
                 async with self._queue.turn(by):
                     # Of many that were woken by one message, all but one find nothing.
                     handed = list[HandedMessage]()
-                    if asks_first or self._left_ms(await index.ready(), asked) == 0:
+                    if asks_first or self._left_ms(await box.inbox.ready(), asked) == 0:
                         await self._check_reader(asked.address)
-                        handed = await self._hand_out(index, asked, asks_first=asks_first)
+                        handed = await self._hand_out(box, asked, asks_first=asks_first)
                 asks_first = False
                 left_s = until_s - loop.time()
                 if handed or left_s <= 0:
                     return handed
-                await self._wait(index, asked, left_s)
+                await self._wait(box, asked, left_s)
 
     def _left_ms(self, inbox: Inbox, asked: Reading) -> int | None:
         """How long until there may be something for this reader; None: until something changes."""
@@ -241,20 +226,20 @@ class MailGate:
         due_ms = inbox.due_ms(asked.session, now_ms, thread=asked.thread)
         return None if due_ms is None else max(due_ms - now_ms, 0)
 
-    async def _wait(self, index: InboxIndex, asked: Reading, left_s: float) -> None:
+    async def _wait(self, box: Mailbox, asked: Reading, left_s: float) -> None:
         """Return when there may be something for this reader, or its time is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
-                while (left_ms := self._left_ms(await index.ready(), asked)) != 0:
+                while (left_ms := self._left_ms(await box.inbox.ready(), asked)) != 0:
                     with suppress(TimeoutError):
                         async with asyncio.timeout((left_ms or LONGEST_MS) / 1000):
-                            await index.changed()
+                            await box.inbox.changed()
         await asyncio.sleep(0)
 
     async def _hand_out(
-        self, index: InboxIndex, asked: Reading, *, asks_first: bool
+        self, box: Mailbox, asked: Reading, *, asks_first: bool
     ) -> list[HandedMessage]:
-        inbox = await index.ready()
+        inbox = await box.inbox.ready()
         if asks_first and asked.holding is not None:
             inbox.release_unheld(asked.session, asked.holding)
         limit = max(1, min(asked.limit, READ_AT_ONCE))
@@ -264,7 +249,7 @@ class MailGate:
 
         async def settle(pick: Pick) -> HandedMessage | None:
             left.discard(pick.entry.id)
-            return await self._settle(index, pick, asked)
+            return await self._settle(box, pick, asked)
 
         size, chosen = 0, list[Pick]()
         try:
@@ -277,33 +262,31 @@ class MailGate:
                     chosen.append(pick)
             steps = await asyncio.gather(*map(settle, chosen), return_exceptions=True)
         finally:
-            index.put_back(*left)  # what does not fit, and what was not begun
+            box.put_back(*left)  # what does not fit, and what was not begun
         handed = [one for one in steps if isinstance(one, HandedMessage)]
         failed = [one for one in steps if isinstance(one, BaseException)]
         if failed and not handed:
             raise failed[0]
         return handed
 
-    async def _settle(self, index: InboxIndex, pick: Pick, asked: Reading) -> HandedMessage | None:
+    async def _settle(self, box: Mailbox, pick: Pick, asked: Reading) -> HandedMessage | None:
         """Lease a message that was picked, or bury it."""
         entry = pick.entry
         try:
             if pick.dead:
-                await self._bury(index, entry, pick.dead)
+                await self._bury(box, entry, pick.dead)
                 return None
-            return await self._lease(index, entry, asked)
+            return await self._lease(box, entry, asked)
         except LostRace:
-            index.put_back(entry.id)
-            await self._look_again(index, entry)
+            box.put_back(entry.id)
+            await self._look_again(box, entry)
             return None
         except BaseException:
-            index.put_back(entry.id)
+            box.put_back(entry.id)
             raise
 
-    async def _lease(
-        self, index: InboxIndex, entry: InboxItem, asked: Reading
-    ) -> HandedMessage | None:
-        key, revision = register_key(index.prefix, entry.note.thread, entry.id), entry.revision
+    async def _lease(self, box: Mailbox, entry: InboxItem, asked: Reading) -> HandedMessage | None:
+        key, revision = register_key(box.inbox.prefix, entry.note.thread, entry.id), entry.revision
         body = await self._body(key, revision)
         now_ms = self._session.wall.now_ms()
         lease_ms = max(1_000, min(asked.lease_ms, register.MAX_LEASE_MS))
@@ -311,27 +294,27 @@ class MailGate:
             entry.note, revision, session=asked.session, now_ms=now_ms, lease_ms=lease_ms
         )
         held = await self._write(key, body, note, expected=revision)
-        index.apply(entry.id, held, note)
-        await index.caught_up(held)
-        present = index.inbox.entries.get(entry.id)
+        box.inbox.apply(entry.id, held, note)
+        await box.inbox.caught_up(held)
+        present = box.inbox.contents.entries.get(entry.id)
         if present is None or present.revision != held:
             return None  # another session of this reader has taken it over
-        if not index.inbox.is_next(present):
+        if not box.inbox.contents.is_next(present):
             # Another gate stored or gave back an earlier one of the thread.
             back = register.untaken(note)
-            index.apply(entry.id, await self._write(key, body, back, expected=held), back)
+            box.inbox.apply(entry.id, await self._write(key, body, back, expected=held), back)
             return None
         return HandedMessage(entry.id, held, note.attempts, note.lease_ms, body)
 
-    async def _look_again(self, index: InboxIndex, entry: InboxItem) -> None:
+    async def _look_again(self, box: Mailbox, entry: InboxItem) -> None:
         """The index was behind: take what the store has."""
-        key = register_key(index.prefix, entry.note.thread, entry.id)
+        key = register_key(box.inbox.prefix, entry.note.thread, entry.id)
         present = await self._store.get(key)
         note = None if present is None else read_note(present.note)
         if present is None or note is None:
-            index.inbox.drop(entry.id)
+            box.inbox.contents.drop(entry.id)
         else:
-            index.apply(entry.id, present.revision, note)
+            box.inbox.apply(entry.id, present.revision, note)
 
     # --- ends ---------------------------------------------------------------------------------
 
@@ -341,13 +324,13 @@ class MailGate:
         `Held` if the lease ended and the message was handed out again. Without a revision the
         reader means the message as it is now.
         """
-        async with self._queue.turn(by), self._index(address) as index:
+        async with self._queue.turn(by), self._boxes.use(address, by) as box:
             await self._check_reader(address)
-            entry = await self._entry(index, id_, revision)
+            entry = await self._entry(box, id_, revision)
             if entry is None:
                 return
             note = register.finished(entry.note, entry.revision)
-            await self._change(index, entry, note, b"")
+            await self._change(box, entry, note, b"")
 
     async def nack(
         self,
@@ -360,38 +343,38 @@ class MailGate:
         error: str = "",
     ) -> None:
         """Give the message back: it is handed out again after a pause, or is dead."""
-        async with self._queue.turn(by), self._index(address) as index:
+        async with self._queue.turn(by), self._boxes.use(address, by) as box:
             await self._check_reader(address)
-            entry = await self._entry(index, id_, revision)
+            entry = await self._entry(box, id_, revision)
             if entry is None:
                 return
             now_ms, chance = self._session.wall.now_ms(), self._session.entropy.random()
             note = register.given_back(
                 entry.note, now_ms=now_ms, delay_ms=delay_ms, error=error, chance=chance
             )
-            await self._change(index, entry, note, None)
+            await self._change(box, entry, note, None)
 
     async def extend(
         self, address: str, id_: str, revision: int, *, by: str, lease_ms: int
     ) -> HandedMessage:
         """Its reader needs longer; the message with its new revision."""
-        async with self._queue.turn(by), self._index(address) as index:
+        async with self._queue.turn(by), self._boxes.use(address, by) as box:
             await self._check_reader(address)
-            entry = await self._entry(index, id_, revision)
+            entry = await self._entry(box, id_, revision)
             if entry is None:
                 raise Held(f"message {id_} has ended")
             now_ms = self._session.wall.now_ms()
             lease_ms = max(1_000, min(lease_ms, register.MAX_LEASE_MS))
             note = register.extended(entry.note, now_ms=now_ms, lease_ms=lease_ms)
-            held = await self._change(index, entry, note, None)
+            held = await self._change(box, entry, note, None)
             return HandedMessage(id_, held, note.attempts, note.lease_ms, b"")
 
-    async def _entry(self, index: InboxIndex, id_: str, revision: int) -> InboxItem | None:
+    async def _entry(self, box: Mailbox, id_: str, revision: int) -> InboxItem | None:
         """A message of the inbox at this revision; None if it is done."""
-        inbox = await index.ready()
+        inbox = await box.inbox.ready()
         if revision:
-            await index.caught_up(revision)  # another gate may have leased it
-            inbox = index.inbox
+            await box.inbox.caught_up(revision)  # another gate may have leased it
+            inbox = box.inbox.contents
         entry = inbox.entries.get(id_)
         if entry is None and id_ in inbox.done:
             return None
@@ -401,81 +384,44 @@ class MailGate:
             raise Held(f"the lease on message {id_} ended, and it was handed out again")
         return entry
 
-    async def _change(
-        self, index: InboxIndex, entry: InboxItem, note: Note, body: bytes | None
-    ) -> int:
-        key = register_key(index.prefix, entry.note.thread, entry.id)
+    async def _change(self, box: Mailbox, entry: InboxItem, note: Note, body: bytes | None) -> int:
+        key = register_key(box.inbox.prefix, entry.note.thread, entry.id)
         if body is None:
             body = await self._body(key, entry.revision)
         try:
             held = await self._write(key, body, note, expected=entry.revision)
         except LostRace as lost:
-            await self._look_again(index, entry)
-            if note.done and entry.id in index.inbox.done:
+            await self._look_again(box, entry)
+            if note.done and entry.id in box.inbox.contents.done:
                 return entry.revision
             raise Held(
                 f"the lease on message {entry.id} ended, and it was handed out again"
             ) from lost
-        index.apply(entry.id, held, note)
+        box.inbox.apply(entry.id, held, note)
         return held
 
     # --- looking ------------------------------------------------------------------------------
 
     async def threads(self, address: str, *, by: str) -> list[ThreadSummary]:
         """The threads of an inbox that have messages."""
-        async with self._queue.turn(by), self._index(address) as index:
+        async with self._queue.turn(by), self._boxes.use(address, by) as box:
             await self._check_reader(address)
-            return (await index.ready()).threads()
+            return (await box.inbox.ready()).threads()
 
     async def dead(self, address: str, *, by: str, limit: int = 64) -> list[DeadLetter]:
         """The newest dead letters of an inbox, oldest first."""
-        async with self._queue.turn(by):
+        async with self._queue.turn(by), self._boxes.use(address, by) as box:
             await self._check_reader(address)
-            letters = await self._dead(envelopes.inbox_name(address))
-        found: list[DeadLetter] = []
-        size = 0
-        for one in reversed(letters[-limit:]):
-            note = read_note(one.note)
-            size += len(one.value)
-            if size > ANSWER_BYTES:
-                break
-            if note is not None:
-                id_ = one.key.rpartition(".")[2]
-                found.append(
-                    DeadLetter(id_, note.dead, note.attempts, note.error, note.put_ms, one.value)
-                )
-        return found[::-1]
+            return await self._dead.newest(box, min(limit, READ_AT_ONCE), ANSWER_BYTES)
 
-    async def _dead(self, inbox: str) -> list[MailEntry]:
-        found: list[MailEntry] = []
-        more, after = True, 0
-        while more:
-            page, more = await self._store.list(dead_prefix(inbox), after=after)
-            after = page[-1].revision if page else after
-            found += [one for one in page if one.note]  # the others are about to go
-        return found
-
-    async def _bury(self, index: InboxIndex, entry: InboxItem, reason: str) -> None:
+    async def _bury(self, box: Mailbox, entry: InboxItem, reason: str) -> None:
         """Keep it as a dead letter first, and then end it: a crash between leaves both."""
-        key = register_key(index.prefix, entry.note.thread, entry.id)
+        key = register_key(box.inbox.prefix, entry.note.thread, entry.id)
         body = await self._body(key, entry.revision)
-        note = register.buried(entry.note, reason)
-        letters = await self._dead(index.name)
-        for oldest in letters[: len(letters) + 1 - MAX_DEAD]:
-            with suppress(LostRace):
-                await self._store.write(
-                    oldest.key, b"", note=b"", expected=oldest.revision, ttl_ms=1_000
-                )
-        with suppress(LostRace):
-            await self._store.write(
-                register_key(dead_prefix(index.name), entry.note.thread, entry.id),
-                body,
-                note=write_note(note),
-                expected=0,
-                ttl_ms=register.DEAD_MS,
-            )
+        await self._dead.add(box, entry.id, body, entry.note, reason)
         ended = register.finished(entry.note, entry.revision)
-        index.apply(entry.id, await self._write(key, b"", ended, expected=entry.revision), ended)
+        revision = await self._write(key, b"", ended, expected=entry.revision)
+        box.inbox.apply(entry.id, revision, ended)
         log.info("message_dead", id=entry.id, reason=reason, attempts=entry.note.attempts)
 
     # --- inside -------------------------------------------------------------------------------
@@ -489,24 +435,6 @@ class MailGate:
                 reason="reader",
                 hint="'antiphon who' shows who may do what",
             )
-
-    @asynccontextmanager
-    async def _index(self, address: str) -> AsyncIterator[InboxIndex]:
-        name = envelopes.inbox_name(address)
-        index = self._indexes.pop(name, None) or InboxIndex(self._store, name)
-        self._indexes[name] = index  # last: the first are forgotten first
-        index.users += 1
-        try:
-            if len(self._indexes) > MAX_INDEXES:
-                await self._forget_one()
-            yield index
-        finally:
-            index.users -= 1
-
-    async def _forget_one(self) -> None:
-        unused = next((name for name, one in self._indexes.items() if not one.users), None)
-        if unused is not None:
-            await self._indexes.pop(unused).close()
 
     async def _body(self, key: str, revision: int) -> bytes:
         known = self._bodies.get((key, revision))

@@ -27,7 +27,8 @@ from antiphon.errors import (
     Rejected,
     Unavailable,
 )
-from antiphon.runtime.messages.mail_gate import DeadLetter, HandedMessage
+from antiphon.runtime.messages.dead_letter_store import DeadLetter
+from antiphon.runtime.messages.mail_gate import HandedMessage
 
 PUT: Final = "mailput"
 MAIL: Final = "mail"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from antiphon.errors import LostRace, Rejected
-from antiphon.ports import Engine, MailEntry, MailStore
+from antiphon.ports import Engine, MailEntry, MailNote, MailStore
 from antiphon.testing.engine_suite.harness import EngineSuite, eventually, persist, refused
 
 Heard = list[tuple[str, int, bytes]]
@@ -20,9 +20,9 @@ def mail_of(engine: Engine) -> MailStore:
     return engine.mail
 
 
-async def listed(mail: MailStore, prefix: str, *, limit: int = 512) -> list[MailEntry]:
+async def listed(mail: MailStore, prefix: str, *, limit: int = 512) -> list[MailNote]:
     """Every register under a prefix, page by page."""
-    found: list[MailEntry] = []
+    found: list[MailNote] = []
     more = True
     while more:
         after = found[-1].revision if found else 0
@@ -52,7 +52,9 @@ class MailSuite(EngineSuite):
             for wrong in (0, other, first + 100):
                 with refused(LostRace):
                     await mail.write("box.a.1", b"3", note=b"", expected=wrong)
-            assert (await listed(mail, "box.a"))[0].value == b"1"
+            present = await mail.get("box.a.1")
+            assert present is not None
+            assert present.value == b"1"
 
     async def test_of_many_writers_at_once_one_wins(self) -> None:
         async with self.site() as site:
@@ -73,14 +75,27 @@ class MailSuite(EngineSuite):
         async with self.site() as site:
             mail = mail_of(await site.connect())
             for number in range(7):
-                await mail.write(f"box.a.{number}", b"%d" % number, note=b"", expected=0)
-            await mail.write("box.ab.1", b"other", note=b"", expected=0)
+                await mail.write(f"box.a.{number}", b"", note=b"%d" % number, expected=0)
+            await mail.write("box.ab.1", b"", note=b"other", expected=0)
             entry = await mail.get("box.a.2")
             assert entry is not None
-            await mail.write("box.a.2", b"later", note=b"", expected=entry.revision)
-            values = [one.value for one in await listed(mail, "box.a", limit=3)]
-            assert values == [b"0", b"1", b"3", b"4", b"5", b"6", b"later"]
+            await mail.write("box.a.2", b"", note=b"later", expected=entry.revision)
+            for limit in (1, 3, 512):
+                notes = [one.note for one in await listed(mail, "box.a", limit=limit)]
+                assert notes == [b"0", b"1", b"3", b"4", b"5", b"6", b"later"]
             assert await mail.list("box.none") == ([], False)
+            assert await mail.list("box.none", after=1) == ([], False)
+
+    async def test_a_list_has_the_notes_of_registers_however_large_these_are(self) -> None:
+        async with self.site() as site:
+            mail = mail_of(await site.connect())
+            wrote = [
+                await mail.write(f"box.a.{n}", b"x" * 60_000, note=b"n%d" % n, expected=0)
+                for n in range(12)
+            ]
+            assert await listed(mail, "box.a", limit=5) == [
+                MailNote(f"box.a.{n}", wrote[n], b"n%d" % n) for n in range(12)
+            ]
 
     async def test_a_register_ends_by_itself(self) -> None:
         async with self.site() as site:
