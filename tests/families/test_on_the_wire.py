@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from antiphon.core.authority.scope import Scope
-from antiphon.engines.nats import RelayService
+from antiphon.engines.nats import MemberRequests, relay_service
 from antiphon.errors import EngineDenied
 from antiphon.testing.engine_suite.harness import collect, seqs
 from tests.engines.nats.operated import operated
@@ -50,7 +50,9 @@ async def test_what_a_branch_sends_through_the_gate_is_published_by_nobody_else(
         return f"ap.{place.mesh}.close.lunch.today.1", "id", 0
 
     async with operated(tmp_path, WITH_POLLS.branches) as place:
-        serving = asyncio.ensure_future(RelayService(place.owner, accepts).run())
+        hearing = MemberRequests(place.owner.log.connection, place.mesh)
+        service = relay_service(place.owner, accepts)
+        serving = asyncio.ensure_future(hearing.serve(service))
         async with place.gate(LUNCH), await place.admit(LUNCH) as member:
             assert await put(member, place.mesh, "close.lunch.today.1", b"closed") == 1
             assert heard == [b"closed"]

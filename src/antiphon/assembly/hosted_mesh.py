@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,9 +17,9 @@ from msgspec import Struct
 from antiphon.assembly.logins import Purpose, connect
 from antiphon.assembly.mesh_connection import OWNER
 from antiphon.core.authority.rules import Rules
-from antiphon.core.bus.subjects import ENTRY
+from antiphon.core.bus.subjects import ENTRY, MAIL_GATE
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
-from antiphon.errors import Held, Misconfigured, RateLimited
+from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.files import replace_file
 from antiphon.runtime.gate.admission import Gate
 from antiphon.runtime.gate.blob_rights import BlobRights
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from antiphon.ports import Keyring
     from antiphon.runtime.log.session import Session
 
-BUSY_S: Final = 0.25
 OWNER_KEY_WITHIN_S: Final = 5.0
 """Commands hold the owner's key for moments only; the gate waits for it this long."""
 
@@ -187,17 +186,17 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
     from antiphon.engines.nats import (
         Accounts,
         BlobService,
-        MailService,
         MemberRequests,
         NatsBus,
         NatsEngine,
         NatsLoginIssuer,
         ReadService,
-        RelayService,
-        RollCallService,
         admits_readers,
         client_context,
+        mail_services,
         open_ear,
+        relay_service,
+        roll_call_service,
         system_connector,
     )
     from antiphon.runtime.messages import mail_requests
@@ -214,7 +213,14 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
     members = MemberRegistry(home.gate / "members")
     users = [member.user for member in members.everyone()]
     ear = await open_ear(accounts, described.engine, described.mesh, tls=tls)
-    hearing = MemberRequests(ear, described.mesh, users)
+    bus = NatsBus(ear, described.mesh)
+    hearing = MemberRequests(
+        ear,
+        described.mesh,
+        users,
+        answers=engine.log.connection,
+        party_of=lambda user: _node_of(members, user) or user,
+    )
     gate = Gate(
         session,
         NatsLoginIssuer(
@@ -223,38 +229,27 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
         TicketRegistry(home.gate / "tickets"),
         members,
         lambda: owner_of(home, session),
-        NatsBus(ear, described.mesh),
+        bus,
     )
     house = ReadService(engine, gate.scope_of, branches, hearing=hearing)
     rights = BlobRights(
         session, gate.scope_of, lambda user: _node_of(members, user), members.users_of
     )
     storeroom = BlobService(engine, rights, hearing=hearing)
-    box = RelayService(engine, RelayRules(session, members, gate.scope_of).accept, hearing=hearing)
-    roll = RollCallService(engine.log.connection, described.mesh, hearing)
-    entries = RollCallService(
-        engine.log.connection,
-        described.mesh,
-        hearing,
-        asks=ENTRY,
-        admits=admits_readers(described.mesh, branches, gate.scope_of),
+    mail, connection = MailGate(session, engine.mail), engine.log.connection
+    admits = admits_readers(described.mesh, branches, gate.scope_of)
+    others = (
+        relay_service(engine, RelayRules(session, members, gate.scope_of).accept),
+        roll_call_service(connection, described.mesh),
+        roll_call_service(connection, described.mesh, asks=ENTRY, admits=admits),
+        *mail_services(MailDesk(session, mail), put=mail_requests.PUT, mail=mail_requests.MAIL),
     )
-    mail = MailGate(session, engine.mail)
-    desk = MailDesk(session, mail)
-    letters = MailService(
-        engine.log.connection,
-        hearing,
-        verbs=(mail_requests.PUT, mail_requests.MAIL),
-        answer=desk.answer,
-        refusal=desk.refusal,
-        busy=mail_requests.told(RateLimited("too many requests at once", retry_s=BUSY_S)),
-        tell=NatsBus(ear, described.mesh),
-    )
-    passing = (roll.run(), entries.run())
-    services = (gate.run(), house.run(), storeroom.run(), box.run(), *passing, letters.run())
+    services = (gate.run(), hearing.serve(*others), house.run(), storeroom.run())
     try:
         async with beside(*services, ready=house.ready):
             await storeroom.ready.wait()
+            with suppress(Unavailable):  # whoever waits for the last gate then asks again later
+                await bus.publish(MAIL_GATE.at(), b"")
             yield gate
     finally:
         await mail.close()

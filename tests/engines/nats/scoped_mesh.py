@@ -86,9 +86,9 @@ class ScopedMesh:
         self._ids = 0
 
     async def open_gate(self):
-        hearing = MemberRequests(self.owner.log.connection, self.mesh, self.scopes)
+        self.hearing = MemberRequests(self.owner.log.connection, self.mesh, self.scopes)
         self.gate = ReadService(
-            self.owner, lambda user: self.scopes.get(user, Scope()), BRANCHES, hearing=hearing
+            self.owner, lambda user: self.scopes.get(user, Scope()), BRANCHES, hearing=self.hearing
         )
         self._serving = asyncio.ensure_future(self.gate.run())
         await self.gate.ready.wait()

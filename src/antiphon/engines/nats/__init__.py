@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from antiphon.engines.nats.credentials.keypairs import UserKey
     from antiphon.engines.nats.engine import NatsEngine
     from antiphon.engines.nats.gate.blob_service import BlobService
-    from antiphon.engines.nats.gate.mail_service import MailService
+    from antiphon.engines.nats.gate.mail_service import mail_services
     from antiphon.engines.nats.gate.member_requests import MemberRequests
     from antiphon.engines.nats.gate.read_service import ReadService
-    from antiphon.engines.nats.gate.relay_service import RelayService
-    from antiphon.engines.nats.gate.roll_call_service import RollCallService, admits_readers
+    from antiphon.engines.nats.gate.relay_service import relay_service
+    from antiphon.engines.nats.gate.roll_call_service import admits_readers, roll_call_service
     from antiphon.engines.nats.member.visible_subjects import Reader
     from antiphon.engines.nats.server.accounts import Accounts
     from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
@@ -47,20 +47,20 @@ __getattr__ = from_modules(
         "BlobService": "antiphon.engines.nats.gate.blob_service",
         "LocalServer": "antiphon.engines.nats.server.process",
         "Login": "antiphon.engines.nats.connection.login",
-        "MailService": "antiphon.engines.nats.gate.mail_service",
         "MemberRequests": "antiphon.engines.nats.gate.member_requests",
         "NatsBus": "antiphon.engines.nats.connection.bus",
         "NatsEngine": "antiphon.engines.nats.engine",
         "NatsLoginIssuer": "antiphon.engines.nats.server.login_issuer",
         "ReadService": "antiphon.engines.nats.gate.read_service",
         "Reader": "antiphon.engines.nats.member.visible_subjects",
-        "RelayService": "antiphon.engines.nats.gate.relay_service",
-        "RollCallService": "antiphon.engines.nats.gate.roll_call_service",
         "TlsFiles": "antiphon.engines.nats.server.certificates",
         "UserKey": "antiphon.engines.nats.credentials.keypairs",
         "admits_readers": "antiphon.engines.nats.gate.roll_call_service",
         "client_context": "antiphon.engines.nats.server.certificates",
+        "mail_services": "antiphon.engines.nats.gate.mail_service",
         "open_ear": "antiphon.engines.nats.server.login_issuer",
+        "relay_service": "antiphon.engines.nats.gate.relay_service",
+        "roll_call_service": "antiphon.engines.nats.gate.roll_call_service",
         "server_files": "antiphon.engines.nats.server.certificates",
         "system_connector": "antiphon.engines.nats.server.login_issuer",
         "system_login": "antiphon.engines.nats.server.login_issuer",
@@ -72,20 +72,20 @@ __all__ = [
     "BlobService",
     "LocalServer",
     "Login",
-    "MailService",
     "MemberRequests",
     "NatsBus",
     "NatsEngine",
     "NatsLoginIssuer",
     "ReadService",
     "Reader",
-    "RelayService",
-    "RollCallService",
     "TlsFiles",
     "UserKey",
     "admits_readers",
     "client_context",
+    "mail_services",
     "open_ear",
+    "relay_service",
+    "roll_call_service",
     "server_files",
     "system_connector",
     "system_login",

@@ -1,7 +1,7 @@
 """Answers what members ask the gate about messages (`mail_requests`).
 
 A request comes from an engine user, which the server has authenticated. Limits are counted by that
-user, before a signature is checked. Whose inbox it is about is the key that signed it.
+user's party, before a signature is checked. Whose inbox it is about is the key that signed it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ import msgspec
 
 from antiphon.core.bus.signed_message import Refused
 from antiphon.core.record.ids import agent_address
-from antiphon.errors import AntiphonError, Malformed
+from antiphon.errors import Malformed
 from antiphon.runtime.messages import mail_requests
 from antiphon.runtime.messages.mail_gate import Reading
 from antiphon.runtime.messages.mail_requests import MailAnswer, MailRequest
-from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from antiphon.errors import AntiphonError
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.messages.mail_gate import MailGate
-
-log = LazyLogger(__name__)
 
 
 class MailDesk:
@@ -33,34 +31,29 @@ class MailDesk:
         self._session = session
         self._gate = gate
 
-    def refusal(self, user: str, verb: str) -> bytes | None:
-        """The answer to one that asks too much, before its request is looked at; None: look."""
-        limited = self._gate.limit_on(user) if verb == mail_requests.PUT else None
-        return None if limited is None else mail_requests.told(limited)
+    def limit_on(self, party: str, verb: str) -> AntiphonError | None:
+        """Why a party may send no more now, before its request is looked at; None: it may."""
+        return self._gate.limit_on(party) if verb == mail_requests.PUT else None
 
-    async def answer(self, user: str, verb: str, payload: bytes) -> bytes:
-        """The answer to one request, whatever it is."""
-        try:
-            if verb == mail_requests.PUT:
-                found = await self._put(user, payload)
-            else:
-                found = await self._serve(user, payload)
-            return mail_requests.encode_answer(found)
-        except AntiphonError as error:
-            return mail_requests.told(error)
-        except Exception as error:
-            log.exception("mail_request_failed")
-            return mail_requests.told(error)
+    def told(self, error: AntiphonError) -> bytes:
+        """An error as the asker gets it."""
+        return mail_requests.told(error)
 
-    async def _put(self, user: str, payload: bytes) -> MailAnswer:
+    async def answer(self, user: str, party: str, verb: str, payload: bytes) -> bytes:
+        """The answer to one request; raises what the asker is told."""
+        if verb == mail_requests.PUT:
+            return mail_requests.encode_answer(await self._put(party, payload))
+        return mail_requests.encode_answer(await self._serve(user, party, payload))
+
+    async def _put(self, party: str, payload: bytes) -> MailAnswer:
         try:
             put = mail_requests.decode_put(payload)
         except msgspec.MsgspecError as problem:
             raise Malformed("the gate does not understand this message") from problem
-        done = await self._gate.put(put.receiver, put.envelope, by=user)
+        done = await self._gate.put(put.receiver, put.envelope, by=party)
         return MailAnswer(id=done.id, is_duplicate=done.is_duplicate)
 
-    async def _serve(self, user: str, payload: bytes) -> MailAnswer:
+    async def _serve(self, user: str, party: str, payload: bytes) -> MailAnswer:
         opened = mail_requests.REQUESTS.open(
             payload,
             mesh=self._session.mesh,
@@ -83,33 +76,33 @@ class MailDesk:
                     thread=request.thread,
                     holding=holding,
                 )
-                return MailAnswer(handed=tuple(await self._gate.read(reading, by=user)))
+                return MailAnswer(handed=tuple(await self._gate.read(reading, by=party)))
             case "threads":
-                return MailAnswer(threads=tuple(await self._gate.threads(address, by=user)))
+                return MailAnswer(threads=tuple(await self._gate.threads(address, by=party)))
             case "dead":
-                letters = await self._gate.dead(address, by=user, limit=request.limit)
+                letters = await self._gate.dead(address, by=party, limit=request.limit)
                 return MailAnswer(dead=tuple(letters))
             case _:
-                return await self._settle(user, address, request)
+                return await self._settle(party, address, request)
 
-    async def _settle(self, user: str, address: str, request: MailRequest) -> MailAnswer:
+    async def _settle(self, party: str, address: str, request: MailRequest) -> MailAnswer:
         gate = self._gate
         if request.do == "ack":
             await asyncio.gather(
-                *(gate.ack(address, one.id, one.revision, by=user) for one in request.named)
+                *(gate.ack(address, one.id, one.revision, by=party) for one in request.named)
             )
             return MailAnswer()
         for one in request.named:
             if request.do == "extend":
                 held = await gate.extend(
-                    address, one.id, one.revision, by=user, lease_ms=request.lease_ms
+                    address, one.id, one.revision, by=party, lease_ms=request.lease_ms
                 )
                 return MailAnswer(handed=(held,))
             await gate.nack(
                 address,
                 one.id,
                 one.revision,
-                by=user,
+                by=party,
                 delay_ms=request.delay_ms,
                 error=request.error,
             )

@@ -102,10 +102,8 @@ decode_put = msgspec.msgpack.Decoder(Put).decode
 _decode_answer = msgspec.msgpack.Decoder(MailAnswer).decode
 
 
-def told(error: Exception) -> bytes:
+def told(error: AntiphonError) -> bytes:
     """An error as the asker gets it."""
-    if not isinstance(error, AntiphonError):
-        return told(Unavailable("the gate failed; see its log"))
     names = ("RateLimited", "InboxFull", "Held", "OutcomeUnknown", "Rejected", "Unavailable")
     classes = {one.__name__ for one in type(error).__mro__}
     name = next((one for one in names if one in classes), "Unavailable")

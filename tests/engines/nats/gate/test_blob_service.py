@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.authority.scope import Scope
-from antiphon.engines.nats import BlobService, ReadService
+from antiphon.engines.nats import BlobService, MemberRequests, ReadService
 from antiphon.engines.nats.blobs import CHUNK_BYTES
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.gate import blob_quota, blob_service
@@ -17,7 +17,7 @@ from antiphon.engines.nats.member.blob_protocol import BUSY, FAILED, GONE, askin
 from antiphon.errors import Corrupt, EngineDenied, Malformed, Rejected, Unavailable
 from antiphon.testing.engine_suite.artifacts import chunks_of, digest_of, fetch
 from antiphon.testing.engine_suite.harness import job_id, new_mesh
-from tests.engines.nats.harness import connect
+from tests.engines.nats.harness import connect, until
 from tests.engines.nats.scoped_mesh import MEMBER, STRANGER, ScopedMesh, Server, rights
 from tests.job_scopes import BRANCHES, job_scope
 from tests.patience import PATIENCE_S
@@ -59,8 +59,9 @@ class Storeroom(ScopedMesh):
     def let(self, blob, *, user=MEMBER, job=JOB, word="others"):
         self.word[(user, *job, digest_of(blob))] = word
 
-    async def open_storeroom(self, limits=None):
-        self.storeroom = BlobService(self.owner, self, limits=limits)
+    async def open_storeroom(self, limits=None, party_of=str):
+        hearing = MemberRequests(self.owner.log.connection, self.mesh, party_of=party_of)
+        self.storeroom = BlobService(self.owner, self, limits=limits, hearing=hearing)
         self._storing = asyncio.ensure_future(self.storeroom.run())
         await self.storeroom.ready.wait()
 
@@ -73,7 +74,7 @@ class Storeroom(ScopedMesh):
 
 
 @asynccontextmanager
-async def storeroom(limits=None):
+async def storeroom(limits=None, party_of=str):
     mesh = new_mesh()
     users = [rights(mesh, user, scope) for user, scope in SCOPES.items()]
     async with Server(users=users) as server, await connect(server, mesh) as owner:
@@ -82,7 +83,7 @@ async def storeroom(limits=None):
         serving = asyncio.ensure_future(here.gate.run())
         await here.gate.ready.wait()
         await here.tell()
-        await here.open_storeroom(limits)
+        await here.open_storeroom(limits, party_of)
         try:
             yield here
         finally:
@@ -222,6 +223,35 @@ async def test_what_one_member_stores_has_a_bound_that_a_new_gate_remembers(monk
         await here.owner.blobs.remove(digest_of(BIG))
         monkeypatch.setattr(blob_quota, "RECOUNT_S", 0.0)
         await put(member, BIG[3:])
+
+
+async def test_logins_of_one_party_have_one_share():
+    async with (
+        storeroom(SMALL, lambda _user: "both") as here,
+        await here.log_in() as member,
+        await here.log_in(STRANGER) as other,
+    ):
+        one, two = Asker(here, member), Asker(here, other, STRANGER)
+        mine, theirs = await one.begin("put"), await two.begin("put")
+        assert (mine.status, theirs.status) == (0, 0)
+        assert (await two.begin("put")).status == BUSY
+        await one.step(mine, "leave")
+        await two.step(theirs, "leave")
+        for blob in (BIG, BIG[1:], BIG[2:]):
+            await put(member, blob)
+        with pytest.raises(Rejected) as caught:
+            await put(other, BIG[3:])
+        assert caught.value.reason == "too_large"
+
+
+async def test_whoever_waits_for_a_transfer_that_ends_is_told():
+    async with storeroom(SMALL) as here, await here.log_in() as member:
+        ask = Asker(here, member)
+        begun = await ask.begin("put")
+        early = asyncio.ensure_future(ask.step(begun, 1, b"second"))
+        await until(lambda: any(one.early for one in here.storeroom._transfers.values()))
+        assert (await ask.step(begun, "leave")).status == 0
+        assert (await early).status == GONE
 
 
 async def test_too_many_uploads_at_once_are_refused_in_words():

@@ -4,13 +4,14 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.core.authority.scope import EVERYTHING, Scope
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.engines.nats import MemberRequests, ReadService
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.gate import read_service, scoped_reads
-from antiphon.engines.nats.gate.member_requests import Service
+from antiphon.engines.nats.gate.request_guard import Limits, Service
 from antiphon.engines.nats.member.scoped_direct_get import READS_AT_ONCE
 from antiphon.errors import EngineDenied, Misconfigured
 from antiphon.testing.engine_suite.harness import job_id, persist, seqs
@@ -36,8 +37,7 @@ async def test_a_flood_is_refused_in_words_and_harms_nobody_else():
         served = []
         reading = asyncio.ensure_future(other.log.read(0, limit=99))
         while not reading.done():
-            desk = here.gate._desks.get(MEMBER)
-            served.append(desk.in_service if desk is not None else 0)
+            served.append(here.hearing.guard.in_hand("get", MEMBER))
             await asyncio.sleep(0)
         assert [one.seq for one in reading.result().records] == [1, 3, 5, 7, 11, 13]
         assert 0 < max(served) <= READS_AT_ONCE
@@ -48,11 +48,11 @@ async def test_a_flood_is_refused_in_words_and_harms_nobody_else():
                 answers.append(header[9:12])
         busy = answers.count(b"503")
         assert 0 < busy <= FLOOD - READS_AT_ONCE
-        await until(lambda: not here.gate._desks)
+        await until(lambda: not here.hearing.guard.in_hand("get", MEMBER))
 
 
 async def test_whoever_asks_for_far_too_much_is_not_heard_for_a_while(monkeypatch):
-    monkeypatch.setattr(read_service, "READS_HEARD", 50)
+    monkeypatch.setattr(read_service, "LIMITS", replace(read_service.LIMITS, heard=50))
     async with (
         scoped_mesh("render.>") as here,
         raw(here) as wire_,
@@ -216,16 +216,25 @@ async def test_what_the_server_delivers_to_a_gates_subject_is_no_request():
     """A publisher names the place of an answer, and a delivery comes under the record's subject."""
     async with scoped_mesh("render.>") as here:
         heard = []
+
+        async def hear(asked):
+            heard.append(asked.payload)
+
+        limits = Limits(heard=8, of_party=8, in_all=8, request_bytes=999, seconds=9.0)
+        service = Service(
+            verbs=("blob",), answer=hear, told=lambda _: None, limits=limits, is_silent=True
+        )
         connection = here.owner.log.connection
         hearing = MemberRequests(connection, here.mesh, [MEMBER])
-        stop = hearing.serve(Service("blob", lambda *message: heard.append(message), 8))
         calls = job_subjects.calls_of(here.mesh, "normal", "render.video", below=False)
-        async with here.owner.log.work(calls, name="render=video=normal"):
+        async with (
+            hearing.serving(service),
+            here.owner.log.work(calls, name="render=video=normal"),
+        ):
             await here.put(f"call.normal.render.video.{job_id(77)}", b"planted")
             target = f"apg.{here.mesh}.{MEMBER}.blob".encode()
             pull = f"$JS.API.CONSUMER.MSG.NEXT.{here.owner.log.stream}.render=video=normal"
             connection.send(wire.pub(pull.encode(), b'{"batch":5,"no_wait":true}', target))
-            connection.send(wire.pub(target, b"a real one", b"_I.x"))
-            await until(lambda: any(payload == b"a real one" for _, _, payload, _ in heard))
-        assert not any(payload == b"planted" for _, _, payload, _ in heard)
-        stop()
+            connection.send(wire.pub(target, b"a real one"))
+            await until(lambda: b"a real one" in heard)
+        assert b"planted" not in heard

@@ -5,6 +5,7 @@ import json
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.core.record.subjects import matches
 from antiphon.engines.nats.connection import wire
@@ -76,7 +77,7 @@ def check_batch(answer, expected, batch):
 
 @pytest.mark.parametrize("replicas", [1, 3])
 async def test_any_answer_is_the_servers_own_less_what_is_out_of_scope(replicas, monkeypatch):
-    monkeypatch.setattr(read_service, "PLACE_REST_S", 0)
+    monkeypatch.setattr(read_service, "LIMITS", replace(read_service.LIMITS, rest_s=0.0))
     chance = random.Random(replicas)
     kinds = ["a", "a.b", "a.b.c", "b", "b.a", "c"]
     places = ["job", "wait", "call.high", "call.normal"]
@@ -173,7 +174,7 @@ async def test_nothing_of_another_kind_can_be_had_by_any_request(reads):
             for body in bodies:
                 wire_.send(target, body)
             await wire_.connection.round_trip()
-            await until(lambda: MEMBER not in here.gate._desks)
+            await until(lambda: not here.hearing.guard.in_hand("get", MEMBER))
         for what in ("job.secret.x.7", "job.render.8", "job.render.video.deep.9"):
             await here.put(what)
         await here.owner._connection.round_trip()

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon.engines.nats import RelayService
-from antiphon.engines.nats.gate import relay_service as boxes
+from antiphon.engines.nats import MemberRequests, relay_service
+from antiphon.engines.nats.gate.relay_service import LIMITS
 from antiphon.errors import EngineDenied, LostRace, Misconfigured, Rejected, Unavailable
 from antiphon.testing.engine_suite.harness import collect
 from tests.engines.nats.harness import until
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.nats
 @asynccontextmanager
 async def a_box(tmp_path, accepts):
     async with operated(tmp_path) as place:
-        serving = asyncio.ensure_future(RelayService(place.owner, accepts).run())
+        hearing = MemberRequests(place.owner.log.connection, place.mesh)
+        service = relay_service(place.owner, accepts)
+        serving = asyncio.ensure_future(hearing.serve(service))
         async with place.gate(RENDER), await place.admit() as member:
             yield place, member
         serving.cancel()
@@ -101,8 +103,8 @@ async def test_so_many_letters_of_one_member_are_in_hand_and_no_more(tmp_path):
     async with a_box(tmp_path, accepts) as (place, member), await place.admit() as neighbour:
         sent = [asyncio.ensure_future(post(place, member)) for _ in range(20)]
         others = asyncio.ensure_future(post(place, neighbour))
-        await until(lambda: sum(one.done() for one in sent) == len(sent) - boxes.PER_USER)
-        await until(lambda: in_hand == boxes.PER_USER + 1)
+        await until(lambda: sum(one.done() for one in sent) == len(sent) - LIMITS.of_party)
+        await until(lambda: in_hand == LIMITS.of_party + 1)
         done = [one for one in sent if one.done()]
         assert all(isinstance(one.exception(), Unavailable) for one in done)
         may_go_on.set()
@@ -116,4 +118,4 @@ async def test_only_a_connection_of_all_rights_keeps_one(tmp_path):
 
     async with a_box(tmp_path, accepts) as (_, member):
         with pytest.raises(Misconfigured):
-            RelayService(member, accepts)
+            relay_service(member, accepts)

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.core.bus.subjects import ENTRY
 from antiphon.core.families.jobs.priority import PRIORITIES
-from antiphon.engines.nats import MemberRequests, RollCallService, UserKey, admits_readers
+from antiphon.engines.nats import MemberRequests, UserKey, admits_readers, roll_call_service
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.credentials.jwts import claims_of
 from antiphon.engines.nats.log.consumers import consumer_config
@@ -207,8 +207,8 @@ async def test_everyone_hears_everyone_on_the_bus_once(tmp_path):
     ):
         # Members call the roll through the gate, and await the answers where only they hear.
         hearing = MemberRequests(place.owner._connection, place.mesh)
-        roll = RollCallService(place.owner._connection, place.mesh, hearing)
-        await stack.enter_async_context(beside(roll.run()))
+        roll = roll_call_service(place.owner._connection, place.mesh)
+        await stack.enter_async_context(beside(hearing.serve(roll)))
         speakers = [place.owner, machine, one, other]
         ears = [
             await stack.enter_async_context(engine.bus.subscribe("roll")) for engine in speakers
@@ -233,10 +233,8 @@ async def test_a_member_asks_about_the_lanes_that_it_may_read(tmp_path):
     ):
         connection, mesh = place.owner._connection, place.mesh
         admits = admits_readers(mesh, place.branches, lambda _user: RENDER)
-        asked = RollCallService(
-            connection, mesh, MemberRequests(connection, mesh), asks=ENTRY, admits=admits
-        )
-        await stack.enter_async_context(beside(asked.run()))
+        asked = roll_call_service(connection, mesh, asks=ENTRY, admits=admits)
+        await stack.enter_async_context(beside(MemberRequests(connection, mesh).serve(asked)))
         ear = await stack.enter_async_context(place.owner.bus.subscribe(ENTRY.at()))
         for subject in ("job.other.1", "memo.secret.x", "job.render.video.1"):
             payload = f"ap.{mesh}.{subject}".encode()

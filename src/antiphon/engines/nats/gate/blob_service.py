@@ -8,37 +8,38 @@ read any blob of the mesh by naming it there.
 
 A member never learns whether a blob that it offers is stored already: it sends the bytes anyway.
 
-Bounds: transfers of one member and in all, chunks under way, the bytes of one blob, and what one
-member has stored, with a fixed part for each blob. An idle transfer ends.
+Bounds, besides those of every service (`request_guard`): transfers of one party and in all, chunks
+under way, the bytes of one blob, and what one party has stored, with a fixed part for each blob. An
+idle transfer ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from antiphon.engines.nats.blobs import BLOB_WEIGHT, CHUNK_BYTES, Index, NatsBlobs
-from antiphon.engines.nats.connection import wire
+from antiphon.engines.nats.connection.requester import Reply
 from antiphon.engines.nats.engine import NatsEngine
 from antiphon.engines.nats.gate.blob_quota import BlobLimits, BlobQuota
-from antiphon.engines.nats.gate.member_requests import MemberRequests, Service
-from antiphon.engines.nats.gate.read_service import QUEUE, inbox_of
+from antiphon.engines.nats.gate.member_requests import MemberRequests
+from antiphon.engines.nats.gate.request_guard import Limits, MemberRequest, Service
 from antiphon.engines.nats.gate.scoped_reads import status
 from antiphon.engines.nats.member import blob_protocol as words
 from antiphon.engines.nats.member.blob_protocol import BlobRequest, Taken
-from antiphon.errors import AntiphonError, Corrupt, Rejected, Unavailable
+from antiphon.errors import AntiphonError, Corrupt, RateLimited, Rejected
 
 IDLE_S: Final = 30.0
 SWEEP_S: Final = 2.0
 MAX_TRANSFER_REQUEST_BYTES: Final = 1024
-MAX_REFUSALS: Final = 1024  # that wait to be sent; beyond it the oldest are dropped
+BEGIN_WITHIN_S: Final = 30.0
+STEP_WITHIN_S: Final = 60.0
+"""The last step waits until everything is stored."""
 
 Vouching: TypeAlias = Literal["others"] | frozenset[str]
 """`others`: another author's records name the blob. Otherwise the users one of whom stored it."""
@@ -61,31 +62,84 @@ class Rights(Protocol):
         """Whose accepted records on a job name the blob, as seen from this user."""
 
 
+class _Chunk:
+    """A chunk on its way into the store; `stored` ends when it was accepted."""
+
+    __slots__ = ("data", "stored")
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = data
+        self.stored: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def end(self, failure: AntiphonError | None = None) -> None:
+        if self.stored.done():
+            return
+        if failure is None:
+            self.stored.set_result(b"")
+        else:
+            self.stored.set_exception(failure)
+            self.stored.exception()  # nobody may wait for it
+
+
 class _Put:
     """An upload under way."""
 
-    def __init__(self, user: str, digest: str) -> None:
-        self.user = user
+    def __init__(self, asked: MemberRequest, digest: str) -> None:
+        self.user, self.party = asked.user, asked.party
         self.digest = digest
         self.used_s = 0.0
         self.size = 0
         self.next = 0
-        self.early: dict[int, tuple[bytes, bytes]] = {}
-        self.ready: asyncio.Queue[tuple[bytes, bytes] | None] = asyncio.Queue(words.WINDOW + 1)
-        self.in_hand = b""
-        """The reply subject for the chunk that is being stored."""
-        self.failure = b""
+        self.early: dict[int, _Chunk] = {}
+        self.ready: asyncio.Queue[_Chunk] = asyncio.Queue(words.WINDOW + 1)
+        self.in_hand: _Chunk | None = None
+        self.failure: AntiphonError | None = None
         """The answer to later steps, once it has failed."""
-        self.end_to = b""
+        self.last = _Chunk()
+        """Has no data: everything before it is the blob."""
         self.is_over = False
         self.storing: asyncio.Task[None] | None = None
+
+    async def take(self, number: int | None, data: bytes) -> bytes:
+        """A chunk that came; returns when it was accepted."""
+        has_turn = self.next <= (number or 0) < self.next + words.WINDOW and not self.is_over
+        has_room = 0 < len(data) <= CHUNK_BYTES and self.ready.qsize() < words.WINDOW
+        if number is None or number in self.early or not has_turn or not has_room:
+            raise _Refused(words.FAILED, "a chunk out of order")
+        chunk = self.early[number] = _Chunk(data)
+        while self.next in self.early and self.ready.qsize() < words.WINDOW:
+            self.ready.put_nowait(self.early.pop(self.next))
+            self.next += 1
+        return await chunk.stored
+
+    async def finish(self) -> bytes:
+        """No chunk comes after those that came; returns when all is stored."""
+        if not self.is_over:
+            self.is_over = True
+            self._end(self.early.values(), _Refused(words.FAILED, "a chunk after the end"))
+            self.early.clear()
+            self.ready.put_nowait(self.last)
+        return await asyncio.shield(self.last.stored)
+
+    def fail(self, failure: AntiphonError) -> None:
+        """Nothing more is stored; whoever waits is told why."""
+        self.failure = failure
+        waiting = [self.last, *self.early.values(), *([self.in_hand] if self.in_hand else [])]
+        self.early.clear()
+        while not self.ready.empty():
+            waiting.append(self.ready.get_nowait())
+        self._end(waiting, failure)
+
+    def _end(self, chunks: Iterable[_Chunk], failure: AntiphonError) -> None:
+        for chunk in chunks:
+            chunk.end(failure)
 
 
 class _Get:
     """A download under way."""
 
-    def __init__(self, user: str, blob_request: BlobRequest, index: Index) -> None:
-        self.user = user
+    def __init__(self, asked: MemberRequest, blob_request: BlobRequest, index: Index) -> None:
+        self.user, self.party = asked.user, asked.party
         self.blob_request = blob_request
         self.index = index
         self.places = index.sequences()
@@ -104,113 +158,122 @@ class BlobService:
         limits: BlobLimits | None = None,
         hearing: MemberRequests | None = None,
     ) -> None:
-        self._connection = engine.log.connection
         self._hearing = hearing or MemberRequests(engine.log.connection, engine.log.mesh)
         self._blobs: NatsBlobs = engine.own_blobs
         self._rights = rights
         self._limits = limits or BlobLimits()
         self._name = secrets.token_hex(8)
         self._transfers: dict[str, _Put | _Get] = {}
-        self._asking: dict[str, int] = {}
-        self._ledger = BlobQuota(self._blobs)
-        self._refusals: deque[bytes] = deque(maxlen=MAX_REFUSALS)
-        self._refusing = asyncio.Event()
+        self._ledger = BlobQuota(self._blobs, self._hearing.guard.party_of)
         self.ready = asyncio.Event()
         """Set while it listens to members."""
 
     async def run(self) -> None:
         """Serve until cancelled, over reconnects."""
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group, self._hearing.serving(*self._services()):
             self._group = group
-            refusing = group.create_task(self._send_refusals())
-            serve, steps = self._hearing.serve, f"{words.BLOB}.{self._name}.*.*"
-            stop_transfers = serve(
-                Service(words.BLOB, self._on_transfer, words.TRANSFERS_HEARD, queue=QUEUE)
-            )
-            stop_steps = serve(Service(steps, self._on_step, words.STEPS_HEARD))
+            self.ready.set()
             try:
-                await self._hearing.round_trip()
-                self.ready.set()
                 await self._sweep()
             finally:
                 self.ready.clear()
-                refusing.cancel()
-                stop_transfers()
-                stop_steps()
-                for blob_request in self._transfers.values():
-                    if isinstance(blob_request, _Put) and blob_request.storing is not None:
-                        blob_request.storing.cancel()
+                for name in tuple(self._transfers):
+                    self._drop(name)
+
+    def _services(self) -> tuple[Service, Service]:
+        most, chunks = self._limits, 2 * words.WINDOW
+        begin = Limits(
+            heard=words.TRANSFERS_HEARD,
+            of_party=most.transfers_per_member,
+            in_all=8 * most.transfers,
+            request_bytes=MAX_TRANSFER_REQUEST_BYTES,
+            seconds=BEGIN_WITHIN_S,
+        )
+        step = Limits(
+            heard=words.STEPS_HEARD,
+            of_party=chunks * most.transfers_per_member,
+            in_all=chunks * most.transfers,
+            request_bytes=CHUNK_BYTES,
+            seconds=STEP_WITHIN_S,
+        )
+        steps = f"{words.BLOB}.{self._name}.*.*"
+        return (
+            Service(verbs=(words.BLOB,), answer=self._begin, told=_told, limits=begin),
+            Service(  # a transfer is this gate's, and who leaves it waits for no answer
+                verbs=(steps,),
+                answer=self._step,
+                told=_told,
+                limits=step,
+                is_silent=True,
+                queue="",
+            ),
+        )
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            for name, blob_request in tuple(self._transfers.items()):
-                if _now_s() - blob_request.used_s > IDLE_S:
+            for name, transfer in tuple(self._transfers.items()):
+                if _now_s() - transfer.used_s > IDLE_S:
                     self._drop(name)
 
     def _drop(self, name: str) -> None:
-        blob_request = self._transfers.pop(name, None)
-        if isinstance(blob_request, _Put) and blob_request.storing is not None:
-            blob_request.storing.cancel()
+        transfer = self._transfers.pop(name, None)
+        if isinstance(transfer, _Put) and transfer.storing is not None:
+            transfer.storing.cancel()
+            transfer.fail(_gone())
 
     # --- beginnings -------------------------------------------------------------------------
 
-    def _on_transfer(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
-        user = wire.read_subject(subject).split(".")[2]
-        if not self._is_own(user, reply):
-            return
-        if self._asking.get(user, 0) >= self._limits.transfers_per_member:
-            self._send(reply, _status(words.BUSY, "too many requests at once"))
-            return
-        self._asking[user] = self._asking.get(user, 0) + 1
-        self._group.create_task(self._begin(user, reply, payload))
-
-    async def _begin(self, user: str, reply: bytes, payload: bytes) -> None:
+    async def _begin(self, asked: MemberRequest) -> bytes:
         try:
-            self._send_frame(wire.pub(reply, _encode(await self._taken(user, payload))))
-        except _Refused as refusal:
-            self._send(reply, _status(refusal.code, refusal.message))
-        except AntiphonError as error:
-            self._send(reply, _status(words.FAILED, error.message))
-        except Exception:  # noqa: BLE001 - one request must not end the service
-            _log.exception("a member's blob transfer failed")
-            self._send(reply, _status(words.FAILED, "the gate failed; its log says how"))
-        finally:
-            self._asking[user] -= 1
-            if not self._asking[user]:
-                del self._asking[user]
-
-    async def _taken(self, user: str, payload: bytes) -> Taken:
-        try:
-            blob_request = _decode(payload) if len(payload) <= MAX_TRANSFER_REQUEST_BYTES else None
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            blob_request = None
-        if blob_request is None:
-            raise _Refused(words.FAILED, "the gate cannot read this request")
+            blob_request = _decode(asked.payload)
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            raise _Refused(words.FAILED, "the gate cannot read this request") from problem
         if blob_request.do == "put":
-            await self._require_room(user)
-            return self._begin_put(user, blob_request.digest)
-        index = await self._admitted(user, blob_request)
+            put = _Put(asked, blob_request.digest)
+            await self._require_room(put)
+            name = self._new_transfer(put)
+            put.storing = self._group.create_task(self._store(name, put))
+            return _encode(Taken(gate=self._name, blob_request=name))
+        index = await self._admitted(asked.user, blob_request)
         if blob_request.do == "has":
-            return Taken()
-        name = self._new_transfer(user, _Get(user, blob_request, index))
-        return Taken(
-            gate=self._name, blob_request=name, chunks=sum(count for _, count in index.runs)
-        )
+            return _encode(Taken())
+        name = self._new_transfer(_Get(asked, blob_request, index))
+        chunks = sum(count for _, count in index.runs)
+        return _encode(Taken(gate=self._name, blob_request=name, chunks=chunks))
 
-    def _new_transfer(self, user: str, blob_request: _Put | _Get) -> str:
-        mine = [one for one in self._transfers.values() if one.user == user]
+    def _new_transfer(self, transfer: _Put | _Get) -> str:
+        mine = [one for one in self._transfers.values() if one.party == transfer.party]
         puts = sum(isinstance(one, _Put) for one in mine)
         if (
             len(self._transfers) >= self._limits.transfers
             or len(mine) >= self._limits.transfers_per_member
-            or (isinstance(blob_request, _Put) and puts >= self._limits.puts_per_member)
+            or (isinstance(transfer, _Put) and puts >= self._limits.puts_per_member)
         ):
             raise _Refused(words.BUSY, "too much is under way")
         name = secrets.token_hex(8)
-        blob_request.used_s = _now_s()
-        self._transfers[name] = blob_request
+        transfer.used_s = _now_s()
+        self._transfers[name] = transfer
         return name
+
+    # --- steps ------------------------------------------------------------------------------
+
+    async def _step(self, asked: MemberRequest) -> bytes:
+        *_, name, step = asked.subject.split(".")
+        transfer = self._transfers.get(name)
+        if transfer is None or transfer.user != asked.user:
+            raise _gone()
+        transfer.used_s = _now_s()
+        if step == words.LEAVE:
+            self._drop(name)
+            return b""
+        if isinstance(transfer, _Get):
+            return await self._chunk(transfer, _number(step))
+        if transfer.failure is not None:
+            raise transfer.failure
+        if step == words.END:
+            return await transfer.finish()
+        return await transfer.take(_number(step), asked.payload)
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -231,158 +294,58 @@ class BlobService:
         if not asked.kind or not self._rights.may_read(user, asked.kind, asked.job):
             raise _Refused(words.DENIED, "this key may not read that job")
 
-    async def _give(self, blob_request: _Get, number: int, reply: bytes) -> None:
+    async def _chunk(self, get: _Get, number: int | None) -> bytes:
+        if number is None or number >= len(get.places):
+            raise _Refused(words.ABSENT, "there is no such chunk")
+        if get.under_way >= 2 * words.WINDOW:
+            raise _Refused(words.BUSY, "too many chunks at once")
+        self._require_reading(get.user, get.blob_request)
+        get.under_way += 1
         try:
-            self._require_reading(blob_request.user, blob_request.blob_request)
-            place = blob_request.places[number]
-            chunk = await self._blobs.chunk(
-                blob_request.index, place, blob_request.blob_request.digest
-            )
-            self._send_frame(wire.pub(reply, chunk))
-            self._connection.write_out()
-            await self._connection.have_room()
-        except _Refused as refusal:
-            self._send(reply, _status(refusal.code, refusal.message))
-        except Rejected:
-            self._send(reply, _status(words.ABSENT, "it was removed meanwhile"))
-        except AntiphonError as error:
-            self._send(reply, _status(words.FAILED, error.message))
+            return await self._blobs.chunk(get.index, get.places[number], get.blob_request.digest)
+        except Rejected as gone:
+            raise _Refused(words.ABSENT, "it was removed meanwhile") from gone
         finally:
-            blob_request.under_way -= 1
-
-    # --- steps ------------------------------------------------------------------------------
-
-    def _on_step(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
-        _, _, user, _, _, name, step = wire.read_subject(subject).split(".")
-        blob_request = self._transfers.get(name)
-        if blob_request is None or blob_request.user != user:
-            if self._is_own(user, reply):
-                self._send(reply, _status(words.GONE, "the gate no longer knows this transfer"))
-            return
-        blob_request.used_s = _now_s()
-        if step == words.LEAVE:
-            self._drop(name)
-        elif not self._is_own(user, reply):
-            return
-        elif isinstance(blob_request, _Put):
-            self._on_put_step(blob_request, step, reply, payload)
-        else:
-            self._on_get_step(blob_request, step, reply)
-
-    def _on_get_step(self, blob_request: _Get, step: str, reply: bytes) -> None:
-        number = _number(step)
-        if number is None or number >= len(blob_request.places):
-            self._send(reply, _status(words.ABSENT, "there is no such chunk"))
-        elif blob_request.under_way >= 2 * words.WINDOW:
-            self._send(reply, _status(words.BUSY, "too many chunks at once"))
-        else:
-            blob_request.under_way += 1
-            self._group.create_task(self._give(blob_request, number, reply))
+            get.under_way -= 1
 
     # --- writing ----------------------------------------------------------------------------
 
-    def _begin_put(self, user: str, digest: str) -> Taken:
-        put = _Put(user, digest)
-        name = self._new_transfer(user, put)
-        put.storing = self._group.create_task(self._store(put))
-        return Taken(gate=self._name, blob_request=name)
-
-    def _on_put_step(self, put: _Put, step: str, reply: bytes, payload: bytes) -> None:
-        if put.failure:
-            self._send(reply, put.failure)
-            return
-        if step == words.END:
-            put.end_to = reply
-            if not put.is_over:
-                put.is_over = True
-                put.early.clear()
-                put.ready.put_nowait(None)
-            return
-        number = _number(step)
-        has_turn = put.next <= (number or 0) < put.next + words.WINDOW and not put.is_over
-        has_room = 0 < len(payload) <= CHUNK_BYTES and put.ready.qsize() < words.WINDOW
-        if number is None or not has_turn or not has_room:
-            self._send(reply, _status(words.FAILED, "a chunk out of order"))
-            return
-        put.early[number] = (payload, reply)
-        while put.next in put.early and put.ready.qsize() < words.WINDOW:
-            put.ready.put_nowait(put.early.pop(put.next))
-            put.next += 1
-
-    async def _store(self, put: _Put) -> None:
+    async def _store(self, name: str, put: _Put) -> None:
         try:
             stays = await self._blobs.store(self._chunks(put), digest=put.digest, by=put.user)
-        except _Refused as refusal:
-            put.failure = _status(refusal.code, refusal.message)
-        except Corrupt:
-            put.failure = _status(words.CORRUPT, "other bytes than were promised")
         except AntiphonError as error:
-            put.failure = _status(words.FAILED, error.message)
+            put.fail(error)
         except Exception:  # noqa: BLE001 - one upload must not end the service
-            _log.exception("a member's upload failed")
-            put.failure = _status(words.FAILED, "the gate failed; its log says how")
+            _log.exception("an upload of %s failed", put.user)
+            put.fail(_Refused(words.FAILED, "the gate failed; its log says how"))
         else:
             if stays:
-                self._ledger.add(put.user, put.size)
-            if put.end_to:
-                self._send_frame(wire.pub(put.end_to, b""))
-            self._transfers = {name: one for name, one in self._transfers.items() if one is not put}
-            return
-        waiting = [put.end_to, put.in_hand, *(reply for _, reply in put.early.values())]
-        put.early.clear()
-        while not put.ready.empty():
-            item = put.ready.get_nowait()
-            waiting += [item[1]] if item is not None else []
-        for reply in filter(None, waiting):
-            self._send(reply, put.failure)
+                self._ledger.add(put.party, put.size)
+            self._transfers.pop(name, None)
+            put.last.end()
 
     async def _chunks(self, put: _Put) -> AsyncIterator[bytes]:
         """The chunks, in order; each is acknowledged when it was accepted."""
-        while (item := await put.ready.get()) is not None:
-            chunk, put.in_hand = item
-            put.size += len(chunk)
+        while (chunk := await put.ready.get()) is not put.last:
+            put.in_hand = chunk
+            put.size += len(chunk.data)
             if put.size > self._limits.blob_bytes:
-                raise _Refused(words.TOO_LARGE, _too_large(self._limits))
-            await self._require_room(put.user)
-            yield chunk
-            self._send_frame(wire.pub(put.in_hand, b""))
-            put.in_hand = b""
+                most = self._limits.blob_bytes
+                raise _Refused(words.TOO_LARGE, f"one artifact of a member may have {most} bytes")
+            await self._require_room(put)
+            yield chunk.data
+            chunk.end()
 
-    async def _require_room(self, user: str) -> None:
-        if not self._rights.may_store(user):
+    async def _require_room(self, put: _Put) -> None:
+        if not self._rights.may_store(put.user):
             raise _Refused(words.DENIED, "this key may neither submit nor run jobs")
         under_way = sum(
             one.size + BLOB_WEIGHT
             for one in self._transfers.values()
-            if isinstance(one, _Put) and one.user == user
+            if isinstance(one, _Put) and one.party == put.party
         )
-        if await self._ledger.exceeds(user, under_way, self._limits.member_bytes):
+        if await self._ledger.exceeds(put.party, under_way, self._limits.member_bytes):
             raise _Refused(words.TOO_LARGE, "this machine has stored all that it may")
-
-    # --- answers ----------------------------------------------------------------------------
-
-    def _is_own(self, user: str, reply: bytes) -> bool:
-        """Answers go to the asker's own inbox only: this connection may publish anywhere."""
-        return reply.startswith(inbox_of(user).encode() + b".")
-
-    def _send(self, reply: bytes, header: bytes) -> None:
-        """A status, in its turn: a member that asks faster than it reads gets no more."""
-        self._refusals.append(_framed(reply, header))
-        self._refusing.set()
-
-    async def _send_refusals(self) -> None:
-        while True:
-            await self._refusing.wait()
-            self._refusing.clear()
-            while self._refusals:
-                self._send_frame(self._refusals.popleft())
-                with contextlib.suppress(Unavailable):
-                    await self._connection.have_room()
-
-    def _send_frame(self, frame: bytes) -> None:
-        with contextlib.suppress(Unavailable):
-            if self._connection.up:
-                self._connection.send(frame)
 
 
 class _Refused(AntiphonError):
@@ -393,20 +356,24 @@ class _Refused(AntiphonError):
         self.code = code
 
 
-def _status(code: int, text: str) -> bytes:
-    return status(code, text).header
+def _gone() -> _Refused:
+    return _Refused(words.GONE, "the gate no longer knows this transfer")
 
 
-def _framed(reply: bytes, header: bytes) -> bytes:
-    return b"HPUB %b %d %d\r\n%b\r\n" % (reply, len(header), len(header), header)
+def _told(error: AntiphonError) -> list[Reply]:
+    match error:
+        case _Refused():
+            return [status(error.code, error.message)]
+        case Corrupt():
+            return [status(words.CORRUPT, "other bytes than were promised")]
+        case RateLimited():
+            return [status(words.BUSY, error.message)]
+        case _:
+            return [status(words.FAILED, error.message)]
 
 
 def _number(step: str) -> int | None:
     return int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else None  # noqa: PLR2004
-
-
-def _too_large(limits: BlobLimits) -> str:
-    return f"one artifact of a member may have {limits.blob_bytes} bytes"
 
 
 def _now_s() -> float:

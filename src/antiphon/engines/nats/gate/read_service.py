@@ -4,81 +4,64 @@ A member's request comes on `apg.<mesh>.<user>.get` or `….leader`, subjects on
 user may publish. The answer has the wire form of a direct get, or of the leader's message get,
 and holds what the server's own answer would hold, less what the user's scope does not show.
 
-Every record passes `VisibleSubjects.sees` on its way out, whatever was asked. Answers go only to
-the user's own inbox, since this connection may publish anywhere and the asker chooses the reply
-subject.
+Every record passes `VisibleSubjects.sees` on its way out, whatever was asked.
 
-Bounds: one user's requests received, in service per user, batched reads in service per user and in
-all, and the bytes of one answer. Beyond the first a request is dropped, beyond the second it is
-refused with a reason; the others make it wait.
+Bounds, besides those of every service (`request_guard`): batched reads in service per party and in
+all, which make others wait, and the bytes of one answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from antiphon.core.authority.scope import Scope
 from antiphon.core.authority.subject_rights import exceeds
 from antiphon.core.record.branches import Branch
-from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.requester import Reply
-from antiphon.engines.nats.gate.member_requests import MemberRequests, Service
-from antiphon.engines.nats.gate.scoped_reads import ScopedReads, status
-from antiphon.engines.nats.log.log import NatsLog
-from antiphon.engines.nats.member.read_protocol import BadReadRequest, ReadRequest, parse
+from antiphon.engines.nats.gate.member_requests import MemberRequests
+from antiphon.engines.nats.gate.request_guard import Limits, MemberRequest, Service
+from antiphon.engines.nats.gate.scoped_reads import ScopedReads, own_log, status
+from antiphon.engines.nats.member.read_protocol import (
+    MAX_QUESTION_BYTES,
+    BadReadRequest,
+    ReadRequest,
+    parse,
+)
 from antiphon.engines.nats.member.scoped_direct_get import (
     CHANGED,
     DENIED,
     PLACE_REST_S,
     READS_AT_ONCE,
 )
-from antiphon.engines.nats.member.scoped_log import ScopedLog
 from antiphon.engines.nats.member.visible_subjects import VisibleSubjects, sight_of
-from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Unavailable
+from antiphon.errors import AntiphonError, EngineDenied, Malformed, RateLimited
 from antiphon.ports import Engine
 
-QUEUE = "gate"
-"""Several gates of one mesh share its requests."""
-READS_HEARD = 512
-"""Messages, and KiB, of one user in a quarter of a second; more are dropped."""
-BATCHES_PER_USER = 2
+LIMITS: Final = Limits(
+    heard=512,
+    of_party=READS_AT_ONCE,
+    in_all=4096,
+    request_bytes=MAX_QUESTION_BYTES,
+    seconds=30.0,
+    rest_s=PLACE_REST_S,
+)
+BATCHES_PER_PARTY = 2
 BATCHES_AT_ONCE = 16
 """Times `scoped_reads.ANSWER_BYTES`: the size of all answers under way."""
-MAX_REFUSALS = 4096
-"""Refusals that wait to be sent; beyond it they are dropped."""
 REST = 3
-"""Times what a large answer cost, until the next one for the same user: others have their turn."""
+"""Times what a large answer cost, until the next one for the same party: others have their turn."""
 _BYTES_PER_S = 20e6
 _FILTER_S = 10e-6
 """What the gate takes for an answer's bytes and a question's filters, roughly."""
 _LONG_WALK_S = 0.02
 MAX_REST_S = 1.0
-_TURN_BYTES = 64 * 1024
 _BAD_REQUEST, _FAILED, _BUSY = 408, 500, 503
 
 _Read: TypeAlias = Callable[[VisibleSubjects, ReadRequest], Awaitable[list[Reply]]]
-_log = logging.getLogger(__name__)
-
-
-def inbox_of(user: str) -> str:
-    """The subject below which a user gets its answers, and nobody else does."""
-    return f"_I.{user}"
-
-
-class _Desk:
-    """What is in service for one user."""
-
-    __slots__ = ("batches", "in_service")
-
-    def __init__(self) -> None:
-        self.in_service = 0
-        self.batches = asyncio.Semaphore(BATCHES_PER_USER)
 
 
 class ReadService:
@@ -92,19 +75,18 @@ class ReadService:
         *,
         hearing: MemberRequests | None = None,
     ) -> None:
-        log = engine.log
-        if not isinstance(log, NatsLog) or isinstance(log, ScopedLog):
-            raise Misconfigured("the gate needs its own connection to NATS, with all permissions")
+        log = own_log(engine)
         self._mesh = log.mesh
-        self._connection = log.connection
         self._hearing = hearing or MemberRequests(log.connection, log.mesh)
         self._readings = ScopedReads(log)
+        self._reads: dict[str, _Read] = {
+            "get": self._readings.direct,
+            "leader": self._readings.leader,
+        }
         self._scope_of = scope_of
         self._branches = branches
-        self._desks: dict[str, _Desk] = {}
+        self._batches_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._batches = asyncio.Semaphore(BATCHES_AT_ONCE)
-        self._refused: deque[bytes] = deque(maxlen=MAX_REFUSALS)
-        self._refusing = asyncio.Event()
         self.ready = asyncio.Event()
         """Set while it listens to requests."""
 
@@ -116,129 +98,54 @@ class ReadService:
             if not denied.done():
                 denied.set_result(error)
 
-        async with asyncio.TaskGroup() as group:
-            refusing = group.create_task(self._send_refusals())
-            served = [
-                self._hearing.serve(
-                    Service(
-                        verb,
-                        self._answerer(group, read),
-                        READS_HEARD,
-                        self._refuse,
-                        QUEUE,
-                        on_denied,
-                    )
-                )
-                for verb, read in (
-                    ("get", self._readings.direct),
-                    ("leader", self._readings.leader),
-                )
-            ]
+        service = Service(
+            verbs=tuple(self._reads),
+            answer=self._answer,
+            told=_told,
+            limits=LIMITS,
+            denied=on_denied,
+        )
+        async with self._hearing.serving(service):
+            self.ready.set()
             try:
-                await self._hearing.round_trip()
-                self.ready.set()
                 refusal = await denied
             finally:
                 self.ready.clear()
-                for stop in served:
-                    stop()
-                refusing.cancel()
         raise refusal
 
-    # --- requests ---------------------------------------------------------------------------
+    async def _answer(self, request: MemberRequest) -> list[Reply] | None:
+        asked = parse(request.payload)
+        if not asked.is_large:
+            return await self._read(request, asked)
+        own = self._batches_of.get(request.party) or asyncio.Semaphore(BATCHES_PER_PARTY)
+        self._batches_of[request.party] = own
+        async with own:
+            async with self._batches:
+                begun_s = time.monotonic()
+                answers = await self._read(request, asked)
+                walked_s = time.monotonic() - begun_s
+                weight = await request.send(answers)
+            await asyncio.sleep(_rest_s(asked, weight, walked_s))
+        return None
 
-    def _answerer(self, group: asyncio.TaskGroup, read: _Read) -> wire.Handler:
-        def on_request(subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
-            user = subject.decode().split(".")[2]
-            if not reply.startswith(inbox_of(user).encode() + b"."):
-                _log.debug("%r asked for an answer on a subject that is not its own", user)
-                return
-            desk = self._desks.setdefault(user, _Desk())
-            if desk.in_service >= READS_AT_ONCE:
-                self._refuse(subject, reply, payload, _header)
-                return
-            desk.in_service += 1
-            group.create_task(self._serve(user, desk, read, reply, payload))
+    async def _read(self, request: MemberRequest, asked: ReadRequest) -> list[Reply]:
+        scope = self._scope_of(request.user)
+        if not scope.by_command:
+            return [status(DENIED, "this key may read nothing on this mesh now")]
+        visible = sight_of(self._mesh, self._branches, scope)
+        if asked.reads != visible.shown and exceeds(asked.reads, visible.shown):
+            return [status(CHANGED, "this key may read less now than its login says")]
+        return await self._reads[request.verb](visible, asked)
 
-        return on_request
 
-    def _refuse(self, subject: bytes, reply: bytes, _payload: bytes, _header: bytes) -> None:
-        if reply.startswith(inbox_of(subject.decode().split(".")[2]).encode() + b"."):
-            self._refused.append(reply)
-            self._refusing.set()
-
-    async def _serve(
-        self, user: str, desk: _Desk, read: _Read, reply: bytes, payload: bytes
-    ) -> None:
-        try:
-            asked = parse(payload)
-            if asked.is_large:
-                async with desk.batches:
-                    async with self._batches:
-                        begun_s = time.monotonic()
-                        answers = await self._answer(user, read, asked)
-                        walked_s = time.monotonic() - begun_s
-                        weight = await self._send(reply, answers)
-                    await asyncio.sleep(_rest_s(asked, weight, walked_s))
-            else:
-                await self._send(reply, await self._answer(user, read, asked))
-        except BadReadRequest as error:
-            await self._send(reply, [status(_BAD_REQUEST, error.message)])
-        except Exception:  # noqa: BLE001 - one request must not end the service
-            _log.exception("a member's read failed")
-            await self._send(reply, [status(_FAILED, "the gate failed; its log says how")])
-        finally:
-            asyncio.get_running_loop().call_later(PLACE_REST_S, self._leave, user, desk)
-
-    def _leave(self, user: str, desk: _Desk) -> None:
-        desk.in_service -= 1
-        if not desk.in_service:
-            self._desks.pop(user, None)
-
-    async def _answer(self, user: str, read: _Read, asked: ReadRequest) -> list[Reply]:
-        try:
-            scope = self._scope_of(user)
-            if not scope.by_command:
-                return [status(DENIED, "this key may read nothing on this mesh now")]
-            visible = sight_of(self._mesh, self._branches, scope)
-            if asked.reads != visible.shown and exceeds(asked.reads, visible.shown):
-                return [status(CHANGED, "this key may read less now than its login says")]
-            return await read(visible, asked)
-        except BadReadRequest:
-            raise
-        except AntiphonError as error:
+def _told(error: AntiphonError) -> list[Reply]:
+    match error:
+        case BadReadRequest() | Malformed():
+            return [status(_BAD_REQUEST, error.message)]
+        case RateLimited():
+            return [status(_BUSY, error.message)]
+        case _:
             return [status(_FAILED, error.message)]
-
-    # --- answers ----------------------------------------------------------------------------
-
-    async def _send(self, to: bytes, answers: Iterable[Reply]) -> int:
-        """Send an answer, no faster than the server takes it; returns its size."""
-        connection = self._connection
-        weight = checked = 0
-        try:
-            for answer in answers:
-                if not connection.up:
-                    break  # the asker notices by its own connection, or by a timeout
-                connection.send(_frame(to, answer))
-                weight += len(answer.payload) + len(answer.header)
-                if weight - checked >= _TURN_BYTES:
-                    checked = weight
-                    connection.write_out()
-                    await connection.have_room()
-                    await asyncio.sleep(0)
-        except Unavailable as error:
-            _log.debug("an answer was lost: %s", error)
-        return weight
-
-    async def _send_refusals(self) -> None:
-        busy = [status(_BUSY, "too many reads at once")]
-        while True:
-            await self._refusing.wait()
-            self._refusing.clear()
-            while self._refused:
-                await self._send(self._refused.popleft(), busy)
-                with contextlib.suppress(Unavailable):
-                    await self._connection.have_room()
 
 
 def _rest_s(asked: ReadRequest, weight: int, walked_s: float) -> float:
@@ -248,11 +155,3 @@ def _rest_s(asked: ReadRequest, weight: int, walked_s: float) -> float:
     if walked_s > _LONG_WALK_S:
         cost_s = max(cost_s, walked_s)
     return min(REST * cost_s, MAX_REST_S)
-
-
-def _frame(to: bytes, answer: Reply) -> bytes:
-    if not answer.header:
-        return wire.pub(to, answer.payload)
-    size = len(answer.header)
-    total = size + len(answer.payload)
-    return b"HPUB %b %d %d\r\n%b%b\r\n" % (to, size, total, answer.header, answer.payload)

@@ -8,7 +8,6 @@ where a lane can be entered go the same way, if the member may read that lane.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -18,58 +17,39 @@ from antiphon.core.record.branches import Branch
 from antiphon.core.record.subjects import matches
 from antiphon.engines.nats.connection.bus import NatsBus, reply_in
 from antiphon.engines.nats.connection.connection import Connection
-from antiphon.engines.nats.gate.member_requests import MemberRequests, Service
-from antiphon.engines.nats.gate.read_service import QUEUE
+from antiphon.engines.nats.gate.request_guard import Limits, MemberRequest, Service
 from antiphon.engines.nats.member.visible_subjects import sight_of
-from antiphon.errors import Unavailable
 
-CALLS_HEARD: Final = 16
-"""Of one member in a quarter of a second."""
-MAX_CALL_BYTES: Final = 256
+LIMITS: Final = Limits(heard=16, of_party=4, in_all=16, request_bytes=256, seconds=10.0)
 """The longest call is the subject of a lane."""
 
 Admits = Callable[[str, bytes], bool]
 """Whether what this user asks is passed on."""
 
 
-class RollCallService:
-    """Serves one mesh's members, over a connection with all permissions."""
+def roll_call_service(
+    connection: Connection,
+    mesh: str,
+    *,
+    asks: BusSubject = ROLL,
+    admits: Admits = lambda _user, _payload: True,
+) -> Service:
+    """Passes calls on to the bus, over a connection with all permissions."""
+    bus = NatsBus(connection, mesh)
 
-    def __init__(
-        self,
-        connection: Connection,
-        mesh: str,
-        hearing: MemberRequests,
-        *,
-        asks: BusSubject = ROLL,
-        admits: Admits = lambda _user, _payload: True,
-    ) -> None:
-        self._asks = asks.at()
-        self._admits = admits
-        self._bus = NatsBus(connection, mesh)
-        self._hearing = hearing
-        self._calls: asyncio.Queue[tuple[bytes, str]] = asyncio.Queue(maxsize=CALLS_HEARD)
+    async def answer(asked: MemberRequest) -> None:
+        reply = reply_in(asked.header) if asked.header else ""
+        is_own = matches(INBOX.at(user=asked.user, place=">"), reply)
+        if is_own and admits(asked.user, asked.payload):
+            await bus.publish(asks.at(), asked.payload, reply=reply)
 
-    async def run(self) -> None:
-        """Serve until cancelled."""
-        stop = self._hearing.serve(Service(self._asks, self._on_call, CALLS_HEARD, queue=QUEUE))
-        try:
-            while True:
-                payload, reply = await self._calls.get()
-                try:
-                    await self._bus.publish(self._asks, payload, reply=reply)
-                except Unavailable:
-                    continue  # the asker gets no answer, and asks again
-        finally:
-            stop()
-
-    def _on_call(self, subject: bytes, _reply: bytes, payload: bytes, header: bytes) -> None:
-        user = subject.decode().split(".")[2]
-        reply = reply_in(header) if header else ""
-        is_own = matches(INBOX.at(user=user, place=">"), reply)
-        is_short = len(payload) <= MAX_CALL_BYTES
-        if is_own and is_short and not self._calls.full() and self._admits(user, payload):
-            self._calls.put_nowait((payload, reply))
+    return Service(
+        verbs=(asks.at(),),
+        answer=answer,
+        told=lambda _: None,  # the asker waits for nodes; without their answers it asks again
+        limits=LIMITS,
+        is_silent=True,
+    )
 
 
 def admits_readers(

@@ -24,8 +24,10 @@ from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.log.newest_records import Held
 from antiphon.engines.nats.log.streams import ApiFailure, check_api
 from antiphon.engines.nats.member.read_protocol import BadReadRequest, ReadRequest
+from antiphon.engines.nats.member.scoped_log import ScopedLog
 from antiphon.engines.nats.member.visible_subjects import VisibleSubjects
-from antiphon.errors import Unavailable
+from antiphon.errors import Misconfigured, Unavailable
+from antiphon.ports import Engine
 
 ANSWER_BYTES = 4 * 1024 * 1024
 """The size of one answer; a page that ends early says that there is more."""
@@ -71,6 +73,14 @@ _Ask = Callable[[dict[str, Any]], Awaitable[_Found | None]]
 
 _encode = msgspec.json.Encoder().encode
 _decode_leader = msgspec.json.Decoder(_LeaderAnswer).decode
+
+
+def own_log(engine: Engine) -> NatsLog:
+    """The log of a gate's engine, which must have all permissions."""
+    log = engine.log
+    if not isinstance(log, NatsLog) or isinstance(log, ScopedLog):
+        raise Misconfigured("the gate needs its own connection to NATS, with all permissions")
+    return log
 
 
 def status(code: int, words: str) -> Reply:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import LostRace, OutcomeUnknown, Rejected, Unavailable
+from antiphon.errors import AntiphonError, LostRace, OutcomeUnknown, Rejected, Unavailable
 
 VERB = "post"
 
@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Answer).decode
 
 
-def told(error: Exception) -> bytes:
+def told(error: AntiphonError) -> bytes:
     """An error as its sender gets it."""
     match error:
         case LostRace():
@@ -44,7 +44,7 @@ def told(error: Exception) -> bytes:
         case Unavailable():
             return _encode(Answer(again=error.message))
         case _:
-            return _encode(Answer(again="the gate failed; its log says how"))
+            return _encode(Answer(again=error.message))
 
 
 def stored(seq: int) -> bytes:
