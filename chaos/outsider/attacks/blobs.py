@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -16,23 +17,31 @@ from blake3 import blake3
 
 from antiphon.engines.nats.blobs import CHUNK_BYTES
 from antiphon.engines.nats.member.blob_protocol import (
-    ABSENT,
     BUSY,
     CORRUPT,
-    DENIED,
+    FAILED,
     GONE,
     Taken,
     steps,
 )
-from chaos.network.raw_connection import frame
+from chaos.network.raw_connection import SLOWER, frame
 from chaos.outsider.attempt import Attempt, Outcome, publish_attempt, subscribe_attempt, unknown_job
 from chaos.outsider.target import SECRET, Breach, TargetMesh
 
 FLOOD: Final = 2_000
+UNSETTLED: Final = frozenset({BUSY, FAILED, GONE})
+"""Statuses that say nothing about who may read. While the gate does not hear a member that floods,
+the server answers `BUSY` in its place: nobody listens."""
+ASK_AGAIN_S: Final = 0.25
+SETTLED_WITHIN_S: Final = 10.0 * SLOWER
 OWN_INBOX: Final = Outcome("gate", "it answers to the asker's own inbox only")
 
 
-def _digest(blob: bytes) -> str:
+class Silent(Breach):
+    """Nobody answered: what is sent while the gate drops a flood can be lost with it."""
+
+
+def digest_of(blob: bytes) -> str:
     return f"blake3:{blake3(blob).hexdigest()}"
 
 
@@ -41,7 +50,7 @@ async def _ask(target: TargetMesh, step: str, payload: bytes) -> tuple[int, byte
     subject = f"apg.{target.mesh}.{target.connection.user}.blob{step}"
     answers = await target.connection.ask(subject, payload)
     if not answers:
-        raise Breach("the gate stays silent")
+        raise Silent("the gate stays silent")
     headers = answers[0].headers or {}
     return int(headers.get("Status", "0")), answers[0].data
 
@@ -66,8 +75,8 @@ async def others_blob(target: TargetMesh) -> str:
     async def chunks() -> AsyncIterator[bytes]:
         yield blob
 
-    await target.owner.connection.engine.blobs.put(chunks(), digest=_digest(blob))
-    return _digest(blob)
+    await target.owner.connection.engine.blobs.put(chunks(), digest=digest_of(blob))
+    return digest_of(blob)
 
 
 async def _blob_and_job_of_others(target: TargetMesh) -> tuple[str, str]:
@@ -78,6 +87,24 @@ async def _blob_and_job_of_others(target: TargetMesh) -> tuple[str, str]:
     return wanted, handle.id
 
 
+async def _settled(
+    target: TargetMesh, do: str, digest: str, **job: str
+) -> tuple[int, dict[str, Any]]:
+    """The same, asked again while the answer says nothing about who may read."""
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    while True:
+        is_last = time.monotonic() > deadline
+        try:
+            code, taken = await _begin(target, do, digest, **job)
+        except Silent:
+            if is_last:
+                raise
+        else:
+            if code not in UNSETTLED or is_last:
+                return code, taken
+        await asyncio.sleep(ASK_AGAIN_S)
+
+
 async def _read_others(target: TargetMesh) -> Outcome:
     digest, job = await _blob_and_job_of_others(target)
     for kind, name in (
@@ -86,21 +113,28 @@ async def _read_others(target: TargetMesh) -> Outcome:
         ("render.video", unknown_job()),
         ("", ""),
     ):
-        for do in ("get", "has"):
-            code, _ = await _begin(target, do, digest, kind=kind, job=name)
-            if code not in {ABSENT, DENIED}:
-                raise Breach(f"{do} of another's blob by {kind or 'no job'}: status {code}")
+        if await given_bytes(target, digest, kind=kind, job=name):
+            raise Breach(f"the gate gave another's blob, for {kind or 'no job'}")
+        code, _ = await _settled(target, "has", digest, kind=kind, job=name)
+        if not code:
+            raise Breach(f"the gate said that it has another's blob, for {kind or 'no job'}")
     return Outcome("gate", "no record of a job within its scope names it")
 
 
-async def refuses_blob(target: TargetMesh, blob: bytes, *, kind: str, job: str) -> bool:
-    """Whether the gate refuses stored bytes to who names this as what admits them."""
-    code, _ = await _begin(target, "get", _digest(blob), kind=kind, job=job)
-    return code in {ABSENT, DENIED}
+async def given_bytes(target: TargetMesh, digest: str, *, kind: str, job: str) -> bytes:
+    """What the gate gives of stored content to who names this as what admits it; empty: nothing.
+
+    Only bytes are a gift. A gate that is busy, has failed or forgot the transfer gave none.
+    """
+    code, taken = await _settled(target, "get", digest, kind=kind, job=job)
+    if code or not taken.get("blob_request"):
+        return b""
+    code, chunk = await _ask(target, f"{_steps(target, taken)}.0", b"")
+    return b"" if code else chunk
 
 
 async def _lie_about_bytes(target: TargetMesh) -> Outcome:
-    promised = _digest(os.urandom(32))
+    promised = digest_of(os.urandom(32))
     code, taken = await _begin(target, "put", promised)
     if code:
         raise Breach(f"it may not store at all: status {code}")
@@ -116,7 +150,7 @@ async def _too_many(target: TargetMesh) -> Outcome:
     codes = []
     begun = []
     for number in range(12):
-        code, taken = await _begin(target, "put", _digest(b"%d" % number))
+        code, taken = await _begin(target, "put", digest_of(b"%d" % number))
         codes.append(code)
         begun += [taken] if taken else []
     for taken in begun:
@@ -142,7 +176,7 @@ async def _others_transfer(target: TargetMesh) -> Outcome:
 
 async def _answer_elsewhere(target: TargetMesh) -> Outcome:
     victim = target.victim.access().user
-    digest = _digest(b"anything")
+    digest = digest_of(b"anything")
     question = json.dumps({"do": "put", "digest": digest}).encode()
     for reply in (f"$JS.API.STREAM.PURGE.{target.connection.stream}", f"_I.{victim}.r.1", "apr.x"):
         await target.connection.publish(

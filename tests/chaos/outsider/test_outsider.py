@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.core.record.subjects import root
+from antiphon.runtime.executors.handlers import call_text
+from chaos.network.raw_connection import frame
+from chaos.outsider.attacks.blobs import digest_of, given_bytes
 from chaos.outsider.attempt import DENIED, Attempt, Outcome
 from chaos.outsider.command import (
     ATTEMPTS,
@@ -18,7 +21,7 @@ from chaos.outsider.command import (
     run_final_check,
     select,
 )
-from chaos.outsider.target import Breach, target_mesh
+from chaos.outsider.target import RENDER, SECRET, Breach, target_mesh
 from tests.examples import size
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,6 +78,22 @@ async def test_what_the_outsider_receives_of_others_is_noticed():
 
         assert await attack(target, Attempt("test", nothing)) is DENIED
         assert "received" in await caught(target, receive)
+
+
+async def test_only_bytes_that_came_are_a_gift_of_the_gate():
+    async with target_mesh(1) as target:
+        large = "x" * 100_000
+        owned = await target.owner.submit(RENDER, large)
+        hidden = await target.owner.submit(SECRET, large)
+        content = call_text((large,), {}).encode()
+        wanted = digest_of(content)
+        given = await given_bytes(target, wanted, kind=RENDER, job=owned.id)
+        assert given == content[: len(given)] != b"", "a job of its own kind"
+        question = json.dumps({"do": "has", "digest": wanted}).encode()
+        where = f"apg.{target.mesh}.{target.connection.user}.blob"
+        burst = frame(where, question, reply=f"{target.connection.inbox}.burst") * 64
+        await target.connection.send(burst)  # so many at once that it is told to come back
+        assert await given_bytes(target, wanted, kind=SECRET, job=hidden.id) == b""
 
 
 async def test_a_victim_that_works_no_more_is_noticed():
