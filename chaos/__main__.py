@@ -11,6 +11,7 @@ COMMANDS = (
     "documents",
     "drain",
     "escape",
+    "extremes",
     "hostile",
     "liar",
     "locks",

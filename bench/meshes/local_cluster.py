@@ -20,7 +20,7 @@ import msgspec
 
 from antiphon.assembly.logins import Purpose, connect
 from antiphon.core.authority.rules import Rules
-from antiphon.engines.nats import LocalServer
+from antiphon.engines.nats import Accounts, LocalServer, TlsFiles
 from antiphon.errors import AntiphonError
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
@@ -40,9 +40,16 @@ class ClusterServer(LocalServer):
     """A server with routes to the other servers of its cluster."""
 
     def __init__(
-        self, directory: Path, routes: Sequence[int] = (), number: int = 0, *, change: Change = str
+        self,
+        directory: Path,
+        routes: Sequence[int] = (),
+        number: int = 0,
+        *,
+        change: Change = str,
+        accounts: Accounts | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
-        super().__init__(directory)
+        super().__init__(directory, accounts=accounts, tls=tls)
         self._routes, self._number, self._change = routes, number, change
 
     def _config(self) -> str:

@@ -30,6 +30,7 @@ from nats import errors as nats_errors
 
 from antiphon.errors import AntiphonError
 from chaos.cluster.command_frame import parser_for, run_to_end
+from chaos.cluster.participant import BroughtDown
 from chaos.network.raw_connection import SLOWER
 from chaos.outsider.attacks.amplification import AMPLIFICATION
 from chaos.outsider.attacks.batches import BATCHES
@@ -162,7 +163,7 @@ async def attack(target: TargetMesh, attempt: Attempt, *, is_checked: bool = Tru
                 await target.check_all()
     except TimeoutError as late:
         raise Breach(f"not over after {ATTEMPT_S:g} s, {_place(late)}") from late
-    except (AntiphonError, nats_errors.Error, OSError, ValueError) as problem:
+    except (AntiphonError, BroughtDown, nats_errors.Error, OSError, ValueError) as problem:
         raise Breach(f"{problem!r}"[:300]) from problem
     if leaked := target.leaked():
         raise Breach(f"it received {leaked}")
@@ -180,7 +181,7 @@ async def run_final_check(target: TargetMesh, report: Report, name: str) -> None
     try:
         async with asyncio.timeout(ATTEMPT_S):
             report.note_after(name, await FINAL_CHECKS[name](target), holds=True)
-    except (Breach, AntiphonError, TimeoutError, OSError, ValueError) as problem:
+    except (Breach, BroughtDown, AntiphonError, TimeoutError, OSError, ValueError) as problem:
         # Every attempt was checked while the server answered. If it is gone now, nothing that
         # needs it can be checked, and nobody has shown a breach.
         if gone := await target.server_fault():

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -37,6 +37,7 @@ from antiphon.runtime.worker.worker import Worker
 from antiphon.sdk.handle import JobHandle
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
+from chaos.cluster.participant import BroughtDown, Participant
 from chaos.network.raw_connection import SLOWER, RawConnection
 
 BUILD: Final = "build.image"
@@ -63,55 +64,6 @@ T = TypeVar("T")
 
 class Breach(Exception):
     """The outsider got or broke something that it must not."""
-
-
-class Participant(Generic[T]):
-    """A context that runs in a task of its own."""
-
-    def __init__(self, called: str, place: Callable[[], AbstractAsyncContextManager[T]]) -> None:
-        self.called = called
-        self._place = place
-        self._entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._leaving = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> T:
-        """What the context gives; its own error if it does not come up."""
-        self._task = asyncio.ensure_future(self._run())
-        await asyncio.wait(
-            (self._task, self._entered),
-            timeout=PATIENCE_S,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        if self._entered.done():
-            return self._entered.result()
-        if self._task.done():
-            self._task.result()
-        raise Breach(f"the {self.called} did not come up within {PATIENCE_S:g} s")
-
-    async def _run(self) -> None:
-        async with self._place() as given:
-            self._entered.set_result(given)
-            await self._leaving.wait()
-
-    def check(self) -> None:
-        """`Breach` if it was brought down."""
-        if self._task is not None and self._task.done() and not self._leaving.is_set():
-            error = None if self._task.cancelled() else self._task.exception()
-            raise Breach(f"the {self.called} was brought down: {error!r}"[:300])
-
-    async def stop(self) -> None:
-        """Leave the context; errors on the way out were reported before."""
-        self._leaving.set()
-        if self._task is None:
-            return
-        for _ in range(2):
-            await asyncio.wait((self._task,), timeout=PATIENCE_S)
-            if self._task.done():
-                break
-            self._task.cancel()
-        with suppress(BaseException):
-            self._task.result()
 
 
 class Host(Struct, frozen=True):
@@ -223,7 +175,7 @@ class TargetMesh:
         await self.check_work()
 
     async def _start(self, called: str, place: Callable[[], AbstractAsyncContextManager[T]]) -> T:
-        participant = Participant(called, place)
+        participant = Participant(called, place, patience_s=PATIENCE_S)
         self._participants.append(participant)
         return await participant.start()
 
@@ -251,7 +203,9 @@ class TargetMesh:
     @asynccontextmanager
     async def answering(self, kind: str) -> AsyncIterator[None]:
         """A worker on the owner's machine while the block runs."""
-        participant = Participant("owner's worker", _answering(self.owner_home, kind))
+        participant = Participant(
+            "owner's worker", _answering(self.owner_home, kind), patience_s=PATIENCE_S
+        )
         await participant.start()
         try:
             yield
@@ -349,7 +303,10 @@ class TargetMesh:
     def check_participants(self) -> None:
         """`Breach` if a participant was brought down."""
         for participant in self._participants:
-            participant.check()
+            try:
+                participant.check()
+            except BroughtDown as down:
+                raise Breach(str(down)) from down
 
     async def verdict(self, seq: int) -> Verdict:
         """What the owner's full node says of a record."""

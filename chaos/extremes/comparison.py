@@ -1,0 +1,78 @@
+"""Whether two full nodes and a light reader make the same of every record and of every lane."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from antiphon.core.families.seals import SEALS
+from antiphon.core.lane_entry import can_enter
+from antiphon.core.record.branches import LaneKey
+from antiphon.runtime.log.lane_reader import LaneView
+from antiphon.runtime.log.session import Session
+from chaos.extremes.records import Records
+from chaos.extremes.target import Target
+
+LANES_READ: Final = 64
+"""Lanes that the light reader reads together."""
+TRIES: Final = 5
+TOLD: Final = 12
+"""Disagreements that are printed."""
+
+
+async def compare(target: Target, records: Records, lanes: Collection[LaneKey]) -> list[str]:
+    """What they disagree on."""
+    newest = await target.host.node.session.log.last()
+    upto = newest.seq if newest is not None else 0
+    for node in target.nodes:
+        await records.reached(node, upto)
+    found = list(_verdicts(target, upto))
+    wanted = [key for key in lanes if key.family != SEALS.name]
+    first, second = (node.replica for node in target.nodes)
+    for key in wanted:
+        one, other = first.lane(key), second.lane(key)
+        if one.tails == other.tails and one != other:
+            found.append(f"{key}: full nodes have different states")
+    async with target.newcomer() as whole, target.newcomer() as entering:
+        for start in range(0, len(wanted), LANES_READ):
+            some = wanted[start : start + LANES_READ]
+            views = await whole.session.read_lanes(dict.fromkeys(some, 0))
+            for key, view in views.items():
+                found += await _lane(target, key, view, (whole.session, entering.session))
+    return found
+
+
+def _verdicts(target: Target, upto: int) -> Iterator[str]:
+    first, second = (node.replica for node in target.nodes)
+    for seq in range(1, upto + 1):
+        one, other = first.record(seq), second.record(seq)
+        if one is None or other is None:
+            if (one is None) != (other is None):
+                yield f"record {seq}: one full node has it, the other has not"
+        elif one.verdict is not other.verdict:
+            yield f"record {seq}: {one.verdict.value} and {other.verdict.value}"
+
+
+async def _lane(
+    target: Target, key: LaneKey, view: LaneView, readers: tuple[Session, Session]
+) -> list[str]:
+    """A lane as light readers have it, against the owner's full node."""
+    whole, entering = readers
+    node, found = target.host.node, []
+    for _ in range(TRIES):  # workers and the coordinator go on writing meanwhile
+        await node.reached(max(view.lane.tails))
+        if view.lane.tails == node.replica.lane(key).tails:
+            break
+        view = await whole.read(key)
+    if view.lane != node.replica.lane(key):
+        found.append(f"{key}: a light reader has another state")
+    for judged in view.history:
+        stored = node.replica.record(judged.opened.seq)
+        if stored is None or stored.verdict is not judged.verdict:
+            said = None if stored is None else stored.verdict.value
+            found.append(f"record {judged.opened.seq}: light {judged.verdict.value}, full {said}")
+    if can_enter(node.session.protocol, key):
+        entered = (await entering.enter(key)).lane
+        if entered != node.replica.lane(key):
+            found.append(f"{key}: a light reader that entered has another state")
+    return found
