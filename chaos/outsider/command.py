@@ -40,12 +40,14 @@ from chaos.outsider.attacks.documents import DOCUMENTS
 from chaos.outsider.attacks.encryption import ENCRYPTION
 from chaos.outsider.attacks.floods import FLOODS, WEARING
 from chaos.outsider.attacks.forgeries import FORGERIES
+from chaos.outsider.attacks.gate_load import GATE_LOAD
 from chaos.outsider.attacks.headers import HEADERS
 from chaos.outsider.attacks.locks import LOCK_ATTEMPTS
 from chaos.outsider.attacks.logins import LEAVING, LOGINS
 from chaos.outsider.attacks.mail import MAIL_ATTEMPTS
 from chaos.outsider.attacks.replies import ACKNOWLEDGEMENTS, REPLIES
 from chaos.outsider.attacks.subjects import ADMINISTRATION, LISTENING, READING, WRITING
+from chaos.outsider.attacks.waits import WAITS
 from chaos.outsider.attempt import REFUSALS, Attempt, Outcome
 from chaos.outsider.final_checks import FINAL_CHECKS
 from chaos.outsider.target import Breach, TargetMesh, target_mesh
@@ -72,6 +74,8 @@ ATTEMPTS: Final = {
     "documents": DOCUMENTS,
     "locks": LOCK_ATTEMPTS,
     "mail": MAIL_ATTEMPTS,
+    "waits": WAITS,
+    "gate load": GATE_LOAD,
     "burdens": AMPLIFICATION,
     "floods": FLOODS,
     "wearing down": WEARING,

@@ -43,8 +43,8 @@ from chaos.network.raw_connection import SLOWER, RawConnection
 BUILD: Final = "build.image"
 RENDER: Final = "render.video"
 SECRET: Final = "secret.plan"  # noqa: S105 - a kind
-RULES: Final = Rules(offer_after_ms=1_500)
-"""Lost announcements are repeated this soon, so that a run can wait for it."""
+RULES: Final = Rules(offer_after_ms=1_500, max_drift_ms=500, lease_min_ms=1_000)
+"""Lost announcements are repeated, and the shortest holds end, so soon that a run can wait."""
 WORK_S: Final = 8.0 * SLOWER
 """How long a job of the victim may take, also during floods."""
 PATIENCE_S: Final = 15.0 * SLOWER

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Final
 
-from antiphon.core.families.memory.ops import Inline, MemoryBody, MemoryPut
+from antiphon import assembly
+from antiphon.core.families.memory.ops import Inline, MemoryBody, MemoryPut, Stored
+from antiphon.core.families.memory.state import document_key
 from antiphon.core.record.ids import name_of_key
 from chaos.outsider.attacks.blobs import digest_of, given_bytes
 from chaos.outsider.attacks.forgeries import Forger
@@ -49,6 +52,35 @@ async def _entry(target: TargetMesh) -> Outcome:
     return Outcome("gate", "it passes on questions about lanes that the asker may read")
 
 
+async def _same_value_twice(target: TargetMesh) -> Outcome:
+    """Two values that wait beside a document and are the same content, or that of the document."""
+    home = await target.join(f"keeper-{os.urandom(2).hex()}", can="memory")
+    key, found = f"twice-{os.urandom(2).hex()}", digest_of(b'"the same"')
+    said = []
+    async with assembly.join(home, "client") as connection:
+        session = connection.session
+        await session.sync_control()
+        for base, behind in ((0, None), (0, True), (0, True)):
+            lane = (await session.read(document_key(RENDER, key))).lane
+            revision = lane.state.revision if lane.state is not None else 0
+            body = MemoryBody(
+                kind=RENDER,
+                key=key,
+                agent="main",
+                value=Stored(hash=found, size=10),
+                base=base,
+                found=revision if behind else None,
+                strategy="defer",
+            )
+            draft = session.draft(MemoryPut, body, prev=lane.tails[0])
+            seq = await session.commit(draft)
+            await asyncio.sleep(0.2)  # if a full node ends by it, it ends now
+            target.check_participants()
+            said.append(await target.verdict(seq))
+    await target.check_work()
+    return Outcome("rules", f"{', '.join(one.value for one in said)}; full nodes go on")
+
+
 DOCUMENTS: Final = (
     publish_attempt("write a document", f"ap.<m>.memo.{SECRET}.{NAME}"),
     publish_attempt("write a document in a space named like its kind", f"ap.<m>.memo.{RENDER}.x"),
@@ -59,4 +91,5 @@ DOCUMENTS: Final = (
     Attempt("put with a chain for jobs", _write),
     Attempt("read the value of another's document", _large_value),
     Attempt("ask where another's lane can be entered", _entry),
+    Attempt("put the same content beside a document twice", _same_value_twice),
 )

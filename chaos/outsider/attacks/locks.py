@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
+from antiphon import assembly
 from antiphon.assembly.logins import log_in
 from antiphon.core.bus.subjects import LOCK_WAIT
 from antiphon.core.clock.hlc import pack
@@ -33,10 +35,15 @@ from antiphon.core.families.locks.state import LockLane, lock_key
 from antiphon.core.policy.locks.lock_turns import Arrival
 from antiphon.core.record.ids import name_of_key
 from antiphon.core.record.verdict import Verdict
+from antiphon.errors import AntiphonError
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.locks.lock_line import LockLine
 from antiphon.runtime.locks.lock_queue import ARRIVALS
+from antiphon.runtime.log.lane_reader import ENTERED_FROM
+from antiphon.runtime.node.sealer import Sealer
 from antiphon.sdk.locks.lock import Lock
+from antiphon.sdk.mesh import Mesh
 from chaos.network.raw_connection import RawConnection, frame
 from chaos.outsider.attacks.forgeries import Forger, Signed, now_ms
 from chaos.outsider.attempt import DENIED, Attempt, Outcome, publish_attempt, subscribe_attempt
@@ -215,6 +222,63 @@ async def _crowds_a_waiter(target: TargetMesh) -> Outcome:
     return Outcome("harmless", "a waiter lets only a few go first, and forgets the silent ones")
 
 
+async def _renews_for_less(target: TargetMesh) -> Outcome:
+    """Renew its own hold for less than is left, on a lane that new readers enter there.
+
+    The hold is renewed again before it ends. Whoever enters at the short renewal must not find the
+    lock free.
+    """
+    home, key = await _locker(target), f"entered-{os.urandom(4).hex()}"
+    shortest_ms = target.host.node.session.control.rules.lease_min_ms
+    async with assembly.join(home, "client") as connection:
+        line = LockLine(connection.session, RENDER, key, "main")
+        await line.look()
+        for _ in range(ENTERED_FROM // 2):
+            await line.take(TTL_MS)
+            await line.release(_fence(line))
+        await line.take(TTL_MS)
+        fence = _fence(line)
+        said = await line.take(shortest_ms, fence=fence)
+        renewed_s = time.monotonic()
+        await _sealed(target, line.lane.tails[0])
+        if said.is_accepted:
+            await asyncio.sleep(max(0.0, renewed_s + 1.2 * shortest_ms / 1000 - time.monotonic()))
+        again = await line.take(TTL_MS, fence=fence)
+        await target.host.node.reached(line.lane.tails[0])
+        found = await _taken_by_a_newcomer(target, key)
+        full = target.host.node.replica.lane(lock_key(RENDER, key)).state
+        is_held = full is not None and full.hold is not None and full.hold.fence == fence
+        if found and is_held and again.is_accepted:
+            raise Breach("a reader that entered at its renewal holds a lock that is held")
+        await line.release(fence)
+    return Outcome("rules", f"shorter: {said.in_words}; then, longer: {again.in_words}")
+
+
+def _fence(line: LockLine) -> str:
+    if line.hold is None:
+        raise Breach("this shows nothing, since it could not take a lock of its own")
+    return line.hold.fence
+
+
+async def _sealed(target: TargetMesh, seq: int) -> None:
+    """Have the coordinator seal now, and not at the end of its bar."""
+    sealer = Sealer(target.host.node, bar_s=0.0)
+    async with asyncio.timeout(PATIENCE_S):
+        await target.host.node.reached(seq)
+        while target.host.node.seals.upto < seq:
+            await sealer.seal()
+            await target.host.node.reached(target.host.node.applied)
+
+
+async def _taken_by_a_newcomer(target: TargetMesh, key: str) -> bool:
+    async with Mesh.open(home=target.owner_home.path, role="client") as mesh:
+        lock = await mesh.try_lock(key, scope=RENDER, ttl=30)
+        if lock is not None:
+            with suppress(AntiphonError):
+                await lock.release()
+    return lock is not None
+
+
 def _own_chain(name: str, sign: Callable[[Forger, str], Signed]) -> Attempt:
     """A signed op with the chain for jobs that the contractor has."""
 
@@ -261,4 +325,5 @@ LOCK_ATTEMPTS: Final = [
     _attempt("replay the holder's own take", _replays),
     _attempt("take a lock of a scope that its right is not for", _another_scope),
     Attempt("hold up a waiter with a crowd", _crowds_a_waiter),
+    Attempt("renew for less where readers enter", _renews_for_less),
 ]
