@@ -31,8 +31,8 @@ from antiphon.ports import MailStore
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.messages import mail_requests
-from antiphon.runtime.messages.inbox_index import box_prefix, dead_prefix, register_key
 from antiphon.runtime.messages.mail_requests import MAIL, PUT, MailRequest, Put
+from antiphon.runtime.messages.register_index import register_key
 from antiphon.sdk.http.deliveries import Deliveries
 from antiphon.settings import HttpAddress
 from chaos.network.raw_connection import SLOWER, RawConnection
@@ -128,8 +128,8 @@ async def _dead_letters(target: TargetMesh) -> Outcome:
         target, sender.key, sender.address, payload=Raw(b'"%b"' % (b"x" * LETTER_BYTES))
     )
     note = Note(sender=sender.address, party=sender.key.did, size=len(signed))
-    text = write_note(register.buried(note, register.EXPIRED))
-    prefix = dead_prefix(envelope.inbox_name(sender.address))
+    text = write_note(register.buried(note, register.EXPIRED, target.owner.session.wall.now_ms()))
+    prefix = f"dead.{envelope.inbox_name(sender.address)}"
 
     def written(number: int) -> Callable[[], Awaitable[object]]:
         key = register_key(prefix, "", f"{number:032x}")
@@ -209,7 +209,7 @@ async def _fills_an_inbox(target: TargetMesh) -> Outcome:
         put_ms=now_ms,
         expires_ms=now_ms + register.RETENTION_MS,
     )
-    prefix, text = box_prefix(envelope.inbox_name(receiver)), write_note(note)
+    prefix, text = f"box.{envelope.inbox_name(receiver)}", write_note(note)
 
     def written(number: int) -> Callable[[], Awaitable[object]]:
         key = register_key(prefix, "", f"{number:032x}")

@@ -172,7 +172,7 @@ def _is_about_kind(statement: list[Any]) -> bool:
         case ["and" | "or", inner]:
             return all(map(_is_about_kind, inner))
         case _:
-            return statement[1] == KIND
+            return bool(statement[1] == KIND)
 
 
 _NEARNESS: Final = {
