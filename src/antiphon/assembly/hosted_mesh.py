@@ -237,9 +237,10 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
     )
     storeroom = BlobService(engine, rights, hearing=hearing)
     mail, connection = MailGate(session, engine.mail), engine.log.connection
+    rules = RelayRules(session, members, gate.scope_of, engine.mail)
     admits = admits_readers(described.mesh, branches, gate.scope_of)
     others = (
-        relay_service(engine, RelayRules(session, members, gate.scope_of).accept),
+        relay_service(engine, rules.accept),
         roll_call_service(connection, described.mesh),
         roll_call_service(connection, described.mesh, asks=ENTRY, admits=admits),
         *mail_services(MailDesk(session, mail), put=mail_requests.PUT, mail=mail_requests.MAIL),

@@ -38,10 +38,14 @@ class Desk:
         members = MemberRegistry(tmp_path)
         for n in "12":
             members.keep(Member(node=f"n{n}", user=f"U{n}", refresh_key=f"D{n}", alias=""))
-        self.scopes = {}
-        self.letters = RelayRules(
-            gate.session, members, lambda user: self.scopes.get(user, NOTHING)
-        )
+        members.keep(Member(node="n1", user="U1b", refresh_key="D1b", alias=""))
+        self.scopes, self.members = {}, members
+        self.letters = self.rules(gate.session)
+
+    def rules(self, session):
+        """What one gate goes by."""
+        scope_of, store = lambda user: self.scopes.get(user, NOTHING), session.engine.mail
+        return RelayRules(session, self.members, scope_of, store)
 
     async def grant(self, giver, to: str) -> str:
         """A delegation on the log; its id."""
@@ -171,9 +175,10 @@ async def test_so_many_records_of_a_member_and_type_reach_the_log_in_an_hour(tmp
     monkeypatch.setattr(relay_rules, "RECORDS_AN_HOUR", 3)
     async with a_desk(tmp_path) as at:
         alice, bob = await at.mesh.connection(), await at.mesh.connection()
-        cid = await at.grant(at.owner, alice.keyring.did)
+        await at.grant(at.owner, alice.keyring.did)
         given = await at.grant(alice, bob.keyring.did)
-        clock = at.gate.session.wall = Later(at.gate.session.wall)
+        at.gate.session.wall = clock = Later(at.gate.session.wall)
+        at.letters = at.rules(at.gate.session)
 
         def one_more() -> bytes:
             return at.delegation(alice, bob.keyring.did).payload
@@ -181,13 +186,37 @@ async def test_so_many_records_of_a_member_and_type_reach_the_log_in_an_hour(tmp
         for _ in range(3):
             assert await at.letters.accept("U1", one_more())
         assert await at.refusal(one_more()) == "quota"
+        assert await at.refusal(one_more(), "U1b") == "quota", "another login of the same machine"
         assert await at.letters.accept("U2", one_more()), "each machine has its own"
         assert await at.letters.accept("U1", at.revocation(alice, given).payload)
-        clock.boot_later_s = 3599.0
+        clock.later_ms = 1_190_000
         assert await at.refusal(one_more()) == "quota"
-        clock.boot_later_s = 3601.0
+        clock.later_ms = 1_210_000  # a third of an hour: one of three
         assert await at.letters.accept("U1", one_more())
-        assert cid
+        assert await at.refusal(one_more()) == "quota"
+
+
+async def test_a_gate_that_begins_anew_and_one_beside_it_go_on_with_the_same_hour(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(relay_rules, "RECORDS_AN_HOUR", 4)
+    async with a_desk(tmp_path) as at:
+        alice, bob, other = [await at.mesh.connection() for _ in range(3)]
+        await at.grant(at.owner, alice.keyring.did)
+        beside = at.rules(other.session)
+
+        async def accepted(rules):
+            draft = at.delegation(alice, bob.keyring.did)
+            return await rules.accept("U1", draft.payload)
+
+        assert await accepted(beside)
+        assert await accepted(at.letters)
+        assert await accepted(beside)
+        at.letters = at.rules(at.gate.session)  # it ended without a word, and was started again
+        assert await accepted(at.letters)
+        for rules in (at.letters, at.rules(other.session)):
+            with pytest.raises(Rejected, match="within the hour"):
+                await accepted(rules)
 
 
 async def test_so_many_bytes_of_a_member_and_type_reach_the_log_in_an_hour(tmp_path, monkeypatch):
@@ -208,13 +237,13 @@ class Later:
     """A machine's clock, some time on."""
 
     def __init__(self, wall) -> None:
-        self._wall, self.boot_later_s = wall, 0.0
+        self._wall, self.later_ms = wall, 0
 
     def now_ms(self) -> int:
-        return self._wall.now_ms()
+        return self._wall.now_ms() + self.later_ms
 
     def boot_s(self) -> float:
-        return self._wall.boot_s() + self.boot_later_s
+        return self._wall.boot_s()
 
 
 def resigned(key: SeedKeyring, op, **changes) -> bytes:

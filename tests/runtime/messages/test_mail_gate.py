@@ -8,6 +8,7 @@ from antiphon.core.authority.rules import Rules
 from antiphon.core.messages import dead_letters, inbox, register, send_rate
 from antiphon.core.record.ids import agent_address
 from antiphon.errors import Held, InboxFull, Malformed, OutcomeUnknown, RateLimited, Rejected
+from antiphon.runtime import rate_books
 from antiphon.runtime.messages import mailboxes
 from antiphon.runtime.messages.mail_gate import MailGate
 from tests.patience import PATIENCE_S
@@ -448,6 +449,19 @@ async def test_rate_limit_a_flood_is_told_and_another_gate_knows_of_it():
             await gate.close()
         await asyncio.sleep(10)
         await one.put(two.address, "later")
+
+
+@pytest.mark.virtual_time
+async def test_rate_limit_gates_add_up_what_each_of_them_counted():
+    async with agents("memory", 3) as (_, (one, two, three)):
+        gates, stored = (one.gate, two.gate), 0
+        for number in range(2 * int(send_rate.BURST)):
+            try:
+                await one.put(three.address, f"k{number}", gate=gates[number % 2])
+                stored += 1
+            except RateLimited:
+                continue
+        assert stored <= send_rate.BURST + 2 * rate_books.SAVE_EVERY
 
 
 @pytest.mark.virtual_time

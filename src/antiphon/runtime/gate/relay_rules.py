@@ -1,9 +1,9 @@
 """Which records of members the gate writes to the log: those that the rules accept.
 
 The branches declare their types. Every node reads all of control, for good. So the gate stores
-only records that take effect, and of one member no more than a number of records and bytes per
-hour. It decides nothing by that: a record refused for its content would be rejected, or have no
-effect, on the log.
+only records that take effect, and of one party no more than a number of records and bytes per
+hour, counted in the engine by all gates. It decides nothing by that: a record refused for its
+content would be rejected, or have no effect, on the log.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.delegations import open_token
 from antiphon.core.families.grants.ops import UcanDelegate, UcanRevoke
 from antiphon.core.opened_record import open_anywhere
+from antiphon.core.policy.allowance import Allowance
 from antiphon.core.record.ids import message_id
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import LostRace, Rejected
+from antiphon.runtime.rate_books import RateBooks
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -28,35 +29,33 @@ if TYPE_CHECKING:
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.branches import LaneKey
     from antiphon.core.record.op import Op
+    from antiphon.ports import MailStore
     from antiphon.runtime.gate.member_registry import MemberRegistry
     from antiphon.runtime.log.session import Session
 
 RECORDS_AN_HOUR: Final = 240
 BYTES_AN_HOUR: Final = 512 * 1024
-"""For one member and one type of op: a member that used up its delegations can still revoke."""
+"""For one party and one type of op: a member that used up its delegations can still revoke."""
 _HOUR_S: Final = 3600.0
 _ANY_TIME: Final = 2**63
-
-
-class _Hour(Struct):
-    """What a member wrote in an hour."""
-
-    began_s: float
-    records: int = 0
-    size: int = 0
 
 
 class RelayRules:
     """Checks the records that members send to the gate."""
 
     def __init__(
-        self, session: Session, members: MemberRegistry, scope_of: Callable[[str], Scope]
+        self,
+        session: Session,
+        members: MemberRegistry,
+        scope_of: Callable[[str], Scope],
+        store: MailStore,
     ) -> None:
-        """`scope_of` returns an engine user's present scope."""
+        """`scope_of` returns an engine user's present scope; what is counted is in `store`."""
         self._session = session
         self._members = members
         self._scope_of = scope_of
-        self._hours: dict[tuple[str, str], _Hour] = {}
+        hour = Allowance(RECORDS_AN_HOUR / _HOUR_S, RECORDS_AN_HOUR)
+        self._hours = RateBooks(store, session.wall.now_ms, hour, name="relay", is_kept_first=True)
 
     async def accept(self, user: str, payload: bytes) -> tuple[str, str, int]:
         """A record's subject, message id and predecessor; `Rejected` if it is not worth storing."""
@@ -81,7 +80,7 @@ class RelayRules:
             _check_effect(session.control, op.body.cid, op.author)
         if isinstance(op, UcanDelegate):
             _check_giver(session.control, open_token(op.body.token).payload.iss)
-        self._count(member.node, op.type_name(), len(payload))
+        await self._count(member.node, op.type_name(), len(payload))
         return shown.subject, message_id(payload), op.prev
 
     def _taken(self) -> str:
@@ -111,23 +110,17 @@ class RelayRules:
         seq = max(session.confirmed, *lane.tails) + 1
         return (await session.judge(replace(shown, seq=seq, commit_ms=now_ms), lane)).verdict
 
-    def _count(self, node: str, what: str, size: int) -> None:
-        """`Rejected` if a member has used up its hour. There are no more hours than members."""
-        now_s = self._session.wall.boot_s()
-        hour = self._hours.get((node, what))
-        if hour is None or now_s - hour.began_s >= _HOUR_S:
-            hour = self._hours[node, what] = _Hour(now_s)
-        if hour.records >= RECORDS_AN_HOUR or hour.size + size > BYTES_AN_HOUR:
-            minutes = int((hour.began_s + _HOUR_S - now_s) / 60) + 1
+    async def _count(self, party: str, what: str, size: int) -> None:
+        """`Rejected` if a party has used up its hour."""
+        cost = max(1.0, size * RECORDS_AN_HOUR / BYTES_AN_HOUR)
+        wait_s = await self._hours.take(f"{what} {party}", cost)
+        if wait_s:
             raise Rejected(
-                f"the gate has written {hour.records} records of type {what}, {hour.size} bytes,"
-                f" for this machine within the hour; the limit is {RECORDS_AN_HOUR} records and"
-                f" {BYTES_AN_HOUR} bytes",
+                f"the gate has written as much of type {what} for this machine as it does within"
+                f" the hour: {RECORDS_AN_HOUR} records or {BYTES_AN_HOUR} bytes",
                 reason="quota",
-                hint=f"try again in {minutes} min, or ask the owner to write it",
+                hint=f"try again in {int(wait_s / 60) + 1} min, or ask the owner to write it",
             )
-        hour.records += 1
-        hour.size += size
 
 
 def _check_giver(control: Control, issuer: str) -> None:

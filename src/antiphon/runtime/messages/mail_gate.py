@@ -28,6 +28,7 @@ from antiphon.core.messages import envelope as envelopes
 from antiphon.core.messages import register, send_right
 from antiphon.core.messages.inbox import Pick
 from antiphon.core.messages.register import Note, read_note, write_note
+from antiphon.core.messages.send_rate import SENDING
 from antiphon.core.record.ids import split_address
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Held, InboxFull, LostRace, OutcomeUnknown, RateLimited, Rejected
@@ -35,8 +36,8 @@ from antiphon.runtime.messages.control_reads import ControlReads
 from antiphon.runtime.messages.dead_letter_store import DeadLetter, DeadLetterStore
 from antiphon.runtime.messages.fair_queue import FairQueue
 from antiphon.runtime.messages.mailboxes import Mailboxes
-from antiphon.runtime.messages.rate_books import RateBooks
 from antiphon.runtime.messages.register_index import register_key
+from antiphon.runtime.rate_books import RateBooks
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class MailGate:
         self._session = session
         self._store = store
         self._control = ControlReads(session)
-        self._rates = RateBooks(store, session.wall.now_ms)
+        self._rates = RateBooks(store, session.wall.now_ms, SENDING, name="mail")
         self._queue = queue or FairQueue()
         self._boxes = Mailboxes(store)
         self._dead = DeadLetterStore(store, session.wall.now_ms)
@@ -123,13 +124,16 @@ class MailGate:
         `by` is who asks: limits are counted by it, before anything else is looked at. So it must be
         something that nobody can make many of: a user of the engine, or a party (`party_of`).
         """
-        await self._rates.take(by)
+        wait_s = await self._rates.take(by)
+        if wait_s:
+            raise _too_fast(wait_s)
         async with self._queue.turn(by):
             return await self._put(receiver, envelope, by)
 
     def limit_on(self, by: str) -> RateLimited | None:
         """The error that a put of this asker would raise now because of its rate, or None."""
-        return self._rates.limit_on(by)
+        wait_s = self._rates.wait_s(by)
+        return _too_fast(wait_s) if wait_s else None
 
     async def party_of(self, sender: str) -> str:
         """For whom a key sends: a member can make keys, and they all count as its own.
@@ -464,3 +468,9 @@ class MailGate:
         if not note.done:
             self._bodies.put((key, revision), body, len(body))
         return revision
+
+
+def _too_fast(wait_s: float) -> RateLimited:
+    return RateLimited(
+        "this machine sends more messages than the mesh takes from one", retry_s=wait_s
+    )
