@@ -16,7 +16,7 @@ from antiphon.core.families.grants.ops import RevokeBody, UcanRevoke
 from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.record.ids import digest
 from antiphon.core.record.signing import pae
-from antiphon.errors import Malformed, Rejected
+from antiphon.errors import Malformed, Rejected, Unavailable
 from antiphon.runtime.gate import admission as gates
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.admission import WAITING, Gate
@@ -318,6 +318,29 @@ async def test_a_revocation_shows_the_member_out_at_once(tmp_path):
         await at.revoke_all(key.did)
         await eventually(lambda: {"U1", "D1"} <= set(at.issuer.expelled))
         assert gate.scope_of("U1") == NOTHING
+        with pytest.raises(Rejected, match="ended or were revoked"):
+            await at.login()
+
+
+@pytest.mark.parametrize("problem", [Unavailable("away"), OSError("the disk is full")])
+async def test_a_revocation_that_could_not_be_carried_out_is_tried_again(
+    tmp_path, monkeypatch, problem
+):
+    monkeypatch.setattr(gates, "RETRY_S", 0.01)
+    async with a_gate(tmp_path) as at, at.running():
+        key = a_key()
+        await at.join(key, at.invite())
+        expel, failed = at.issuer.expel, []
+
+        async def fails_at_first(users, now_s):
+            if len(failed) < 5:
+                failed.append(users)
+                raise problem
+            await expel(users, now_s)
+
+        at.issuer.expel = fails_at_first
+        await at.revoke_all(key.did)
+        await eventually(lambda: {"U1", "D1"} <= set(at.issuer.expelled))
         with pytest.raises(Rejected, match="ended or were revoked"):
             await at.login()
 

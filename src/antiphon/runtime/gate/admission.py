@@ -29,7 +29,7 @@ from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.subjects import calls_of, queue_name
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.subjects import is_kind
-from antiphon.errors import AntiphonError, Rejected, Unavailable
+from antiphon.errors import AntiphonError, Corrupt, Misconfigured, Rejected, Unavailable
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.member_registry import MAX_MEMBERS, Member
 from antiphon.runtime.log.session import Session
@@ -185,9 +185,9 @@ class Gate:
     async def _watch(self) -> None:
         """Check every member's scope whenever control changes."""
         subject = f"ap.{self._session.mesh}.ctl.>"
-        await self.look_after()
         while True:
             try:
+                await self.look_after()
                 async with self._session.log.follow(
                     self._session.confirmed, subject=subject
                 ) as batches:
@@ -195,9 +195,9 @@ class Gate:
                         await self._session.confirm(batch[-1].seq)
                         await self.look_after()
                         await asyncio.sleep(min(self._looking_took_s * REST, MAX_REST_S))
-            except Unavailable as away:
-                log.warning("gate_waits_for_engine", problem=away.message)
-                await asyncio.sleep(RETRY_S)
+            except Exception as problem:  # noqa: BLE001 - what was not revoked must be, later
+                _report(problem)
+            await asyncio.sleep(RETRY_S)
 
     async def _watch_ends(self) -> None:
         """Check again when a scope expires: the login may have been issued for longer."""
@@ -210,8 +210,8 @@ class Gate:
             self._looked_at = (0, 0)
             try:
                 await self.look_after()
-            except Unavailable as away:
-                log.warning("gate_waits_for_engine", problem=away.message)
+            except Exception as problem:  # noqa: BLE001 - as above
+                _report(problem)
 
     async def look_after(self) -> None:
         """Revoke the logins that permit more than their node's scope does now."""
@@ -271,8 +271,8 @@ class Gate:
         await asyncio.sleep(HEARD_WITHIN_S)
         try:
             await self._issuer.expel([user], self._now_s())
-        except Unavailable as away:
-            log.warning("ticket_login_not_revoked", problem=away.message)
+        except Exception as problem:  # noqa: BLE001 - its login ends by itself a little later
+            _report(problem)
 
     async def _decide(self, user: str, what: str, payload: bytes) -> gate_requests.Login:
         mesh, engine = self._session.mesh, self._issuer.is_signed_by
@@ -394,6 +394,16 @@ class Gate:
         return gate_requests.Login(
             jwt=jwt, scope=member.scope, kinds=kinds, alias=member.alias, refresh_jwt=refresh_jwt
         )
+
+
+def _report(problem: Exception) -> None:
+    """Something failed that is tried again; what cannot be mended by trying ends the gate."""
+    if isinstance(problem, Corrupt | Misconfigured):
+        raise problem
+    if isinstance(problem, AntiphonError):
+        log.warning("gate_tries_again", problem=problem.message)
+    else:
+        log.error("gate_failed", exc_info=problem)
 
 
 def _asked(member: Member, request: gate_requests.LoginRequest) -> tuple[str, ...]:
