@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -35,6 +36,9 @@ NODE_BYTES: Final = 150
 """Memory of one value in a policy or in metadata, even an empty one."""
 ROOTS_KEPT: Final = 4
 """Owners whose reachable keys are cached: the current one and earlier ones."""
+ABOVE_KEPT: Final = 256
+ABOVE_KEPT_KEYS: Final = 64 * 1024
+"""Limits of the cache of issuers above a key: number of keys, and of issuers above all of them."""
 
 _opened: Final = BoundedCache[bytes, Delegation](most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES)
 
@@ -107,6 +111,11 @@ class Grants:
         self._to: dict[str, list[Link]] = {}
         self._by: dict[str, list[Link]] = {}
         self._reached: dict[str, dict[str, int]] = {}
+        self._givers: dict[str, dict[str, None]] = {}
+        """Who delegates to a key, each once."""
+        self._above: dict[str, dict[str, int]] = {}
+        """By key: who is above it, and by how many delegations at least."""
+        self._newest = 0
         self._revoked: dict[str, list[tuple[int, str]]] = {}
         self._chains = BoundedCache[tuple[str, tuple[str, ...]], Chain](
             most=CHAINS_KEPT, most_bytes=CHAINS_KEPT_BYTES
@@ -137,6 +146,13 @@ class Grants:
         self._by.setdefault(link.issuer, []).append(link)
         for reached in self._reached.values():
             self._reach(reached, link)
+        givers = self._givers.setdefault(link.audience, {})
+        if link.issuer not in givers:
+            givers[link.issuer] = None
+            for above in self._above.values():
+                self._rise(above, link.audience, (link.issuer,))
+            self._forget_above()
+        self._newest = max(self._newest, seq)
         self.revision += 1
 
     def revoke(self, seq: int, cid: str, by: str) -> None:
@@ -208,15 +224,51 @@ class Grants:
         return {cid: who for cid, who in found.items() if who}
 
     def is_above(self, did: str, cid: str, *, before: int) -> bool:
-        """Whether `did` issued this delegation, or one that can be above it in a chain."""
+        """Whether `did` issued this delegation, or one that can be above it in a chain.
+
+        Anyone may delegate to anyone, and revoke: thousands may be above a key, and thousands of
+        revocations ask. So those above are found once and kept up to date.
+        """
         first = self.find(cid, before=before)
-        issuers, frontier = set[str](), [first] if first is not None else []
-        for _ in range(MAX_LINKS):
-            fresh = {link.issuer for link in frontier} - issuers
-            if did in fresh:
-                return True
-            if not fresh:
-                return False
-            issuers |= fresh
-            frontier = [link for holder in fresh for link in self.given_to(holder, before=before)]
-        return False
+        if first is None:
+            return False
+        if before <= self._newest:  # a look back: what is kept counts all delegations
+            return did in self._found_above(first.issuer, before)
+        return did in self._kept_above(first.issuer)
+
+    def _kept_above(self, key: str) -> dict[str, int]:
+        above = self._above.get(key)
+        if above is None:
+            above = {key: 0}
+            self._rise(above, key, self._givers.get(key, ()))
+            self._above[key] = above
+            self._forget_above()
+        return above
+
+    def _rise(self, above: dict[str, int], key: str, givers: Iterable[str]) -> None:
+        """Add givers of a key, and who is above them, each with the fewest delegations between."""
+        frontier: list[tuple[str, Iterable[str]]] = [(key, givers)]
+        while frontier:
+            higher: list[tuple[str, Iterable[str]]] = []
+            for holder, found in frontier:
+                links = above.get(holder, MAX_LINKS) + 1
+                for giver in found:
+                    if links < above.get(giver, MAX_LINKS):
+                        above[giver] = links
+                        if giver in self._givers:
+                            higher.append((giver, self._givers[giver]))
+            frontier = higher
+
+    def _forget_above(self) -> None:
+        kept = sum(map(len, self._above.values()))
+        while self._above and (len(self._above) > ABOVE_KEPT or kept > ABOVE_KEPT_KEYS):
+            kept -= len(self._above.pop(next(iter(self._above))))
+
+    def _found_above(self, key: str, before: int) -> set[str]:
+        """Who was above a key before a sequence."""
+        found, fresh = {key}, {key}
+        for _ in range(MAX_LINKS - 1):
+            links = (link for one in fresh for link in self.given_to(one, before=before))
+            fresh = {link.issuer for link in links} - found
+            found |= fresh
+        return found
