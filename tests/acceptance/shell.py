@@ -147,6 +147,12 @@ class Shell:
             [self.program, *words], cwd=self.directory, env=whole, text=True, **how
         )
 
+    def ended(self, job: str) -> Any:
+        """What is shown of a job as soon as it has ended; one command waits for that."""
+        answer = self.run("show", job, "--follow", "--json")
+        assert answer.code == 0, answer
+        return answer.json
+
     def export(self, *words: str) -> Answer:
         """Type a command that waits for a seal, again and again until there is one."""
         answers: list[Answer] = []
@@ -272,11 +278,11 @@ def wake(nap: str) -> None:
 
 
 def until(condition: Any, *, within_s: float = PATIENCE_S) -> None:
-    """Wait for something to become true, and leave half of the time to what is waited for."""
+    """Wait for something to become true, and leave most of the time to what is waited for."""
     deadline = time.monotonic() + within_s
     asked = time.monotonic()
     while not condition():
         now = time.monotonic()
         assert now < deadline, "it did not become true in time"
-        time.sleep(min(max(now - asked, 0.05), 1.0))
+        time.sleep(min(max(3 * (now - asked), 0.05), 1.0))
         asked = time.monotonic()

@@ -48,8 +48,7 @@ def test_another_worker_goes_on_after_sigkill(tmp_path):
         killed = one if int(mark.suffix[1:]) == one.pid else other
         killed.send(signal.SIGKILL)
         killed.wait()
-        until(lambda: shell.run("show", job, "--json").json["state"] == "succeeded")
-        told = shell.run("show", job, "--json").json
+        told = shell.ended(job)
         assert told["result"] == [3, 2]
         assert sorted(path.name[0] for path in seen.iterdir()) == ["1", "2", "3"]
         assert len({path.suffix for path in seen.iterdir()}) == 2
@@ -130,8 +129,7 @@ def test_a_run_that_overruns_goes_on_from_its_checkpoint_and_after_sigkill_too(t
         killed = one if int(mark.suffix[1:]) == one.pid else other
         killed.send(signal.SIGKILL)
         killed.wait()
-        until(lambda: shell.run("show", job, "--json").json["state"] == "succeeded", within_s=120)
-        told = shell.run("show", job, "--json").json
+        told = shell.ended(job)
         assert told["result"] == ["as far as it came", 3]
         lines = [line["words"] for line in told["story"]]
         assert any(

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from tests.acceptance.shell import Shell, until
+from tests.acceptance.shell import Shell
 
 pytestmark = pytest.mark.nats
 
@@ -52,7 +52,7 @@ def test_a_job_at_a_point_in_time_waits_for_it_wherever_its_zone_is(shell):
 
 def test_a_point_in_time_that_has_passed_begins_at_once(shell):
     job = shell.run("submit", "--at", "2020-01-01T00:00Z", "--no-wait", "example.add", "1", "3")
-    until(lambda: shell.run("show", job.out.strip(), "--json").json["state"] == "succeeded")
+    assert shell.ended(job.out.strip())["state"] == "succeeded"
 
 
 def test_a_delay_beyond_the_horizon_is_a_sentence_and_writes_nothing(shell):

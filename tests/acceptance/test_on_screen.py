@@ -81,7 +81,7 @@ def test_a_machine_that_goes_to_sleep_gives_its_jobs_back_and_takes_them_again(s
         assert shell.run("show", job, "--json").json["state"] == "pending"
         gate.touch()
         worker.send(signal.SIGUSR2)
-        until(lambda: shell.run("show", job, "--json").json["state"] == "succeeded")
+        assert shell.ended(job)["state"] == "succeeded"
         assert worker.stop(signal.SIGINT) == 0
 
 

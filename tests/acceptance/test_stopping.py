@@ -63,7 +63,7 @@ def test_a_job_called_while_nobody_worked_is_answered_after_the_restart(shell):
         job = shell.run("submit", "example.later", "--no-wait").out.strip()
     with shell.dev("--tasks", "later") as dev:
         assert "example.later" in dev["kinds"]
-        until(lambda: shell.run("show", job, "--json").json["state"] == "succeeded")
+        assert shell.ended(job)["state"] == "succeeded"
 
 
 def test_a_second_ctrl_c_leaves_no_server_behind(shell):

@@ -100,7 +100,7 @@ def test_a_worker_that_may_not_claim_says_so_and_begins_when_it_may(host, machin
         job = box.run("submit", "--no-wait", "example.add", "2", "3").out.strip()
         granted = host.run("delegate", "caller", "--can", "claim", "--kind", "example.*")
         assert granted.code == 0, granted.err
-        until(lambda: box.run("show", job, "--json").json["state"] == "succeeded")
+        assert box.ended(job)["state"] == "succeeded"
         assert worker.stop() == 0
         said = worker.err
     assert "this machine may not claim example.add" in said

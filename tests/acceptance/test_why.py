@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.shell import Shell, until
+from tests.acceptance.shell import Shell
 
 pytestmark = pytest.mark.nats
 
@@ -28,7 +28,7 @@ def test_a_job_waits_for_a_label_says_so_and_goes_to_the_worker_that_has_it(shel
         assert "gpu" in shell.run("why", job).out
         with shell.start("worker", TASKS, "--json", "--label", "gpu=a100") as able:
             able.line("ready")
-            until(lambda: shell.run("show", job, "--json").json["state"] == "succeeded")
+            assert shell.ended(job)["state"] == "succeeded"
             told = shell.run("why", job, "--json").json
             first = told["lots"][0]
             assert (first["rank"], first["labels"]) == (0, ["gpu=a100"])

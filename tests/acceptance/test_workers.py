@@ -146,8 +146,7 @@ def test_processes_share_one_state_and_none_is_special(tmp_path):
             assert story(one, before) == story(two, before)
             dev.process.kill()
             dev.process.wait()
-            until(lambda: two.run("show", held, "--json").json["state"] == "succeeded")
-            told = two.run("show", held, "--json").json
+            told = two.ended(held)
             assert told["result"] == "by the second"
             assert any("expired the lease" in line["words"] for line in told["story"])
             assert two.run("submit", "example.sleep", "0").out == "by the second\n"
