@@ -21,7 +21,7 @@ from antiphon.core.presence.cards import (
 )
 from antiphon.core.presence.presence_table import BEAT_MS, PresenceChange
 from antiphon.engines.memory import MemoryEngine
-from antiphon.engines.nats.gate.roll_call_service import MAX_CALL_BYTES
+from antiphon.engines.nats.gate.roll_call_service import LIMITS
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.presence import heartbeat_watch
@@ -372,4 +372,4 @@ def test_changes_are_kept_beside_the_replica_and_bounded(tmp_path):
 
 
 def test_the_gate_passes_the_question_on():
-    assert 0 < len(FOR_ALL) <= MAX_CALL_BYTES
+    assert 0 < len(FOR_ALL) <= LIMITS.request_bytes
