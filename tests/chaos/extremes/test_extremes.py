@@ -25,7 +25,9 @@ def test_what_is_drawn_for_an_op_can_be_decoded(name):
         assert msgspec.json.decode(codec.encode(drawn), type=body.cls) == drawn
 
 
-@pytest.mark.parametrize("body", [MailRequest, MessageBody, *dict.fromkeys(one.body for one in BUS)])
+@pytest.mark.parametrize(
+    "body", [MailRequest, MessageBody, *dict.fromkeys(one.body for one in BUS)]
+)
 def test_what_is_drawn_for_a_message_can_be_decoded(body):
     extremes = Extremes(random.Random(1))
     for _ in range(20):
