@@ -21,6 +21,7 @@ The branches follow what a caller can do about the error, not where it happened:
     │   └── EngineDenied    the engine's permissions do not allow it
     ├── PartlySubmitted     of a list of jobs some are on the log, and one could not be submitted
     ├── Corrupt             stop: what was read cannot be true
+    │   └── LogReplaced     the log lacks what was read from it: an older copy was restored
     ├── Misconfigured       a person has to change a setting, a file or a command line
     │   ├── Outdated        the mesh runs a protocol that this version does not have
     │   └── Forked          used in a forked child, but opened by its parent
@@ -60,6 +61,7 @@ __all__ = [
     "InboxFull",
     "JobFailed",
     "LockLost",
+    "LogReplaced",
     "LostRace",
     "Malformed",
     "Misconfigured",
@@ -223,6 +225,10 @@ class PartlySubmitted(AntiphonError):
 
 class Corrupt(AntiphonError):
     """What was read contradicts what is known; continuing would spread the damage."""
+
+
+class LogReplaced(Corrupt):
+    """The log no longer has what was read from it before; a person decides which copy is right."""
 
 
 class Misconfigured(AntiphonError):

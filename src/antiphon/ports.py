@@ -245,6 +245,12 @@ class OpLog(Protocol):
     async def last(self) -> Record | None:
         """The newest record, or None on an empty log."""
 
+    async def reaches(self, seq: int) -> bool:
+        """Whether the log holds that sequence or a later one.
+
+        Never stale: where a copy may lag behind, its leader answers.
+        """
+
     def follow(
         self, after: int, *, subject: str = ">", max_batch: int = 512
     ) -> AbstractAsyncContextManager[AsyncIterator[list[Record]]]:

@@ -12,7 +12,7 @@ import asyncio
 from antiphon.engines.memory.connection import Connection, Feed
 from antiphon.engines.memory.filters import SubjectFilter
 from antiphon.engines.memory.server import MeshState
-from antiphon.errors import Corrupt
+from antiphon.errors import LogReplaced
 from antiphon.ports import Record
 
 REPAIR_S = 2.0
@@ -56,15 +56,19 @@ class Follow(Feed[list[Record]]):
         return page.records
 
     def _check(self) -> None:
-        """`Corrupt` if this is not the log that was read before."""
+        """`LogReplaced` if this is not the log that was read before."""
         hint = "the engine was restored from an older copy"
         if self._log.last_seq < self._cursor:
             ends = self._log.last_seq
-            raise Corrupt(f"the log ends at {ends}, before the cursor {self._cursor}", hint=hint)
+            raise LogReplaced(
+                f"the log ends at {ends}, before the cursor {self._cursor}", hint=hint
+            )
         if self._is_rewound and self._last is not None:
             now = self._log.at(self._last.seq)
             if now is not None and now != self._last:
-                raise Corrupt(f"the log shows another record at {now.seq} than before", hint=hint)
+                raise LogReplaced(
+                    f"the log shows another record at {now.seq} than before", hint=hint
+                )
             self._is_rewound = False
 
     # --- as a follower of the mesh ----------------------------------------------------------

@@ -210,6 +210,10 @@ class MemoryLog:
 
         return await self._connection.read_lagging("last", work)
 
+    async def reaches(self, seq: int) -> bool:
+        """Whether the log holds that sequence or a later one."""
+        return await self._connection.read("reaches", lambda: self._store.last_seq >= seq)
+
     def follow(self, after: int, *, subject: str = ">", max_batch: int = 512) -> Follow:
         """Matching records above `after` for ever."""
         wanted = SubjectFilter(subject)

@@ -4,7 +4,8 @@ Every node with permission to work on a kind may write on its lanes, as much as 
 reader holds one page at a time, keeps the records that took effect and the newest of the rest,
 and remembers how far it has judged long lanes: hostile records cost each reader one read.
 
-Invariant: what was judged stays judged. The log loses only archived lanes, which had ended.
+Invariant: what was judged stays judged. The log loses only archived lanes, which had ended; if it
+lost anything else, `Judge.confirm` raises. It is asked after every read, also if there was nothing.
 """
 
 from __future__ import annotations
@@ -272,6 +273,8 @@ class LaneReader:
         wanted = self._by.protocol.subjects_of(self._by.mesh, key)
         async for page in self._by.log.read_lane(wanted, after=place.reach):
             await self._judge(place, page)
+        if not place.length:
+            await self._by.confirm(0)
         return place.view()
 
     async def _records_of(
@@ -325,13 +328,15 @@ class LaneReader:
             place = _Place(lane=protocol.empty(key))
         else:
             place = known.continued()
-        wanted = protocol.subjects_of(self._by.mesh, key)
+        wanted, known_length = protocol.subjects_of(self._by.mesh, key), place.length
         async for page in self._by.log.read_lane(wanted, after=place.reach):
             if before is not None and page[-1].seq >= before:
                 earlier = [one for one in page if one.seq < before]
                 await self._judge(place, earlier, is_named=is_named)
                 break
             await self._judge(place, page, is_named=is_named)
+        if place.length == known_length:
+            await self._by.confirm(0)
         if place.length > LONG and not is_named:
             self._remember(key, place)
         return place

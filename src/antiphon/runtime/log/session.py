@@ -38,6 +38,7 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.ports import Append
+from antiphon.runtime.log.known_end import KnownEnd
 from antiphon.runtime.log.lane_entry import Entered, LaneEntries
 from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
 
@@ -100,6 +101,7 @@ class Session:
         self.protocol = author.protocol
         self.history = ControlHistory(self.protocol, author.mesh)
         self._drift_ms = author.clock.max_drift_ms
+        self._end = KnownEnd(engine, self.pause)
         self._confirmed = 0
         self._confirming: asyncio.Task[None] | None = None
         self._wanted = 0
@@ -181,6 +183,8 @@ class Session:
             return replace(opened, seq=record.seq, commit_ms=commit_ms)
         self._tell_time(record)
         opened = open_stored(self.protocol, self.mesh, record)
+        if record.seq > self._end.seq:
+            self._end.saw(record.seq, record.payload)
         if opened.op is not None:
             self._opened.put(record.seq, (record.payload, opened), len(record.payload))
         return opened
@@ -217,7 +221,10 @@ class Session:
         newest = await self.log.last()
         if newest is not None:
             self._tell_time(newest)
+            if newest.seq < self._end.seq:
+                self._end.line = -1  # a copy that lags, or another log: look
             await self.confirm(newest.seq)
+            self._end.saw(newest.seq, newest.payload)
         return self.control
 
     def confirm_soon(self, upto: int) -> asyncio.Task[None] | None:
@@ -232,10 +239,13 @@ class Session:
         return task
 
     async def confirm(self, upto: int) -> None:
-        """Make sure that every control op up to `upto` was read.
+        """Make sure that every control op up to `upto` was read, from the log that is there now.
 
-        Concurrent calls share reads: while one is running, the others wait for the next.
+        Concurrent calls share reads: while one is running, the others wait for the next. Whoever
+        judges by what is remembered calls this after reading: `LogReplaced` if that is void.
         """
+        if self._end.line != self.engine.reconnects:
+            await self._end.check()
         while (task := self.confirm_soon(upto)) is not None:
             await asyncio.shield(task)
 
@@ -421,6 +431,7 @@ class Session:
             self._sends(draft)
         seq = await self._append(draft, timeout_s, told)
         self._opened.put(seq, (draft.payload, draft.opened), len(draft.payload))
+        self._end.saw(seq, draft.payload)
         return seq
 
     async def send(
@@ -436,9 +447,12 @@ class Session:
             Append(one.subject, one.payload, message_id(one.payload), one.op.prev) for one in drafts
         ]
         answers = await self.log.append_many(records, timeout_s=timeout_s)
+        last: tuple[int, bytes] = (0, b"")
         for draft, seq in zip(drafts, answers, strict=True):
             if isinstance(seq, int):
                 self._opened.put(seq, (draft.payload, draft.opened), len(draft.payload))
+                last = max(last, (seq, draft.payload))
+        self._end.saw(*last)
         return answers
 
     def _sends(self, draft: Draft) -> None:

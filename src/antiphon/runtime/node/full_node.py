@@ -26,8 +26,9 @@ from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Corrupt, EngineDenied, Unavailable
+from antiphon.errors import EngineDenied, LogReplaced, Unavailable
 from antiphon.runtime.attention.item_guard import ItemGuard, reason_of
+from antiphon.runtime.log.known_end import find_end
 from antiphon.runtime.log.session import Session, dep_of
 from antiphon.runtime.log.writer import Intent, Policy, Written, give_up, write
 from antiphon.telemetry import LazyLogger
@@ -43,8 +44,6 @@ APPLY_SLICE: Final = 64
 """Records that are applied before other tasks get a turn."""
 QUEUES_KEPT: Final = 4096
 """Queues for which the newest answered job is remembered; the most recent ones."""
-LOOKS_FOR_CURSOR: Final = 6
-"""How often the log is asked for the replica's last record before it counts as cut off."""
 LONGEST_PAUSE: Final = 6
 """Doublings of the pause while the engine does not return what an op depends on."""
 
@@ -170,35 +169,15 @@ class FullNode:
         self.applied = cursor.seq
         if cursor.seq == 0:
             return
-        record = await self._at_cursor(cursor.seq)
+        session = self.session
+        record = await find_end(session.log, cursor.seq, session.pause)
         if record is None:
             return  # archived since
         if digest(record.payload) != cursor.record_digest:
-            raise Corrupt(
+            raise LogReplaced(
                 f"record {cursor.seq} on the log differs from the one in this replica",
                 hint="the engine's history was replaced; find out which copy is right",
             )
-
-    async def _at_cursor(self, seq: int) -> Record | None:
-        """The record on the log where this replica ends; `Corrupt` if the log never reaches it.
-
-        A copy that lags looks like a log that was cut off, so one look is not enough.
-        """
-        ends = 0
-        for attempt in range(LOOKS_FOR_CURSOR):
-            if attempt:
-                await self.session.pause(attempt)
-            record = await self.session.log.fetch(seq)
-            if record is not None:
-                return record
-            newest = await self.session.log.last()
-            ends = max(ends, newest.seq if newest else 0)
-            if ends >= seq:
-                return None
-        raise Corrupt(
-            f"the log ends at {ends}, this replica at {seq}",
-            hint="the engine was restored from a backup; find out which copy is right",
-        )
 
     async def apply(self, batch: list[Record]) -> None:
         """Judge and store a run of records, oldest first."""

@@ -21,7 +21,7 @@ from antiphon.core.policy.rendezvous_turns import (
     RendezvousTurns,
     Step,
 )
-from antiphon.errors import AntiphonError, Unavailable
+from antiphon.errors import AntiphonError, LogReplaced, Unavailable
 from antiphon.ports import Record
 from antiphon.runtime.worker.announced_jobs import AnnouncementDelivery, RecentActivity, need_of
 
@@ -163,7 +163,7 @@ class Rendezvous:
             return
         try:
             await self.consider(record, is_known=recent_activity.is_known(record))
-        except Unavailable:
+        except (Unavailable, LogReplaced):
             raise
         except AntiphonError:
             return  # one lane's problem (too long to read, say) must not stop the others
@@ -195,5 +195,7 @@ class Rendezvous:
                 await self.consider(record, is_known=True)
         except Unavailable:
             self.look_at(call, job_id, after_s=SOON_S * (1 + self._session.entropy.random()))
+        except LogReplaced:
+            raise
         except AntiphonError:
             return

@@ -36,7 +36,7 @@ from antiphon.core.policy.claim_delay import (
 from antiphon.core.policy.rate_limit import Rate
 from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import AntiphonError, EngineDenied, LostRace, Unavailable
+from antiphon.errors import AntiphonError, EngineDenied, LogReplaced, LostRace, Unavailable
 from antiphon.runtime.log.lane_reader import JobView
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.write_turns import WriteTurns
@@ -299,6 +299,8 @@ class Worker:
             delivery.nak(self._jitter_s(JITTER_S))
             if not self._stopping:
                 raise
+        except LogReplaced:
+            raise  # it is not about this announcement
         except AntiphonError as problem:
             log.exception("announcement_failed", problem=problem.message, kind=kind)
             delivery.nak(LONGEST_S / 2 + self._jitter_s(LONGEST_S / 2))

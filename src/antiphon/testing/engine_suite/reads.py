@@ -59,6 +59,14 @@ class ReadSuite(EngineSuite):
             assert found[0] == await engine.log.fetch(found[0].seq)
             assert await engine.log.fetch_many([]) == []
 
+    async def test_a_log_reaches_what_it_holds_or_has_passed(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(5))
+            await engine.log.purge(site.call(2), upto=3)
+            told = [await engine.log.reaches(seq) for seq in (1, 3, 5, 6)]
+            assert told == [True, True, True, False]
+
     async def test_a_page_that_ends_with_the_log_has_no_more(self) -> None:
         async with self.site() as site:
             engine = await site.connect()

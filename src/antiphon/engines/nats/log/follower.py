@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection, Subscription
 from antiphon.engines.nats.log.hints import live
-from antiphon.errors import AntiphonError, Corrupt, EngineDenied, Unavailable
+from antiphon.errors import AntiphonError, EngineDenied, LogReplaced, Unavailable
 from antiphon.ports import Page, Record
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ class Follower:
     # --- trust ------------------------------------------------------------------------------
 
     async def _verify(self) -> None:
-        """`Corrupt` if this is not the log that was read before."""
+        """`LogReplaced` if this is not the log that was read before."""
         self._must_verify = False
         self._wake.set()
         known = max(self._cursor, self._floor)
@@ -335,7 +335,7 @@ class Follower:
         if is_shorter and self._log.is_replicated:
             is_shorter = not await self._log.reaches(known)
         if is_shorter:
-            raise Corrupt(
+            raise LogReplaced(
                 f"the log ends at {newest}, but {known} was read from it before: "
                 "it was restored from an older copy",
                 hint="stop this node and ask the mesh's owner which copy is the right one",
@@ -343,7 +343,7 @@ class Follower:
         if self._last is not None:
             now = await self._log.fetch(self._last.seq)
             if now is not None and now != self._last:
-                raise Corrupt(
+                raise LogReplaced(
                     f"the log shows another record at {now.seq} than was read there before",
                     hint="stop this node and ask the mesh's owner which copy is the right one",
                 )
