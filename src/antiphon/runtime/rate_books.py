@@ -1,6 +1,6 @@
 """How much each party does of something, counted by the gates and kept in the engine.
 
-A gate counts in memory and writes down what it counted every so often, and when it first refuses.
+A gate counts in memory and writes it down when that is much, and when it first refuses.
 What it reads there is what all gates wrote; it takes off what it has not written yet. So a restart
 gives nobody a new allowance, and several gates know of one another's counts, late by what is not
 written yet. Where `is_kept_first`, everything is written before it is done.
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from antiphon.core.policy.allowance import Allowance
     from antiphon.ports import MailStore
 
-SAVE_EVERY: Final = 32
+SAVE_AT: Final = 0.32
+"""What is counted and not written yet, as a part of what is allowed at once."""
 KEPT_MS: Final = 3600_000
 """At least; a book may be forgotten when it is full again."""
 MAX_BOOKS: Final = 4096
@@ -62,28 +63,37 @@ class RateBooks:
         self._allowance = allowance
         self._name = name
         self._is_kept_first = is_kept_first
+        self._save_at = allowance.burst * SAVE_AT
         self._books: dict[str, _Book] = {}
 
     async def take(self, who: str, cost: float = 1.0) -> float:
         """Count so much; or, if that is too much, how many seconds until it is not."""
-        book = self._books.get(who)
-        if book is None:
-            book = self._open(who)
+        book = self._books.get(who) or self._open(who)
         if book.loading is not None:
             await asyncio.shield(book.loading)
         wait_s = self.wait_s(who, cost)
         if wait_s:
             return wait_s
         book.is_told = False
-        book.tokens = book.tokens.less(cost)
-        book.unsaved += cost
-        if book.unsaved >= SAVE_EVERY:
-            self._save_soon(who, book)
+        self._count(who, book, cost)
         if self._is_kept_first:
             for _ in range(2):  # what is being written may have begun before this
                 if book.unsaved:
                     await asyncio.shield(self._save_soon(who, book))
         return 0.0
+
+    async def give_back(self, who: str, cost: float) -> None:
+        """So much of what was counted is no more."""
+        book = self._books.get(who) or self._open(who)
+        if book.loading is not None:
+            await asyncio.shield(book.loading)
+        self._count(who, book, -cost)
+
+    def _count(self, who: str, book: _Book, cost: float) -> None:
+        book.tokens = book.tokens.less(cost)
+        book.unsaved += cost
+        if abs(book.unsaved) >= self._save_at:
+            self._save_soon(who, book)
 
     def wait_s(self, who: str, cost: float = 1.0) -> float:
         """How long until so much is allowed; 0 if it is, or if nothing is known."""

@@ -6,10 +6,11 @@ import pytest
 
 from antiphon.core.authority.rules import Rules
 from antiphon.core.messages import dead_letters, inbox, register, send_rate
+from antiphon.core.policy.allowance import Allowance
 from antiphon.core.record.ids import agent_address
 from antiphon.errors import Held, InboxFull, Malformed, OutcomeUnknown, RateLimited, Rejected
 from antiphon.runtime import rate_books
-from antiphon.runtime.messages import mailboxes
+from antiphon.runtime.messages import mail_gate, mailboxes
 from antiphon.runtime.messages.mail_gate import MailGate
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import on_both_engines
@@ -424,6 +425,38 @@ async def test_no_sender_fills_an_inbox_with_bytes(monkeypatch):
         await three.put(two.address, "other", payload=large)
 
 
+@pytest.mark.virtual_time
+async def test_what_a_sender_has_waiting_in_all_inboxes_has_a_bound(monkeypatch):
+    allowed = Allowance(per_s=1.0, burst=50_000)
+    monkeypatch.setattr(mail_gate, "STORED", allowed)
+    async with agents("memory", 3) as (_, (one, two, three)):
+        one.gate, two.gate = [
+            MailGate(each.session, each.session.engine.mail) for each in (one, two)
+        ]
+        large = b'"' + b"x" * 10_000 + b'"'
+
+        async def send(name, **how):
+            to = agent_address(two.keyring.did, name)
+            await one.put(to, name, payload=large, **how)
+
+        await one.put(two.address, "read soon", payload=large)
+        for number in range(3):
+            await send(f"agent{number}")
+        with pytest.raises(InboxFull, match="in inboxes of this mesh"):
+            await send("another")
+        await one.gate.close()
+        with pytest.raises(InboxFull, match="in inboxes of this mesh"):
+            await send("another", gate=MailGate(three.session, three.session.engine.mail))
+        await three.put(two.address, "others are not concerned", payload=large)
+        for handed in await two.read(gate=one.gate):
+            await two.ack(handed, gate=one.gate)
+        await send("another")
+        with pytest.raises(InboxFull):
+            await send("more")
+        await asyncio.sleep(11_000)
+        await send("more")
+
+
 async def refusals(sender, to, count, **how):
     """What a sender is told while it sends so many."""
     told = []
@@ -461,7 +494,7 @@ async def test_rate_limit_gates_add_up_what_each_of_them_counted():
                 stored += 1
             except RateLimited:
                 continue
-        assert stored <= send_rate.BURST + 2 * rate_books.SAVE_EVERY
+        assert stored <= send_rate.BURST * (1 + 2 * rate_books.SAVE_AT)
 
 
 @pytest.mark.virtual_time

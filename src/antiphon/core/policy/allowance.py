@@ -34,7 +34,7 @@ class Tokens(Struct, frozen=True):
         return Tokens(min(self.left + gained, allowance.burst), max(now_ms, self.at_ms))
 
     def less(self, cost: float) -> Tokens:
-        """After so much more."""
+        """After so much more; below 0, what is given back."""
         return Tokens(max(self.left - cost, 0.0), self.at_ms)
 
     def wait_s(self, cost: float, allowance: Allowance) -> float:

@@ -28,7 +28,7 @@ from antiphon.core.messages import envelope as envelopes
 from antiphon.core.messages import register, send_right
 from antiphon.core.messages.inbox import Pick
 from antiphon.core.messages.register import Note, read_note, write_note
-from antiphon.core.messages.send_rate import SENDING
+from antiphon.core.messages.send_rate import REGISTER_BYTES, SENDING, STORED, STORED_BYTES
 from antiphon.core.record.ids import split_address
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Held, InboxFull, LostRace, OutcomeUnknown, RateLimited, Rejected
@@ -104,6 +104,7 @@ class MailGate:
         self._store = store
         self._control = ControlReads(session)
         self._rates = RateBooks(store, session.wall.now_ms, SENDING, name="mail")
+        self._stored = RateBooks(store, session.wall.now_ms, STORED, name="stored")
         self._queue = queue or FairQueue()
         self._boxes = Mailboxes(store)
         self._dead = DeadLetterStore(store, session.wall.now_ms)
@@ -114,6 +115,7 @@ class MailGate:
     async def close(self) -> None:
         """Forget everything; what is stored stays."""
         await self._rates.close()
+        await self._stored.close()
         await self._boxes.close()
 
     # --- put ----------------------------------------------------------------------------------
@@ -196,9 +198,15 @@ class MailGate:
                 expires_ms=register.expiry_ms(body.ttl_ms, now_ms),
             )
             key = register_key(box.inbox.prefix, body.thread, id_)
+            if await self._stored.take(note.party, _weight(note)):
+                raise InboxFull(
+                    f"{STORED_BYTES // 2**20} MiB of this sender wait in inboxes of this mesh",
+                    hint="try again when their readers have caught up",
+                )
             try:
                 revision = await self._write(key, envelope, note, expected=0)
             except LostRace:
+                await self._stored.give_back(note.party, _weight(note))
                 return PutAnswer(id_, is_duplicate=True)  # another gate stored it
             box.inbox.apply(id_, revision, note)
             return PutAnswer(id_)
@@ -402,6 +410,8 @@ class MailGate:
                 f"the lease on message {entry.id} ended, and it was handed out again"
             ) from lost
         box.inbox.apply(entry.id, held, note)
+        if note.done:  # a dead letter is still there, and counts until its time is over
+            await self._stored.give_back(entry.note.party, _weight(entry.note))
         return held
 
     # --- looking ------------------------------------------------------------------------------
@@ -468,6 +478,10 @@ class MailGate:
         if not note.done:
             self._bodies.put((key, revision), body, len(body))
         return revision
+
+
+def _weight(note: Note) -> int:
+    return note.size + REGISTER_BYTES
 
 
 def _too_fast(wait_s: float) -> RateLimited:
