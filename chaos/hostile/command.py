@@ -3,7 +3,7 @@
 Beside one honest worker it attacks in one of the ways of `attacks.py` for a while, and is gone
 then, as if its login had been revoked. Jobs may be late by what the rules allow, which is printed
 beside what was measured; none may be lost. A member that may only read has a run of its own:
-`--only reader` (`reader`).
+`--only reader` (`reader`); and so has a member with one other right: `--right lock` (`rights`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from chaos.audit.final_check import FinalCheck, check_log
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.hostile.attacks import ATTACKS, Attack
 from chaos.hostile.reader import trial as reader
+from chaos.hostile.rights import trial as rights
 from chaos.hostile.target import KIND, TargetMesh, target_mesh
 
 CALLS_PER_S: Final = 5
@@ -92,6 +93,11 @@ async def run(names: list[str], jobs: int) -> int:
     return report(summaries, holds=all(holds(summary) for summary in summaries.values()))
 
 
+async def run_right(right: str, attack_s: float) -> int:
+    summary = await rights.trial(right, rights.plan_of(right, attack_s))
+    return report(summary, holds=rights.holds(summary))
+
+
 async def run_reader(plan: reader.Plan) -> int:
     summary = await reader.trial(plan)
     return report(summary, holds=reader.holds(summary))
@@ -102,7 +108,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=int)
     attacks = [attack.name for attack in ATTACKS]
     parser.add_argument("--only", action="append", default=[], choices=[*attacks, "reader"])
+    parser.add_argument(
+        "--right", choices=rights.RIGHTS, help="with --only reader: another right than to read"
+    )
     args = parser.parse_args(argv)
+    if args.right is not None and args.only != ["reader"]:
+        parser.error("--right is for --only reader: the member that has this right, and no other")
+    if args.right is not None:
+        attack_s = rights.QUICK_ATTACK_S if args.quick else rights.ATTACK_S
+        return run_to_end(run_right(args.right, attack_s))
     if "reader" in args.only:
         if len(args.only) > 1:
             parser.error("--only reader is a run of its own and takes no other --only beside it")

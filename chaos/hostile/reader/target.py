@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -41,13 +41,31 @@ class TargetMesh(Struct, frozen=True):
     victim: Mesh
     full_nodes: tuple[int, ...]
     """Process ids."""
-    flooder: Process
+    flooder: Process | None
+    worker: int = 0
+    """Another one."""
 
     async def command_flooder(self, command: str) -> dict[str, Any]:
         """Give the reader its next command; what it has done so far."""
+        assert self.flooder is not None
         assert self.flooder.stdin is not None
         self.flooder.stdin.write(command.encode() + b"\n")
         return await wait_for_event(self.flooder, "flooded", within_s=PATIENCE_S)
+
+    @property
+    def ended(self) -> list[str]:
+        """The parts of the mesh whose process has ended."""
+        pids = (*self.full_nodes, self.worker)
+        parts = zip(("host", "observer", "worker"), pids, strict=True)
+        return [name for name, pid in parts if not _is_running(pid)]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 @asynccontextmanager
@@ -91,55 +109,61 @@ def _event(line: str) -> str:
 
 
 @asynccontextmanager
-async def _flooder(home: StateDirectory, owner: str, cids: list[str], others: list[str]) -> Any:
+async def flooding(target: TargetMesh, *words: str) -> AsyncIterator[TargetMesh]:
+    """The mesh with its hostile member: a module that is run, and its arguments."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "chaos.hostile.reader.client", str(home.path)),
-        *(owner, ",".join(cids), ",".join(others)),
+        *("-m", *words),
         stdin=PIPE,
         stdout=PIPE,
         cwd=ROOT,
     )
     try:
         await wait_for_event(process, "ready", within_s=PATIENCE_S)
-        yield process
+        yield structs.replace(target, flooder=process)
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
 
 
+READING: Final = Terms(can=("read",), kinds=("*",), alias=READER)
+WORKING: Final = Terms(can=("claim", "schedule"), kinds=("build.*",), alias="victim")
+
+
 @asynccontextmanager
-async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
-    """Every member has joined and works."""
+async def joined_mesh(
+    directory: Path, *, hostile: Terms = READING, victim: Terms = WORKING
+) -> AsyncIterator[tuple[TargetMesh, dict[str, StateDirectory]]]:
+    """Everybody has joined and works, except the hostile member; and where each has its files."""
     home = StateDirectory(directory / "owner")
     async with AsyncExitStack() as stack:
         start = stack.enter_async_context
         up = await start(command(directory, "init", "--name", "reader", "--home", str(home.path)))
-        homes = {}
-        for alias, terms in (
-            ("victim", Terms(can=("claim", "schedule"), kinds=("build.*",), alias="victim")),
-            ("observer", Terms(can=("read",), kinds=("*",), alias="observer")),
-            (READER, Terms(can=("read",), kinds=("*",), alias=READER)),
-        ):
-            homes[alias] = StateDirectory(directory / alias)
-            await hosted_mesh.redeem(homes[alias], hosted_mesh.invite(home, terms), alias=alias)
+        homes = {"owner": home}
+        observing = Terms(can=("read",), kinds=("*",), alias="observer")
+        for terms in (victim, observing, hostile):
+            place = homes[terms.alias] = StateDirectory(directory / terms.alias)
+            ticket = hosted_mesh.invite(home, terms)
+            await hosted_mesh.redeem(place, ticket, alias=terms.alias)
         node = await start(command(directory, "node", "--home", str(homes["observer"].path)))
-        await start(
-            command(
-                directory,
-                "worker",
-                "chaos.hostile.reader.tasks",
-                "--home",
-                str(homes["victim"].path),
-            )
-        )
-        victim = await start(Mesh.open(home=homes["victim"].path, role="client"))
+        tasks, own = "chaos.hostile.reader.tasks", str(homes["victim"].path)
+        worker = await start(command(directory, "worker", tasks, "--home", own))
+        mesh = await start(Mesh.open(home=homes["victim"].path, role="client"))
+        yield TargetMesh(home, mesh, (up, node), None, worker), homes
+
+
+@asynccontextmanager
+async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
+    """The mesh, and a member that may only read."""
+    async with joined_mesh(directory) as (target, homes):
+        home, reader = homes["owner"], homes[READER]
         owner = home.signer("owner").did
         async with delegation.with_authority(home.path) as mesh:
             control = await mesh.session.sync_control()
-            given = control.grants.given_to(homes[READER].signer("machine").did, before=2**62)
+            given = control.grants.given_to(reader.signer("machine").did, before=2**62)
             cids = [one.cid for one in given if one.payload.iss == owner]
         others = [homes[alias].access().user for alias in ("victim", "observer")]
-        flooder = await start(_flooder(homes[READER], owner, cids, others))
-        yield TargetMesh(home, victim, (up, node), flooder)
+        words = (str(reader.path), owner, ",".join(cids), ",".join(others))
+        async with flooding(target, "chaos.hostile.reader.client", *words) as flooded:
+            yield flooded

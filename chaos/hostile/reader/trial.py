@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from msgspec import Struct
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.sdk.authority import delegation
 from antiphon.sdk.call_options import CallOptions
+from antiphon.sdk.mesh import Mesh
 from bench.measurement.process_usage import resident_mb
 from bench.measurement.report import percentile, say
 from chaos.audit.final_check import check_log
@@ -45,6 +46,10 @@ SETTLE_S: Final = 0.3
 """Between two floods, so that the next is not measured with what the last left behind."""
 
 
+class Ended(Exception):
+    """A part of the mesh ended, so nothing more can be measured."""
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """How long it floods each thing, and a subject without listeners in between."""
 
@@ -58,11 +63,25 @@ FULL: Final = Plan(flood_s=0.9, beside_s=0.5, rounds=3)
 QUICK: Final = Plan(flood_s=0.6, beside_s=0.4, rounds=1)
 
 
-class Calls:
-    """Another member's jobs, and how long each took."""
+Work = Callable[[Mesh, int], Awaitable[None]]
+"""What another member does, with a number of its own each time."""
 
-    def __init__(self, target: TargetMesh) -> None:
+
+async def call_job(victim: Mesh, number: int) -> None:
+    """A job of the other member's, from its submission to its result."""
+    handle = await victim.submit(KIND, number, options=ONCE)
+    await handle.result()
+
+
+class Calls:
+    """Another member's work, by default its jobs, and how long each took."""
+
+    def __init__(
+        self, target: TargetMesh, work: Work = call_job, *, patience_s: float = JOB_S
+    ) -> None:
         self._target = target
+        self._work = work
+        self._patience_s = patience_s
         self.called = 0
         self.lost: list[str] = []
 
@@ -74,7 +93,7 @@ class Calls:
             begun = time.monotonic()
             self.called += 1
             try:
-                async with asyncio.timeout(JOB_S):
+                async with asyncio.timeout(self._patience_s):
                     await self._until_done(self.called)
             except (AntiphonError, TimeoutError) as problem:
                 self.lost.append(f"{self.called}: {problem!r}")
@@ -85,9 +104,10 @@ class Calls:
         """Call it, and again while the mesh cannot be reached: that is late, and not lost."""
         while True:
             try:
-                handle = await self._target.victim.submit(KIND, number, options=ONCE)
-                await handle.result()
-            except Unavailable:
+                await self._work(self._target.victim, number)
+            except Unavailable as problem:
+                if ended := self._target.ended:
+                    raise Ended(f"{', '.join(ended)}: {problem}") from problem
                 await asyncio.sleep(RETRY_S)
             else:
                 return
@@ -96,8 +116,15 @@ class Calls:
 class FloodMeasurement:
     """How long another member's jobs take beside each flood, and beside the baseline."""
 
-    def __init__(self, target: TargetMesh, calls: Calls, plan: Plan) -> None:
+    def __init__(
+        self,
+        target: TargetMesh,
+        calls: Calls,
+        plan: Plan,
+        groups: Mapping[str, Collection[str]] = GROUPS,
+    ) -> None:
         self._target, self._calls, self._plan = target, calls, plan
+        self._groups = groups
         self._baseline: list[list[float]] = []
         self._flooded: list[tuple[str, list[float]]] = []
 
@@ -130,7 +157,7 @@ class FloodMeasurement:
     def summarize(self) -> dict[str, Any]:
         """The numbers; the first is judged."""
         each = dict.fromkeys(name for name, _ in self._flooded)
-        groups = {group: self._ratio(names, 0.5) for group, names in GROUPS.items()}
+        groups = {group: self._ratio(names, 0.5) for group, names in self._groups.items()}
         flooded = [one for _, took in self._flooded for one in took]
         baseline = [one for took in self._baseline for one in took]
         return {
@@ -160,7 +187,7 @@ async def trial(plan: Plan) -> dict[str, Any]:
             await floods.baseline()
             done = await target.command_flooder("everything")
             there_s = time.monotonic() - begun
-            revoked_s, _ = await asyncio.gather(_revoke(target), calls.during(plan.flood_s))
+            revoked_s, _ = await asyncio.gather(revoke(target), calls.during(plan.flood_s))
             await calls.during(1.0)
             growth = [
                 resident_mb(pid) - mb for pid, mb in zip(target.full_nodes, before, strict=True)
@@ -182,12 +209,13 @@ async def trial(plan: Plan) -> dict[str, Any]:
     }
 
 
-async def _revoke(target: TargetMesh) -> float:
+async def revoke(target: TargetMesh) -> float:
     """Revoke its grant in the middle of a flood; seconds until it is out for good."""
     await asyncio.sleep(SETTLE_S)
     begun = time.monotonic()
     async with delegation.with_authority(target.home.path) as mesh:
         await delegation.revoke(mesh, READER)
+    assert target.flooder is not None
     out = await wait_for_event(target.flooder, "shut out", within_s=JOB_S)
     return float(out["at_s"]) - begun
 

@@ -1,0 +1,49 @@
+"""`chaos hostile --only reader --right R`, as small as it still shows something."""
+
+import pytest
+
+from chaos.hostile.command import main
+from chaos.hostile.reader.trial import Plan
+from chaos.hostile.rights.client import steps_of
+from chaos.hostile.rights.trial import MAX_GROWTH_MB, RIGHTS, WORK, holds, plan_of, trial
+
+
+@pytest.mark.nats
+@pytest.mark.slow
+async def test_a_member_that_may_only_lock_stops_nobody():
+    """How much later others are is measured by the command; this is too short for numbers."""
+    plan = Plan(flood_s=0.0, beside_s=0.0, rounds=1, settle_s=0.05)
+    said = await trial("lock", plan)
+    assert holds({**said, "latency_ratio": 1.0, "revoked_s": 0.0}), said
+    assert said["steps"] > 10
+    assert said["calls"] >= len(said["floods"]) * 2
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_every_right_has_behaviours_and_work_that_they_could_slow_down(right):
+    assert len(steps_of(right, "everything")) > 2
+    assert steps_of(right, "nowhere") != steps_of(right, "everything")
+    assert right in WORK
+    assert plan_of(right, 60.0).flood_s > 5
+
+
+UNHARMED = {
+    "lost": 0,
+    "services_ended": 0,
+    "latency_ratio": 2.0,
+    "node_mb_growth": MAX_GROWTH_MB,
+    "revoked_s": 5.0,
+}
+
+
+@pytest.mark.parametrize("name", UNHARMED)
+def test_a_member_that_achieved_anything_does_not_pass(name):
+    assert holds(UNHARMED)
+    assert not holds({**UNHARMED, name: UNHARMED[name] + 0.1})
+
+
+@pytest.mark.parametrize("words", [["--right", "lock"], ["--only", "acks", "--right", "lock"]])
+def test_a_right_is_for_the_reader(words, capsys):
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "--right is for --only reader" in capsys.readouterr().err
