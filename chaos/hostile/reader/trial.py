@@ -57,6 +57,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     beside_s: float
     rounds: int
     settle_s: float = SETTLE_S
+    warm_s: float = 1.0
+    """How long jobs run before the first flood, and after the last."""
 
 
 FULL: Final = Plan(flood_s=0.9, beside_s=0.5, rounds=3)
@@ -177,7 +179,7 @@ async def trial(plan: Plan) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="antiphon-reader-") as directory:
         async with target_mesh(Path(directory)) as target:
             calls = Calls(target)
-            await calls.during(1.0)  # warm up
+            await calls.during(plan.warm_s)
             before = [resident_mb(pid) for pid in target.full_nodes]
             begun = time.monotonic()
             floods = FloodMeasurement(target, calls, plan)
@@ -188,7 +190,7 @@ async def trial(plan: Plan) -> dict[str, Any]:
             done = await target.command_flooder("everything")
             there_s = time.monotonic() - begun
             revoked_s, _ = await asyncio.gather(revoke(target), calls.during(plan.flood_s))
-            await calls.during(1.0)
+            await calls.during(plan.warm_s)
             growth = [
                 resident_mb(pid) - mb for pid, mb in zip(target.full_nodes, before, strict=True)
             ]

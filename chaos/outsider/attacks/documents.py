@@ -10,6 +10,7 @@ from antiphon import assembly
 from antiphon.core.families.memory.ops import Inline, MemoryBody, MemoryPut, Stored
 from antiphon.core.families.memory.state import document_key
 from antiphon.core.record.ids import name_of_key
+from chaos.network.raw_connection import QUIET_S
 from chaos.outsider.attacks.blobs import digest_of, given_bytes
 from chaos.outsider.attacks.forgeries import Forger
 from chaos.outsider.attempt import DENIED, Attempt, Outcome, publish_attempt, subscribe_attempt
@@ -46,7 +47,8 @@ async def _entry(target: TargetMesh) -> Outcome:
     """Where a lane of others can be entered: which record wrote it last."""
     subject = f"ap.{target.mesh}.memo.{SECRET}.{NAME}"
     gate = f"apg.{target.mesh}.{target.connection.user}.entry"
-    answers = await target.connection.ask(gate, subject.encode())
+    # No answer comes, so nothing is gained by waiting for as long as a slow machine may take.
+    answers = await target.connection.ask(gate, subject.encode(), within_s=10 * QUIET_S)
     if answers and b"seq" in answers[0].data:
         raise Breach("it was told where a lane of others can be entered")
     return Outcome("gate", "it passes on questions about lanes that the asker may read")

@@ -11,6 +11,7 @@ import pytest
 from chaos.clock import command, fake_clock, jumps
 from chaos.clock.fake_clock import FakeClock, SuspendableLoop
 from chaos.clock.trials import RECOVERY_WITHIN_S, Plan
+from tests.examples import size
 
 needs_libfaketime = pytest.mark.skipif(fake_clock.library() is None, reason=fake_clock.MISSING)
 
@@ -75,12 +76,13 @@ async def test_without_the_library_it_says_so_and_shows_nothing(monkeypatch, cap
 @pytest.mark.nats
 @pytest.mark.slow
 async def test_clocks_that_jump_lose_nothing_and_whoever_was_wrong_goes_on(capsys):
-    plan = Plan(jumps=8, workers=3, at_once=2, seed=5)
+    jumps = size(4, soak=8)
+    plan = Plan(jumps=jumps, workers=3, at_once=2, seed=5)
     code = await command.run(plan)
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert code == 0, said
-    assert said["trials"] == 8
-    assert said["acked"] > 20
+    assert said["trials"] == jumps
+    assert said["acked"] > 2 * jumps
     assert (said["lost"], said["fence_reuse"], said["accepted_twice"]) == (0, 0, 0)
     assert 0 < said["recovery_s_max"] < RECOVERY_WITHIN_S
 

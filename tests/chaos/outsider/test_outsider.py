@@ -26,8 +26,8 @@ from tests.examples import size
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.nats
-SMALL = ["--floods", "0.2", "--check-every", "6"]
-"""Every attempt, with small floods; a job is called and the log compared after every sixth."""
+SMALL = ["--floods", "0.05", "--check-every", "12"]
+"""Every attempt, with small floods; a job is called and the log compared after every twelfth."""
 
 
 @pytest.mark.slow
