@@ -25,7 +25,7 @@ from chaos.extremes.known import Known
 from chaos.extremes.ops import OWNED, Drawer, Drawn, decode_errors, proved
 from chaos.extremes.target import RULES, Target
 
-ROUND: Final = 48
+ROUND: Final = 96
 """Ops on different lanes that are written together."""
 ODD_ENVELOPES: Final = 0.06
 SEND_S: Final = 20.0

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, Final
@@ -123,7 +124,7 @@ class Extremes:
         """A text that a pattern admits, as short or as long as it may be."""
         for attempt in range(TRIES):
             room = longest if attempt < TRIES // 2 else SHORT // 4
-            text = self._follow(_parser.parse(pattern), room)[:longest]
+            text = self._follow(_parsed(pattern), room)[:longest]
             if re.search(pattern, text):
                 return text
         raise ValueError(f"no text was drawn that {pattern} admits")
@@ -185,6 +186,11 @@ class Extremes:
             self.value(type_.key_type, ""): self.value(type_.value_type, name)
             for _ in range(self.chance.choice((0, 1, 40)))
         }
+
+
+@lru_cache(maxsize=256)
+def _parsed(pattern: str) -> Any:
+    return _parser.parse(pattern)
 
 
 def _least(type_: schemas.IntType) -> int:

@@ -9,7 +9,7 @@ from chaos.hostile.rights.trial import MAX_GROWTH_MB, RIGHTS, WORK, holds, plan_
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_member_that_may_only_lock_stops_nobody():
     """How much later others are is measured by the command; this is too short for numbers."""
     plan = Plan(flood_s=0.0, beside_s=0.0, rounds=1, settle_s=0.05)
