@@ -30,6 +30,15 @@ def test_the_chain_that_admits_the_op_is_chosen_among_several():
     assert pick(court, kind="build") == (build,)
 
 
+def test_an_invitation_may_have_more_commands_than_a_few():
+    """The oldest of them counts as much as the newest."""
+    court = Court()
+    claiming = court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
+    for number in range(20):
+        court.grant(OWNER, ALICE, cmd=f"/other/{number}")
+    assert pick(court) == (claiming,)
+
+
 @pytest.mark.parametrize("order", [("low", "high"), ("high", "low")])
 @pytest.mark.parametrize(
     "policy",

@@ -28,6 +28,7 @@ from antiphon.runtime.executors.handlers import Handlers, call_text
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.worker import WorkerSettings
+from tests.runtime.by_hand import finished
 from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
 
 
@@ -252,6 +253,38 @@ async def test_full_nodes_name_a_replica_too_many_and_a_cancellation_too_early()
         body = CancelBody(kind=KIND, job=job.id, reason="quorum: I do not like it")
         found = await write(JobCancel, body, job.id)
         assert found[1:] == ["it was cancelled, and its replicas could still agree"]
+
+
+async def test_full_nodes_do_not_accuse_a_coordinator_that_replaces_several_replicas_at_once():
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection(mesh.owner)).session
+        node = await mesh.node(caretaking=False)
+        audit = OfferAudit(node)
+        node.watchers.append(audit.applied)
+        job = await call(session, 7, replicas=3, quorum=3)
+        await node.reached(job.seq)
+        parent = QuorumChildren(node.replica, node.session).parent(KIND, job.id)
+        one = (await mesh.connection()).session
+
+        async def child(index):
+            body = parent.child(index)
+            lane = (await session.read_lane(KIND, manifest.job_id(body.manifest))).lane
+            intent = Intent(JobSchedule, body, lane, deps=parent.named)
+            written = await write_one(session, intent)
+            assert written.verdict is Verdict.OK
+            await node.reached(written.seq)
+            return submission.Submitted(KIND, manifest.job_id(body.manifest), written.seq, True)
+
+        for index in range(3):  # all of them for one party: two told nothing new
+            await node.reached(await finished(one, KIND, await child(index)))
+        assert QuorumChildren(node.replica, node.session).derive(
+            node.session.control, parent
+        ).submit == (3, 4)
+        for index in (3, 4):
+            await child(index)
+        assert list(audit.differences) == []
+        await child(5)
+        assert len(audit.differences) == 1
 
 
 def true(number):

@@ -151,6 +151,18 @@ async def test_a_large_value_is_an_artifact_and_reads_like_any_other():
         assert (late.outcome, sibling.value) == ("conflict", large + "z")
 
 
+async def test_agents_may_defer_the_same_large_value_and_full_nodes_go_on():
+    async with opened() as mesh:
+        notes, large = mesh.memory["notes"], "x" * 100_000
+        first = (await notes.put("book", "short")).document
+        await notes.put("book", large, base=first)
+        for _ in range(2):
+            late = await notes.put("book", large, base=first, strategy="defer")
+            assert late.outcome == "conflict"
+        assert len(await notes.conflicts("book")) == 2
+        assert (await notes.resolve("book", "done")).document.value == "done"
+
+
 async def test_a_watcher_sees_each_change_and_reads_nothing_meanwhile(monkeypatch):
     async with opened() as mesh:
         notes = mesh.memory["notes"]

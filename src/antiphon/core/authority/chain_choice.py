@@ -6,6 +6,7 @@ delegations on the log and decides nothing: an op with a wrong chain is rejected
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
 MAX_CHAINS: Final = 64
 """How many chains from the owner to one author are looked at."""
-PER_GIVER: Final = 8
-"""How many delegations by one issuer to one holder count: the newest."""
+PER_COMMAND: Final = 8
+"""How many delegations of one command by one issuer to one holder count: the newest."""
+PER_GIVER: Final = 48
+"""How many in all: an invitation has one for each command that it admits."""
 CHOICES_KEPT: Final = 1024
 KIND: Final = ".kind"
 """The selector of nearly every policy."""
@@ -61,7 +64,21 @@ def _newest_of_each_giver(links: list[Link]) -> list[Link]:
     by_giver: dict[str, list[Link]] = {}
     for link in links:
         by_giver.setdefault(link.issuer, []).append(link)
-    return [link for given in by_giver.values() for link in reversed(given[-PER_GIVER:])]
+    return [link for given in by_giver.values() for link in _newest(given)]
+
+
+def _newest(given: list[Link]) -> list[Link]:
+    """The newest of one issuer, a few of each command, the newest first."""
+    found: list[Link] = []
+    counts: Counter[str] = Counter()
+    for link in reversed(given):
+        command = link.payload.cmd
+        counts[command] += 1
+        if counts[command] <= PER_COMMAND:
+            found.append(link)
+        if len(found) == PER_GIVER:
+            break
+    return found
 
 
 def acts_for(grants: Grants, did: str, *, before: int) -> frozenset[str]:

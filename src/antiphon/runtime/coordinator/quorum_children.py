@@ -107,10 +107,7 @@ class QuorumChildren:
                 parent = self.parent(job.kind, job.replica_of)
                 if parent is None or parent.job.is_terminal:
                     return ""
-                before = self.children(parent)[: job.replica_index]
-                party = partial(party_of, control)
-                wanted = quorum_derivation.derive(parent.job, before, party).submit
-                if job.replica_index in wanted or job.replica_index < parent.job.replicas:
+                if job.replica_index < parent.job.replicas or self._is_wanted(control, parent, job):
                     return ""
                 return f"replica {job.replica_index + 1} was submitted, and none more is needed"
             case JobCancel() if job.replicas and op.body.reason.startswith(NO_QUORUM):
@@ -123,6 +120,16 @@ class QuorumChildren:
                 return "it was cancelled, and its replicas could still agree"
             case _:
                 return ""
+
+    def _is_wanted(self, control: Control, parent: Parent, job: Job) -> bool:
+        """Whether a replica follows from those before it; several may be submitted together."""
+        before, party = self.children(parent)[: job.replica_index], partial(party_of, control)
+        while before:
+            if job.replica_index in quorum_derivation.derive(parent.job, before, party).submit:
+                return True
+            if before.pop().is_terminal:
+                return False  # it was not submitted together with that one
+        return False
 
     def _opened(self, seq: int) -> OpenedRecord | None:
         stored = self.replica.record(seq)

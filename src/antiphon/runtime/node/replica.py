@@ -331,7 +331,7 @@ class Replica:
         if needs != held.named:
             self._db.execute("delete from named where lane = ?", (held.row,))
             self._db.executemany(
-                "insert into named values (?, ?)", [(one, held.row) for one in needs]
+                "insert or ignore into named values (?, ?)", [(one, held.row) for one in needs]
             )
         if gone != held.gone:
             # The newest record about it, which an eviction is; the state's own time may be older.

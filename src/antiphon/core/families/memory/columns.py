@@ -34,4 +34,5 @@ INDEXES: Final = (
 def blobs(document: Document) -> tuple[tuple[str, ...], tuple[Evicted, ...]]:
     """Digests of its value and of the values that wait beside it."""
     own = (document.value.hash,) if isinstance(document.value, Stored) else ()
-    return (*own, *(one.hash for one in document.siblings if one.hash is not None)), ()
+    beside = (one.hash for one in document.siblings if one.hash is not None)
+    return tuple(dict.fromkeys((*own, *beside))), ()
