@@ -21,7 +21,7 @@ from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.messages import envelope, register
 from antiphon.core.messages.envelope import MAX_MESSAGE_BYTES, MessageBody
-from antiphon.core.messages.inbox import MAX_BYTES
+from antiphon.core.messages.inbox import MAX_BYTES_OF_PARTY
 from antiphon.core.messages.register import Note, write_note
 from antiphon.core.messages.send_rate import BURST
 from antiphon.core.record.ids import agent_address, split_address
@@ -198,7 +198,7 @@ async def _one_key_in_two_threads(target: TargetMesh) -> Outcome:
 
 
 async def _fills_an_inbox(target: TargetMesh) -> Outcome:
-    """As many bytes as an inbox holds, all of one sender; then somebody else writes there."""
+    """As many bytes as one sender may have waiting there, and more; then somebody else writes."""
     sender, store = await _sender(target), _store(target)
     receiver = agent_address((await _sender(target)).key.did, "main")
     now_ms = target.owner.session.wall.now_ms()
@@ -215,7 +215,12 @@ async def _fills_an_inbox(target: TargetMesh) -> Outcome:
         key = register_key(prefix, "", f"{number:032x}")
         return lambda: store.write(key, b"x", note=text, expected=0, ttl_ms=60_000)
 
-    await _all([written(number) for number in range(MAX_BYTES // MAX_MESSAGE_BYTES)])
+    await _all([written(number) for number in range(MAX_BYTES_OF_PARTY // MAX_MESSAGE_BYTES)])
+    large = Raw(b'"%b"' % (b"x" * LETTER_BYTES))
+    with suppress(InboxFull):
+        for _ in range(2):
+            await sender.put(receiver, payload=large)
+        raise Breach("one sender may have as many bytes waiting in an inbox as it likes")
     try:
         await target.owner.send(receiver, "of somebody else", kind="note", priority=3)
     except InboxFull as full:

@@ -267,11 +267,13 @@ async def _plan_at_the_end_of_time(target: TargetMesh) -> Outcome:
             lane = (await session.read(plan_key(RENDER, name))).lane
             try:
                 written = await write_one(session, Intent(PlanPut, body, lane), BEHIND)
+                verdicts.add("none" if written.verdict is None else written.verdict.value)
+            except Rejected as refused:
+                verdicts.add(refused.reason)
             except AntiphonError:
                 await asyncio.sleep(1.0)  # until whoever ended has ended
                 target.check_participants()
                 raise
-            verdicts.add("none" if written.verdict is None else written.verdict.value)
             await asyncio.sleep(LOOK_S)
             target.check_participants()
     await target.check_work()
