@@ -98,6 +98,8 @@ class MeshUnderTest:
         )
         self.mesh = self.signed_genesis.mesh
         self.memory = MemoryServer(self.wall)
+        self.loan_s = 2.0
+        """After which an announcement that nobody settled is handed to another worker."""
         self.server: LocalServer | None = None
         """A server of its own, where a test ends it; else one that all share."""
         self.stack = AsyncExitStack()
@@ -106,7 +108,7 @@ class MeshUnderTest:
         self, keyring: SeedKeyring | None = None, mark: Mark | None = None
     ) -> assembly.MeshConnection:
         if self.engine == "memory":
-            engine = MemoryEngine(self.memory, self.mesh, loan_s=2.0)
+            engine = MemoryEngine(self.memory, self.mesh, loan_s=self.loan_s)
         else:
             server = self.server or shared_server()
             engine = await NatsEngine.connect(
@@ -114,7 +116,7 @@ class MeshUnderTest:
                 self.mesh,
                 login=server.login,
                 create=True,
-                loan_s=2.0,
+                loan_s=self.loan_s,
             )
         self.stack.push_async_callback(engine.close)
         await genesis.write(engine.log, self.signed_genesis)
