@@ -23,6 +23,7 @@ import pytest
 import structlog
 
 from antiphon.testing.virtual_time import new_loop
+from tests.cpu_budgets import CpuMeter
 from tests.examples import IS_FAST, IS_SOAK, draw_at_leisure
 
 ASYNC_TEST_LIMIT_S = 840
@@ -110,6 +111,37 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     else:
         in_its_own_loop(test, limit_of(pyfuncitem))(**arguments)
     return True
+
+
+# --- side by side -----------------------------------------------------------------------------
+
+WHOLE_TREE = frozenset(
+    {
+        "tests/core/test_one_reducer.py",
+        "tests/interfaces/cli/test_ascii_output.py",
+        "tests/test_glossary.py",
+        "tests/test_tidy.py",
+    }
+)
+"""Files that ask what all sources say (tests/source_tree.py): one process parses them."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` a file runs in one process, and so do some files together."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "the whole tree" if file in WHOLE_TREE else file
+
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure what each folder of tests costs."""
+    config.pluginmanager.register(CpuMeter(config))
 
 
 # --- pure tests -------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -35,9 +35,10 @@ class Caller:
         return await (await self.tasks[name].submit(value)).result(timeout=timeout)
 
 
-@contextmanager
-def calling(directory):
+@pytest.fixture(scope="module")
+def calling(tmp_path_factory):
     """A mesh on a server, a worker in a process of its own, and a caller in this one."""
+    directory = tmp_path_factory.mktemp("values")
     shell = Shell(directory, PYTHONPATH=str(ROOT))
     (directory / "echoes.py").write_text(MODULE)
     with ExitStack() as stack:
@@ -52,22 +53,22 @@ def calling(directory):
         yield Caller(runner, tasks), worker
 
 
-def test_every_type_arrives_in_another_process_and_comes_back(tmp_path):
-    with calling(tmp_path) as (caller, _):
+def test_every_type_arrives_in_another_process_and_comes_back(calling):
+    caller, _ = calling
 
-        async def all_sent(values):
-            names = list(values)
-            answers = await asyncio.gather(*(caller.sent(name, values[name]) for name in names))
-            return dict(zip(names, answers, strict=True))
+    async def all_sent(values):
+        names = list(values)
+        answers = await asyncio.gather(*(caller.sent(name, values[name]) for name in names))
+        return dict(zip(names, answers, strict=True))
 
-        @settings(max_examples=size(1, soak=20), print_blob=True)
-        @given(st.fixed_dictionaries({name: values for name, (_, values) in TYPES.items()}))
-        def arrive(values):
-            for name, (back, seen) in caller.run(all_sent(values)).items():
-                assert seen == described(values[name]), f"{name}: what the worker saw"
-                assert described(back) == seen, f"{name}: what came back"
+    @settings(max_examples=size(1, soak=20), print_blob=True)
+    @given(st.fixed_dictionaries({name: values for name, (_, values) in TYPES.items()}))
+    def arrive(values):
+        for name, (back, seen) in caller.run(all_sent(values)).items():
+            assert seen == described(values[name]), f"{name}: what the worker saw"
+            assert described(back) == seen, f"{name}: what came back"
 
-        arrive()
+    arrive()
 
 
 @pytest.mark.parametrize(
@@ -82,11 +83,11 @@ def test_every_type_arrives_in_another_process_and_comes_back(tmp_path):
         ),
     ],
 )
-def test_a_large_value_goes_there_and_back(size, tmp_path):
+def test_a_large_value_goes_there_and_back(size, calling):
+    caller, worker = calling
     data = random.Random(size).randbytes(size)
-    with calling(tmp_path) as (caller, worker):
-        back = caller.run(caller.sent("turn", data, timeout=10 * PATIENCE_S))
-        assert back == data[::-1]
-        # Shown with pytest -s: docs/values.md says how much it is.
-        status = Path(f"/proc/{worker.pid}/status").read_text()
-        print(next(line for line in status.splitlines() if line.startswith("VmHWM")))
+    back = caller.run(caller.sent("turn", data, timeout=10 * PATIENCE_S))
+    assert back == data[::-1]
+    # Shown with pytest -s: docs/values.md says how much it is.
+    status = Path(f"/proc/{worker.pid}/status").read_text()
+    print(next(line for line in status.splitlines() if line.startswith("VmHWM")))

@@ -18,6 +18,8 @@ CAUGHT_BY = {
     "late_claims_are_left_out": {"equal_reports"},
 }
 SEEDS = range(6)
+KNOWN_TO_CATCH = {"leads_after_its_lease": 5, "any_term_is_followed": 3}
+"""Where the first seed catches nothing; the table only saves time."""
 
 
 def small(seed: int) -> TempoPlan:
@@ -49,7 +51,7 @@ def test_the_worlds_in_which_mutants_are_hunted_are_fine_without_one(seed):
 @pytest.mark.req("B7", "B9", "B10")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
 def test_each_deliberate_bug_is_caught(mutant):
-    for seed in SEEDS:
+    for seed in (KNOWN_TO_CATCH.get(mutant.__name__, 0), *SEEDS):
         with mutant():
             broken = {one.law for one in run(small(seed)).violations}
         if broken & CAUGHT_BY[mutant.__name__]:

@@ -1,0 +1,157 @@
+"""How much processor time each folder of tests may take in CI, and the meter that holds it to that.
+
+Every change waits for the whole run, so a folder that grows unnoticed is everybody's loss. What is
+counted is user and system time of the tests and of all processes they start. Machines differ: a
+short loop is timed beside the tests, and on a machine where it takes longer than on the one that
+the table was measured on, budgets grow alike.
+"""
+
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.processes import procfs
+from tests.examples import IS_FAST, IS_SOAK
+
+TESTS = Path(__file__).parent
+LOOSE = "*.py"
+"""The tests that lie in no folder."""
+BUDGETS = {
+    "acceptance": 170,
+    "assembly": 5,
+    "bench": 25,
+    "chaos": 110,
+    "core": 80,
+    "engines": 60,
+    "families": 15,
+    "interfaces": 15,
+    "processes": 3,
+    "runtime": 110,
+    "sandbox": 12,
+    "scenarios": 15,
+    "sdk": 40,
+    "simulation": 90,
+    "testing": 6,
+    "typing": 18,
+    LOOSE: 30,
+}
+"""Seconds, half as much again as was measured: neighbours on a machine cost up to that much."""
+LOOP_S = 0.0040
+"""What the loop takes on the machine of that measurement."""
+
+
+def count_up() -> float:
+    """Processor seconds of a little work of the sort that tests do."""
+    began = time.thread_time()
+    seen: dict[str, int] = {}
+    for number in range(10_000):
+        name = str(number % 1000)
+        seen[name] = seen.get(name, 0) + number
+    return time.thread_time() - began
+
+
+def spent_s() -> float:
+    """Processor seconds of this process and of every process below it, up to now."""
+    total_s = 0.0
+    for pid in (os.getpid(), *procfs.descendants(os.getpid())):
+        with suppress(OSError, ValueError, IndexError):
+            total_s += procfs.cpu_s(pid)
+    return total_s
+
+
+def folder_of(path: Path) -> str:
+    """The folder of the table that a test file lies in."""
+    below = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else (LOOSE,)
+    return below[0] if len(below) > 1 else LOOSE
+
+
+def over_budget(
+    spent: Mapping[str, float], loops_s: list[float], budgets: Mapping[str, float] = BUDGETS
+) -> list[str]:
+    """A sentence about each folder that took too much."""
+    slower = max(statistics.median(loops_s or [LOOP_S]) / LOOP_S, 1.0)
+    return [
+        f"tests/{folder} took {seconds:.0f} s of processor, its budget is"
+        f" {budgets.get(folder, 0) * slower:.0f} ({budgets.get(folder, 0):.0f} on a machine that is"
+        f" {slower:.1f} times as fast): `pytest --durations=20 tests/{folder}` shows what is slow."
+        " CONTRIBUTING.md says how tests stay cheap; if it has to cost more, raise the budget in"
+        " tests/cpu_budgets.py and say why."
+        for folder, seconds in sorted(spent.items())
+        if seconds > budgets.get(folder, 0) * slower
+    ]
+
+
+class CpuMeter:
+    """Adds up what each folder took, in all processes of a run, and judges a whole run in CI."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._spent: Counter[str] = Counter()
+        self._loops_s: list[float] = []
+        self._before_s = 0.0
+
+    def pytest_collection_finish(self) -> None:
+        """What was spent so far belongs to no folder."""
+        self._before_s = spent_s()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, Any, Any]:
+        """Take the time when the next test belongs elsewhere."""
+        result = yield
+        folder = folder_of(item.path)
+        if nextitem is None or folder_of(nextitem.path) != folder:
+            now_s = spent_s()
+            # Less than before: a process that was orphaned and ended is in no sum any more.
+            self._spent[folder] += max(now_s - self._before_s, 0.0)
+            self._loops_s.append(count_up())
+            self._before_s = spent_s()
+        return result
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a worker measured."""
+        spent, loops_s = getattr(node, "workeroutput", {}).get("cpu", ({}, []))
+        self._spent.update(spent)
+        self._loops_s += loops_s
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Report to the process that started this one, or fail a run that took too much."""
+        output = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            output["cpu"] = (dict(self._spent), self._loops_s)
+        elif self._faults() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say what a whole run took."""
+        if not self._is_whole() or not self._spent:
+            return
+        took = ", ".join(f"{folder} {spent:.0f}" for folder, spent in self._spent.most_common())
+        terminalreporter.section("processor seconds")
+        loop_ms = statistics.median(self._loops_s) * 1000
+        terminalreporter.line(
+            f"{sum(self._spent.values()):.0f} s, and a loop of {LOOP_S * 1000:.1f} ms took"
+            f" {loop_ms:.1f}: {took}"
+        )
+        for fault in self._faults():
+            terminalreporter.line(f"OVER BUDGET: {fault}", red=True)
+
+    def _faults(self) -> list[str]:
+        if not os.environ.get("CI") or not self._is_whole():
+            return []
+        return over_budget(self._spent, self._loops_s)
+
+    def _is_whole(self) -> bool:
+        """Whether every test ran, at the size of CI."""
+        chosen = self._config.option.keyword or self._config.option.markexpr
+        is_all = self._config.args_source == pytest.Config.ArgsSource.TESTPATHS
+        return is_all and not (chosen or IS_FAST or IS_SOAK)
