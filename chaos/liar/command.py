@@ -4,6 +4,10 @@ First one of three members lies about every result. The true result must be acce
 the log must name the liar. Then two workers tell the same lie, under one delegation of the owner,
 beside one honest member: that is one party, so there is no quorum, and the job ends without a
 result. A resolve that the coordinator writes all the same is rejected.
+
+At last a member copies: it computes nothing, reads what another replica's worker has written and
+says the same. The one that it copies lies, so the lie has two votes, of two members that agreed on
+nothing. That is measured and not judged: a quorum shows agreement, not independent work.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import JobFailed
 from antiphon.runtime.log.writer import Intent
-from antiphon.sdk.authority.quorum_record import quorum_record
+from antiphon.sdk.authority.quorum_record import PartyRecord, quorum_record
 from antiphon.sdk.call_options import CallOptions
 from bench.measurement.report import say
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
@@ -41,16 +45,15 @@ async def one_lies(jobs: int) -> dict[str, Any]:
                 handle = await target.owner.submit(KIND, number, options=TWO_OF_THREE)
                 results.append((number, await handle.result(timeout=PATIENCE_S)))
                 await _until(partial(_have_ended, target, handle.id))
-            record = {one.party: one for one in await quorum_record(target.owner)}
-            liar = record[target.parties["mallory"]]
-            others = [target.parties["alice"], target.parties["carol"]]
+            liar = await _record_of(target, "mallory")
+            others = [await _record_of(target, alias) for alias in ("alice", "carol")]
             return {
                 "jobs": jobs,
                 "accepted_true": sum(result == truth(number) for number, result in results),
                 "accepted_false": sum(result != truth(number) for number, result in results),
                 "liar_named": liar.disagreed,
-                "others_named": sum(record[one].disagreed for one in others),
-                "with": sorted(liar.against) == sorted(others),
+                "others_named": sum(one.disagreed for one in others),
+                "with": sorted(liar.against) == sorted(one.party for one in others),
             }
 
 
@@ -61,7 +64,7 @@ async def two_collude() -> dict[str, Any]:
     with run_directory("liar") as directory:
         async with target_mesh(directory, crews, rounds) as target:
             handle = await target.owner.submit(KIND, 7, options=TWO_OF_THREE)
-            await _until(lambda: len(_succeeded(target, handle.id)) == QUORUM)
+            await _until(partial(_could_agree, target, handle.id))
             forced = await _force(target, handle.id, _succeeded(target, handle.id))
             held.set()
             try:
@@ -74,6 +77,27 @@ async def two_collude() -> dict[str, Any]:
                 "forced_verdict": forced.value,
                 "children": len(target.children(handle.id)),
                 "children_max": 2 * REPLICAS,
+            }
+
+
+async def one_copies(jobs: int) -> dict[str, Any]:
+    """One of three members repeats what it can read; the one that it reads lies."""
+    crews = [Crew("mallory", lie), Crew("echo", None), Crew("alice", truth)]
+    rounds, lies = Rounds(REPLICAS), 0
+    with run_directory("liar") as directory:
+        async with target_mesh(directory, crews, rounds) as target:
+            for number in range(1, jobs + 1):
+                held = rounds.hold("alice")
+                handle = await target.owner.submit(KIND, number, options=TWO_OF_THREE)
+                await _until(partial(_could_agree, target, handle.id))
+                held.set()
+                lies += await handle.result(timeout=PATIENCE_S) == lie(number)
+                await _until(partial(_have_ended, target, handle.id))
+            echo = await _record_of(target, "echo")
+            return {
+                "copied": echo.done,
+                "copies_accepted": echo.agreed,
+                "copied_lies_accepted": lies,
             }
 
 
@@ -92,8 +116,18 @@ async def _force(target: TargetMesh, job: str, children: list[Job]) -> Verdict:
     return written.verdict or Verdict.PREV
 
 
+async def _record_of(target: TargetMesh, alias: str) -> PartyRecord:
+    """What the log says about a member's votes."""
+    found = await quorum_record(target.owner)
+    return next(one for one in found if one.party == target.parties[alias])
+
+
 def _succeeded(target: TargetMesh, job: str) -> list[Job]:
     return [child for child in target.children(job) if child.state is State.SUCCEEDED]
+
+
+def _could_agree(target: TargetMesh, job: str) -> bool:
+    return len(_succeeded(target, job)) >= QUORUM
 
 
 def _have_ended(target: TargetMesh, job: str) -> bool:
@@ -127,6 +161,7 @@ async def run(jobs: int) -> int:
     summary = await one_lies(jobs)
     say(f"one lies: {summary}")
     summary |= await two_collude()
+    summary |= await one_copies(jobs)
     return report(summary, holds=holds(summary))
 
 
