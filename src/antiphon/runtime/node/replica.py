@@ -293,17 +293,15 @@ class Replica:
     def _write_lanes(self) -> None:
         fresh: dict[str, list[Row]] = {}
         known: dict[str, list[Row]] = {}
-        moved: Counter[tuple[str, str, str]] = Counter()
+        moved: Counter[tuple[str, str, str | None]] = Counter()
         for key, held in self._dirty:
             held.dirty = False
             table = held.table
             state = table.state_of(held.lane)
             if state != held.counted_as:
                 for kind in {key.kind, ALL_KINDS}:
-                    if held.counted_as is not None:
-                        moved[key.family, kind, held.counted_as] -= 1
-                    if state is not None:
-                        moved[key.family, kind, state] += 1
+                    moved[key.family, kind, held.counted_as] -= 1
+                    moved[key.family, kind, state] += 1
                 held.counted_as = state
             values = table.values(held.lane)
             if held.row == 0:
@@ -322,7 +320,7 @@ class Replica:
         self._db.executemany(
             "insert into tallies values (?, ?, ?, ?)"
             " on conflict (family, kind, state) do update set lanes = lanes + excluded.lanes",
-            [(*which, change) for which, change in moved.items() if change],
+            [(*which, n) for which, n in moved.items() if n and which[-1] is not None],
         )
 
     def _write_needs(self, held: _Held) -> None:
