@@ -1,6 +1,6 @@
 """What could not be dealt with rests, longer each time, and is not tried before all others."""
 
-from antiphon.core.policy.set_aside import SetAside
+from antiphon.core.policy.backoff import SetAside
 
 
 def test_an_item_rests_twice_as_long_after_each_try_up_to_a_longest_rest():

@@ -2,7 +2,7 @@
 
 Services work for members: they offer jobs, derive what follows from plans, expire leases. Whatever
 goes wrong with one item concerns that item alone. It is logged once for each reason, kept where
-`antiphon doctor` finds it, and tried again after a rest that grows (`core/policy/set_aside.py`).
+`antiphon doctor` finds it, and tried again after a rest that grows (`core/policy/backoff.py`).
 
 Three things are no item's fault and pass: an engine that cannot be reached, a login that was
 refused, and a log that was replaced.
@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable, Container, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from antiphon.core.policy.backoff import backoff_ms
-from antiphon.core.policy.set_aside import SetAside
+from antiphon.core.policy.backoff import SetAside, backoff_ms
 from antiphon.errors import AntiphonError, Corrupt, EngineDenied, Unavailable
 from antiphon.runtime.attention.attention_table import Attention, AttentionTable
 from antiphon.telemetry import LazyLogger
