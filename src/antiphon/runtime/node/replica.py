@@ -327,10 +327,10 @@ class Replica:
         """The bytes that a lane needs; most need none."""
         needs, gone = held.table.blobs(held.lane)
         if needs != held.named:
-            self._db.execute("delete from named where lane = ?", (held.row,))
-            self._db.executemany(
-                "insert or ignore into named values (?, ?)", [(one, held.row) for one in needs]
-            )
+            over, fresh = set(held.named).difference(needs), set(needs).difference(held.named)
+            delete, insert = "delete from named where digest = ? and lane = ?", "insert into named"
+            for sql, digests in ((delete, over), (f"{insert} values (?, ?)", fresh)):
+                self._db.executemany(sql, [(one, held.row) for one in digests])
         if gone != held.gone:
             # The newest record about it, which an eviction is; the state's own time may be older.
             at_ms = self._pending[-1][1] // NANOSECONDS_PER_MS
