@@ -316,6 +316,14 @@ def test_what_a_worker_is_told_about_children_that_it_may_not_read(monkeypatch):
     assert history.laws_broken == {"read_by_right"}
 
 
+def test_a_job_that_is_given_back_for_one_job_twice():
+    for after in ([BEFORE], [BEFORE, BEFORE]):
+        history, fence = held()
+        history.ledger.lanes[BEFORE] = LaneFacts(is_scheduled=True)
+        history.add("yield", 20, fence=fence, reason="after", after=after)
+        assert history.laws_broken == ({"named_once"} if len(after) > 1 else set())
+
+
 def test_an_offer_under_a_label_that_has_no_room():
     for others in (1, 2):
         history = following(concurrency="gpu")

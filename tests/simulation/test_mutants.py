@@ -75,6 +75,7 @@ CAUGHT_BY = {
     "fence_kept_on_pass": {"lock_fences_rise", "one_fence_one_holder"},
     "holders_never_stop": {"stops_in_time"},
     "calendars_endless": {"no_bugs"},
+    "repeats_accepted": {"named_once"},
     "shorter_renewal_kept": {"entered_as_read"},
 }
 ON_CHAINED_WORLDS = {
@@ -92,6 +93,7 @@ ON_CHAINED_WORLDS = {
     "anyone_expires": {"authorised"},
     "readers_unasked": {"read_by_right"},
     "workers_unasked": {"read_by_right"},
+    "asked_too_late": {"read_by_right"},
 }
 KNOWN_TO_CATCH = {
     "no_fence_check": 6,
@@ -127,6 +129,8 @@ KNOWN_TO_CATCH = {
     "second_life": 10,
     "readers_unasked": 3,
     "workers_unasked": 3,
+    "asked_too_late": 3,
+    "repeats_accepted": 2,
 }
 """Seeds to begin with where the first one catches nothing, or late. If what happens in a world
 changes, the hunt goes on from the first seed: the table only saves time."""
@@ -162,6 +166,7 @@ def patchable():
         predecessors.derive_in_steps,
         Waiter.unread_kind,
         plan_table.LATEST_BEGIN_MS,
+        table._names_twice,
         MemoryLog.read_lane,
         planned._is_said,
         PlanRunner._derived_ms,

@@ -42,6 +42,7 @@ ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS)
     "first_verdicts_kept",
     "readers_unasked",
     "workers_unasked",
+    "asked_too_late",
 }
 """Mutants of what only chained worlds have."""
 PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
@@ -85,6 +86,8 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "holders_never_stop": ("cut_off", "half_open"),
     "readers_unasked": ("wait_for_others",),
     "workers_unasked": ("wait_for_others",),
+    "asked_too_late": ("wait_for_others",),
     "calendars_endless": ("far_plan",),
+    "repeats_accepted": ("wait_for_others",),
 }
 """What puts the very rule to the test that a mutant breaks: in a quick hunt it comes often."""

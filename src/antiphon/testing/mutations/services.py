@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from antiphon.core.clock.hlc import MAX_WALL
 from antiphon.core.derivations.offer_derivation import MayRead, Waiter
+from antiphon.core.families.jobs import table as job_table
+from antiphon.core.families.jobs.ops import CancelBody
 from antiphon.core.families.plans import table as plan_table
+from antiphon.runtime.coordinator import predecessors
 from antiphon.runtime.plans.cron_ticks import CronTicks
 from antiphon.testing.mutations.patch import patched
 
@@ -38,6 +41,23 @@ def workers_unasked() -> Iterator[None]:
 
 
 @contextmanager
+def asked_too_late() -> Iterator[None]:
+    """It asks who may read a job only after it has said why another cannot begin."""
+    really: Any = predecessors.derive_in_steps
+
+    def derive(
+        waiter: Waiter, find: Any, look: Any, may_read: MayRead
+    ) -> Generator[None, None, Any]:
+        told = yield from really(waiter, find, look, lambda *_: True)
+        if told is not None and isinstance(told.body, CancelBody):
+            return told
+        return (yield from really(waiter, find, look, may_read))
+
+    with patched(predecessors, "derive_in_steps", derive):
+        yield
+
+
+@contextmanager
 def calendars_endless() -> Iterator[None]:
     """Plans may begin at any time, and a time that no calendar has is an error in a service."""
     really = CronTicks.after
@@ -51,4 +71,17 @@ def calendars_endless() -> Iterator[None]:
         yield
 
 
-MUTANTS: Final = (readers_unasked, workers_unasked, calendars_endless)
+@contextmanager
+def repeats_accepted() -> Iterator[None]:
+    """A job may be given back for one job as often as a list has room."""
+    with patched(job_table, "_names_twice", lambda _: False):
+        yield
+
+
+MUTANTS: Final = (
+    readers_unasked,
+    workers_unasked,
+    asked_too_late,
+    calendars_endless,
+    repeats_accepted,
+)

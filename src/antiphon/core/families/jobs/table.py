@@ -368,7 +368,7 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
     if fault is not None:
         return fault
     body, rules = op.body, at.control.rules
-    if (body.reason == "after") != bool(body.after) or len(set(body.after)) < len(body.after):
+    if (body.reason == "after") != bool(body.after) or _names_twice(body.after):
         return Verdict.AFTER
     job = spending.with_cost(job, op.author, body.cost)
     if body.after:
@@ -396,6 +396,11 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
         retry_after_ms=retry_after_ms,
         start_by_ms=max(job.start_by_ms, retry_after_ms + job.start_window_ms),
     )
+
+
+def _names_twice(jobs: tuple[ops.JobKey, ...]) -> bool:
+    """Each of them is repeated in the offer: one job must not fill it."""
+    return len(set(jobs)) < len(jobs)
 
 
 def _counted(job: Job, reason: str) -> Job:

@@ -195,6 +195,13 @@ def read_by_right(
         yield f"{fact.type} tells about what it waits for, and {unread}"
 
 
+def named_once(_: LawState, __: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
+    """No job is given back until one job has ended several times over."""
+    after = [tuple(one) for one in fact.body.get("after", [])] if now.took_effect else []
+    if fact.type == "job.yield" and len(set(after)) < len(after):
+        yield "given back for one job several times"
+
+
 def within_limits(
     ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
 ) -> Iterator[str]:
@@ -459,6 +466,7 @@ LAWS: Final[tuple[Law, ...]] = (
     not_before_its_time,
     after_its_predecessors,
     read_by_right,
+    named_once,
     within_limits,
     agreed,
     patient,

@@ -21,6 +21,7 @@ from antiphon.testing.simulation.hostile.hostile_member import Deed, HostileMemb
 
 NEVER_SUBMITTED: Final = "0" * 64
 MOST_OTHERS: Final = 3
+REPEATED: Final = 0.2
 
 
 def _is_plain(job: Job) -> bool:
@@ -36,6 +37,8 @@ async def wait_for_others(m: HostileMember) -> None:
     others = [other for other in m.referee.lanes if other != key][-40:]
     others.append((m.chance.choice(KINDS), NEVER_SUBMITTED))
     chosen = m.chance.sample(others, min(len(others), m.chance.randint(1, MOST_OTHERS)))
+    if m.chance.random() < REPEATED:
+        chosen += chosen[:1]
     claim = ClaimBody(kind=key[0], job=key[1], lease_ms=job.lease_ms, begin=True)
     payload = m.op(JobClaim, claim, prev=lane.job_tail, is_plain=True)
     at = codec.decode(payload.split(b"\n")[0], PROTOCOL.decoder).hlc
