@@ -9,7 +9,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from antiphon.core.clock.hlc import MAX_WALL
-from antiphon.core.derivations.offer_derivation import MayRead, Waiter
+from antiphon.core.derivations.offer_derivation import (
+    MayRead,
+    Waiter,
+)
 from antiphon.core.families.jobs import table as job_table
 from antiphon.core.families.jobs.ops import CancelBody
 from antiphon.core.families.plans import table as plan_table
