@@ -46,15 +46,13 @@ def workers_unasked() -> Iterator[None]:
 @contextmanager
 def asked_too_late() -> Iterator[None]:
     """It asks who may read a job only after it has said why another cannot begin."""
-    really: Any = predecessors.derive_in_steps
 
-    def derive(
-        waiter: Waiter, find: Any, look: Any, may_read: MayRead
-    ) -> Generator[None, None, Any]:
-        told = yield from really(waiter, find, look, lambda *_: True)
+    def derive(waiter: Waiter, *how: Any) -> Generator[None, None, Derived | None]:
+        *known, _may_read = how
+        told = yield from derive_in_steps(waiter, *known, lambda *_: True)
         if told is not None and isinstance(told.body, CancelBody):
             return told
-        return (yield from really(waiter, find, look, may_read))
+        return (yield from derive_in_steps(waiter, *how))
 
     with patched(predecessors, "derive_in_steps", derive):
         yield
