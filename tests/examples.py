@@ -14,12 +14,12 @@ IS_FAST = os.environ.get("ANTIPHON_TESTS_FAST") == "1"
 """`scripts/check fast` says so."""
 IS_SOAK = os.environ.get("ANTIPHON_TESTS_SOAK") == "1"
 """`scripts/check soak` says so."""
-FEWER_IN_CI = 2
+FEWER_IN_CI = 3
 FEWER = 10
 
 
 def examples(count: int) -> int:
-    """As many as were asked for, half of them in CI, or a tenth of them."""
+    """As many as were asked for, a third of them in CI, or a tenth of them."""
     if IS_SOAK:
         return count
     return max(count // (FEWER if IS_FAST else FEWER_IN_CI), 1)

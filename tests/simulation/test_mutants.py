@@ -115,7 +115,8 @@ KNOWN_TO_CATCH = {
     "commit_clock_only": 5,
     "expiry_a_second_late": 21,
     "anyone_expires": 3,
-    "slots_uncounted": 1,
+    "slots_uncounted": 8,
+    "stolen_calls_unheeded": 18,
     "first_verdicts_kept": 37,
     "turn_results_mixed": 8,
     "torn_turn_believed": 16,
@@ -191,7 +192,7 @@ def test_a_mutant_is_caught_and_its_world_passes_without_it(name):
     catch = mutants.hunt(name, plans)
     assert catch is not None, f"{name} survived {len(plans)} seeds"
     assert catch.law in (CAUGHT_BY | ON_CHAINED_WORLDS)[name], catch
-    if list(mutants.MUTANTS).index(name) % size(6, soak=1) == 0:
+    if list(mutants.MUTANTS).index(name) % size(12, soak=1) == 0:
         assert not run(catch.plan, mutants.guests_for(name)).violations
 
 
