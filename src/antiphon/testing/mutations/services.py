@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from antiphon.core.clock.hlc import MAX_WALL
 from antiphon.core.derivations.offer_derivation import (
+    Derived,
     MayRead,
     Waiter,
+    derive_in_steps,
 )
 from antiphon.core.families.jobs import table as job_table
 from antiphon.core.families.jobs.ops import CancelBody
