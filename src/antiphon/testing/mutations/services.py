@@ -49,12 +49,13 @@ def workers_unasked() -> Iterator[None]:
 def asked_too_late() -> Iterator[None]:
     """It asks who may read a job only after it has said why another cannot begin."""
 
-    def derive(waiter: Waiter, *how: Any) -> Generator[None, None, Derived | None]:
-        *known, _may_read = how
-        told = yield from derive_in_steps(waiter, *known, lambda *_: True)
+    def derive(
+        waiter: Waiter, find: Any, look: Any, may_read: MayRead
+    ) -> Generator[None, None, Derived | None]:
+        told = yield from derive_in_steps(waiter, find, look, lambda *_: True)
         if told is not None and isinstance(told.body, CancelBody):
             return told
-        return (yield from derive_in_steps(waiter, *how))
+        return (yield from derive_in_steps(waiter, find, look, may_read))
 
     with patched(predecessors, "derive_in_steps", derive):
         yield
