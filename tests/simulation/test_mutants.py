@@ -67,7 +67,7 @@ CAUGHT_BY = {
     "stolen_calls_unheeded": {"every_job_ends"},
     "first_page_only": {"light_equals_full"},
     "ticks_doubled": {"derived_once", "ticks_in_order"},
-    "turn_results_mixed": {"acks_are_true", "claimed_first"},
+    "turn_results_mixed": {"acks_are_true", "claimed_first", "within_limits"},
     "torn_turn_believed": {"acks_are_true"},
     "rest_of_group_unsent": {"promises_kept"},
     "base_ignored": {"nothing_overwritten"},
