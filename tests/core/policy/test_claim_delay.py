@@ -15,8 +15,12 @@ from tests.core.authors import ALICE, BOB
 from tests.core.ledger import T0, Story
 
 
-def wait_s(story: Story, verdict: Verdict, *, by=BOB, at: int, chance: float = 0.0) -> float:
-    return claim_delay_s(story.job, verdict, by=by.did, now_ms=T0 + at, chance=chance)
+def wait_s(
+    story: Story, verdict: Verdict, *, by=BOB, at: int, chance: float = 0.0, deliveries: int = 1
+) -> float:
+    return claim_delay_s(
+        story.job, verdict, by=by.did, deliveries=deliveries, now_ms=T0 + at, chance=chance
+    )
 
 
 def held(lease_ms: int = 10_000) -> Story:
@@ -46,8 +50,12 @@ def test_after_its_own_expiry_it_waits_one_lease_and_others_do_not():
 
 
 @pytest.mark.parametrize("verdict", [Verdict.NOT_ROUTED, Verdict.NO_CHAIN, Verdict.REVOKED])
-def test_what_waiting_does_not_change_is_looked_at_seldom(verdict):
-    assert wait_s(held(), verdict, at=3_000) == LONGEST_S
+def test_a_job_for_others_goes_back_at_once_and_is_looked_at_ever_more_seldom(verdict):
+    waits = [wait_s(held(), verdict, at=3_000, deliveries=count) for count in range(1, 40)]
+    assert waits[0] <= 0.1
+    assert waits == sorted(waits)
+    assert sum(wait < LONGEST_S for wait in waits) <= 12
+    assert waits[-1] == LONGEST_S
 
 
 def test_no_stand_off_is_longer_than_the_longest_and_odd_refusals_are_not_retried_at_once():

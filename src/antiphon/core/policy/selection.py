@@ -57,6 +57,7 @@ Method = Literal["queue", "rendezvous"]
 _WHOLE: Final = 1 << 256
 _EXACTLY: Final = Context(prec=40, rounding=ROUND_HALF_EVEN)
 _NO_END: Final = 2**53
+_ANY_JOB: Final = "0" * 64
 
 
 class Unfit(StrEnum):
@@ -276,9 +277,38 @@ def claim_fault(
 
     `chain_choice` is the worker's own, or one made to predict its choice.
     """
-    route = control.route_for(kind)
+    op = _first_claim(control, chain_choice, did=did, kind=kind, job_id=job_id, now_ms=now_ms)
+    at = At(_NO_END, now_ms, control, job_key(kind, job_id))
+    fault = author_fault(JOBS, None, op, at)
+    return Verdict.NOT_ROUTED if fault is None and _is_routed_elsewhere(control, op) else fault
+
+
+def is_for_others(
+    control: Control, chain_choice: ChainChoice, *, did: str, kind: str, now_ms: int
+) -> bool:
+    """Whether this worker may claim no job of a kind, whatever it holds, while control stays so.
+
+    A route sends the kind to another node, or the worker is quarantined. It should not ask for
+    such jobs: the engine would hand them to it as well as to the node that may claim them.
+    """
+    if control.is_quarantined(did):
+        return True
+    if control.route_for(kind) is None:
+        return False
+    op = _first_claim(control, chain_choice, did=did, kind=kind, job_id=_ANY_JOB, now_ms=now_ms)
+    return _is_routed_elsewhere(control, op)
+
+
+def _is_routed_elsewhere(control: Control, claim: JobClaim) -> bool:
+    route = control.route_for(claim.body.kind)
+    return route is not None and not chain_check.stands_for(control, claim, _NO_END, route)
+
+
+def _first_claim(
+    control: Control, chain_choice: ChainChoice, *, did: str, kind: str, job_id: str, now_ms: int
+) -> JobClaim:
     body = ClaimBody(kind=kind, job=job_id, lease_ms=control.rules.lease_ms, begin=True)
-    op = JobClaim(
+    return JobClaim(
         v=1,
         mesh=control.mesh,
         author=did,
@@ -288,10 +318,3 @@ def claim_fault(
         auth=chain_choice.choose(control, JobClaim, body, now_ms),
         body=body,
     )
-    at = At(_NO_END, now_ms, control, job_key(kind, job_id))
-    fault = author_fault(JOBS, None, op, at)
-    if fault is not None:
-        return fault
-    if route is not None and not chain_check.stands_for(control, op, _NO_END, route):
-        return Verdict.NOT_ROUTED
-    return None

@@ -8,6 +8,7 @@ decides nothing: verdicts come from `antiphon.core`.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import Struct
@@ -43,7 +44,7 @@ from antiphon.runtime.log.lane_entry import Entered, LaneEntries
 from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from antiphon.core.clock.mesh_time import Now
     from antiphon.core.protocol import Protocol
@@ -106,6 +107,7 @@ class Session:
         self._confirming: asyncio.Task[None] | None = None
         self._wanted = 0
         self._feeding = asyncio.Lock()
+        self._control_watchers: list[Callable[[], None]] = []
         self.control_verdicts: dict[int, Verdict] = {}
         """Verdicts on all control records: a replica that is rebuilt needs every one."""
         self._opened = BoundedCache[int, tuple[bytes, OpenedRecord]](
@@ -259,6 +261,7 @@ class Session:
     async def feed_control(self, found: Iterable[Record], upto: int) -> None:
         """Apply control records that were not applied yet, and remember how far they reach."""
         async with self._feeding:
+            applied = self.history.applied
             for record in found:
                 if record.seq <= self.history.applied:
                     continue
@@ -270,6 +273,18 @@ class Session:
                     self._drift_ms = self.control.rules.max_drift_ms
                     self.author.clock.max_drift_ms = self._drift_ms
             self._confirmed = max(self._confirmed, upto)
+        if self.history.applied > applied:
+            for changed in tuple(self._control_watchers):
+                changed()
+
+    @contextmanager
+    def watching_control(self, changed: Callable[[], None]) -> Iterator[None]:
+        """Call `changed` after control records were applied, while the block runs."""
+        self._control_watchers.append(changed)
+        try:
+            yield
+        finally:
+            self._control_watchers.remove(changed)
 
     # --- lanes --------------------------------------------------------------------------------
 

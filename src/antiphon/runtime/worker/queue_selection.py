@@ -3,6 +3,10 @@
 Under `queue` it is the engine's own queue, without the jobs that need labels; under `rendezvous`
 the workers of the kind share it among themselves (spec §8). The worker sees no difference.
 
+A worker asks for no jobs of a kind that is routed to another node: the engine's queue does not know
+routes, and would hand it jobs that it may not claim. It sees a route set or cleared as soon as it
+reads the record.
+
 A job with `requires` is always drawn for, whatever its kind's rule is. The engine hands its
 announcement to any worker, which points the workers with labels to it, on the bus, and hands it
 back for a while. The queue keeps it, and its next delivery repeats the pointer, until the job has
@@ -12,9 +16,10 @@ ended (docs/decisions/0015).
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobOffer, JobSchedule
 from antiphon.core.families.jobs.priority import PRIORITIES
@@ -42,7 +47,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 RULES_LOOK_S: Final = 2.0
-"""How soon a change of the rules is noticed."""
+"""How soon a change is noticed that comes with time, and not with a record."""
 POINT_AGAIN_S: Final = 5.0
 POINT_AGAIN_MOST_S: Final = 60.0
 PLAIN_KEPT: Final = 4_096
@@ -61,7 +66,7 @@ async def selecting(
     `free` returns how many slots the worker has left.
     """
     each = [_Selected(session, kind, traits, free) for kind in kinds]
-    async with beside(*(one.run() for one in each), _watch_rules(each)):
+    async with beside(*(one.run() for one in each), _watch_control(session, each)):
         for one in each:
             await one.ready.wait()
         yield [(one.kind, *queue) for one in each for queue in one.queues]
@@ -92,11 +97,16 @@ async def pointed(presence: WorkerPresence) -> AsyncIterator[Rendezvous]:
         await pointers.close()
 
 
-async def _watch_rules(each: list[_Selected]) -> None:
-    while True:
-        await asyncio.sleep(RULES_LOOK_S)
-        for one in each:
-            one.look_at_rules()
+async def _watch_control(session: Session, each: list[_Selected]) -> None:
+    news = asyncio.Event()
+    with session.watching_control(news.set):
+        while True:
+            for one in each:
+                one.look_at_control()
+            news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RULES_LOOK_S):
+                    await news.wait()
 
 
 class _Selected:
@@ -112,7 +122,8 @@ class _Selected:
         self._traits = traits
         self._called = {priority: SwitchedQueue() for priority in PRIORITIES}
         self._pointed = {priority: SwitchedQueue() for priority in PRIORITIES}
-        self._method: Method = "queue"
+        self._chain_choice = ChainChoice(session.author.did)
+        self._method: Method | None = None
         self._has_changed = asyncio.Event()
 
     @property
@@ -120,16 +131,28 @@ class _Selected:
         """Each with its priority; always the same objects."""
         return [*self._called.items(), *self._pointed.items()]
 
-    def look_at_rules(self) -> None:
-        """Begin to switch if the rules have changed."""
-        if selection.method(self._session.control, self.kind) != self._method:
+    def look_at_control(self) -> None:
+        """Begin to switch if the rules or the route have changed."""
+        if self._method_now() != self._method:
             self._has_changed.set()
+
+    def _method_now(self) -> Method | None:
+        """The kind's selection; None while it is routed to another node."""
+        session = self._session
+        is_for_others = selection.is_for_others(
+            session.control,
+            self._chain_choice,
+            did=session.author.did,
+            kind=self.kind,
+            now_ms=session.wall.now_ms(),
+        )
+        return None if is_for_others else selection.method(session.control, self.kind)
 
     async def run(self) -> None:
         """Keep the right queues open until cancelled."""
         attempt = 0
         while True:
-            self._method = selection.method(self._session.control, self.kind)
+            self._method = self._method_now()
             self._has_changed.clear()
             try:
                 async with AsyncExitStack() as stack:
@@ -149,7 +172,9 @@ class _Selected:
                 await self._session.pause(attempt)
                 attempt = min(attempt + 1, _LONGEST_PAUSE)
 
-    async def _open(self, stack: AsyncExitStack, method: Method) -> None:
+    async def _open(self, stack: AsyncExitStack, method: Method | None) -> None:
+        if method is None:
+            return
         presence = WorkerPresence(self._session, self.kind, self._traits, self._free)
         if method == "rendezvous":
             await stack.enter_async_context(presence.listening())

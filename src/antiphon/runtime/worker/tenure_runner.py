@@ -330,6 +330,7 @@ class TenureRunner:
             job,
             verdict,
             by=self.session.author.did,
+            deliveries=delivery.deliveries,
             now_ms=self.session.wall.now_ms(),
             chance=self.session.entropy.random(),
         )

@@ -173,7 +173,11 @@ def after_its_predecessors(
             yield "offered with other results than it reads"
     elif fact.type == "job.cancel" and fact.body.get("reason", "").startswith("predecessor:"):
         is_well = is_known and all(one.has_succeeded or lane.children for one in before)
-        is_unread = UNREAD in fact.body["reason"] and not ledger.authority_model.is_open
+        model = ledger.authority_model
+        # On an open mesh everyone may read who was never quarantined.
+        who = (lane.called.author, lane.yielded_by)
+        may_be_unread = not model.is_open or any(model.was_shown(one, 0) for one in who)
+        is_unread = UNREAD in fact.body["reason"] and may_be_unread
         if is_well and not lane.reads and not is_unread:
             yield "cancelled although every job that it waits for has succeeded"
 
