@@ -102,6 +102,7 @@ class MeshUnderTest:
         """After which an announcement that nobody settled is handed to another worker."""
         self.server: LocalServer | None = None
         """A server of its own, where a test ends it; else one that all share."""
+        self.loan_s = 2.0
         self.stack = AsyncExitStack()
 
     async def connection(

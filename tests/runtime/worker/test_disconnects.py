@@ -53,6 +53,29 @@ async def test_by_default_a_job_is_stopped_at_two_thirds_of_a_lease_without_the_
         connection.session.engine.heal()
 
 
+async def test_a_lease_is_renewed_as_soon_as_the_engine_is_back():
+    """It comes back seconds before the job would be stopped, between two checks of the lease."""
+    lease_s = LONG_LEASES.lease_ms / 1000
+    diary = Diary(lasts_s=lease_s * 0.9)
+    async with a_mesh("memory", LONG_LEASES) as mesh:
+        mesh.loan_s = lease_s
+        node = await mesh.node()
+        caller, connection = (await mesh.connection()).session, await mesh.connection()
+        await mesh.worker(diary.handle, connection=connection)
+        called = await call(caller, 1)
+        await diary.began.wait()
+        await asyncio.sleep(lease_s * 0.3)
+        connection.session.engine.sever()
+        await asyncio.sleep(lease_s * 0.28)
+        connection.session.engine.heal()
+        ended = await submission.wait_for_end(caller, KIND, called.id)
+        assert diary.ends == ["finished"]
+        await node.reached(ended.job.ended_seq)
+        told = [op for op, _ in ops_on_lane(node, called.id)]
+        assert set(told) == {"job.schedule", "job.claim", "job.complete"}, "never given back"
+        assert told.count("job.claim") > 1
+
+
 @pytest.mark.req("G10")
 async def test_a_job_that_goes_on_completes_after_the_engine_is_back():
     diary = Diary(lasts_s=2 * LEASE_S)

@@ -1,19 +1,35 @@
-"""After the engine was away: calls are made again as soon as it is back."""
+"""After the engine was away: calls are made again, and leases renewed, as soon as it is back."""
+
+import asyncio
 
 import pytest
 
 from antiphon import CircuitOpen, Mesh, OutcomeUnknown
 from antiphon.core import manifest
-from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.families.jobs.ops import JobClaim, JobComplete, JobSchedule, ScheduleBody
 from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.engines.nats import LocalServer
 from antiphon.errors import Unavailable
+from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.session import APPEND_TRIES
-from tests.runtime.meshes import a_mesh, eventually
+from tests.runtime.meshes import CALM, KIND, LONG_MS, a_mesh, call, eventually
 
 FOR_EVER_S = 1e9
 """A breaker that nothing but a new line closes."""
+
+
+class LaterClock:
+    """A machine's clock that leases are counted by; it can be put forward."""
+
+    def __init__(self, really: WallClock) -> None:
+        self._really, self.later_s = really, 0.0
+
+    def now_ms(self) -> int:
+        return self._really.now_ms()
+
+    def boot_s(self) -> float:
+        return self._really.boot_s() + self.later_s
 
 
 def body(number: int) -> ScheduleBody:
@@ -47,6 +63,43 @@ async def test_calls_are_made_again_once_the_server_is_back():
                 for number in range(3)
             ]
             assert len({one.id for one in called}) == 3
+
+
+@pytest.mark.nats
+async def test_a_job_keeps_its_lease_over_a_restart_of_the_server():
+    """The server is down when the renewal is due; what counts is on the log."""
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    async def run(number: int) -> int:
+        began.set()
+        await may_end.wait()
+        return number
+
+    async with LocalServer() as server, a_mesh("nats", CALM) as mesh:
+        mesh.server = server
+        caller = (await mesh.connection()).session
+        mesh.wall = wall = LaterClock(mesh.wall)
+        connection = await mesh.connection()
+        await mesh.worker(run, connection=connection)
+        job = await call(caller, 7)
+        await began.wait()
+        server.kill()
+        await eventually(lambda: not connection.session.engine.connected)
+        wall.later_s = 0.4 * LONG_MS / 1000
+        await asyncio.sleep(0.5)  # it tries in vain
+        await server.start()
+
+        async def ops() -> list[type]:
+            view = await caller.read_lane(KIND, job.id)
+            return [type(one.opened.op) for one in view.history]
+
+        await eventually(lambda: caller.engine.connected)
+        while await ops() != [JobSchedule, JobClaim, JobClaim]:
+            await asyncio.sleep(0.05)
+        may_end.set()
+        ended = await submission.wait_for_end(caller, KIND, job.id)
+        assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 0)
+        assert await ops() == [JobSchedule, JobClaim, JobClaim, JobComplete]
 
 
 @pytest.mark.virtual_time

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 RETRY_SHARE: Final = 12
 """A renewal that failed is tried again after this part of the hold's unit."""
+RENEW_AGAIN_S: Final = 0.5
+"""How soon at most, while the engine does not answer: it may be back at any moment."""
 
 
 class _Peek(Struct):
@@ -105,7 +107,7 @@ class LockHold:
                 async with asyncio.timeout(left_s):
                     verdict = await self.line.take(time.ttl_ms, fence=self.fence)
         except (Unavailable, TimeoutError):
-            return self._time.unit_ms / 1000 / RETRY_SHARE
+            return min(self._time.unit_ms / 1000 / RETRY_SHARE, RENEW_AGAIN_S)
         except AntiphonError as problem:
             self._lose(problem.message)
             return 0.0

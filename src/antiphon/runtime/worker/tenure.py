@@ -1,9 +1,10 @@
 """One tenure: its lease renewed while the work runs, given up in time, ended once.
 
-A tenure renews at a third of its lease. Without an acknowledged renewal it stops its own work at
-two thirds, measured on a clock that keeps running in suspend (spec §7.2). Everything it writes
-names the last record it saw on the job's subject. When another record comes first it reads the
-lane again, and continues only if the lease is still its own.
+A tenure renews at a third of its lease; while the engine does not answer it tries again and again.
+Without an acknowledged renewal it stops its own work at two thirds, measured on a clock that keeps
+running in suspend (spec §7.2). Everything it writes names the last record it saw on the job's
+subject. When another record comes first it reads the lane again, and continues only if the lease
+is still its own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 RENEW_AT: Final = 1 / 3
 STOP_AT: Final = 2 / 3
+RENEW_AGAIN_S: Final = 0.5
+"""How soon a renewal that the engine did not answer is tried again: the engine may be back at any
+moment, and the time that is left is short."""
 LEASE_GROWTH: Final = 2
 FOLLOW_AFTER_S: Final = 1.0
 """Work that takes longer than this is worth a subscription to its lane."""
@@ -133,7 +137,7 @@ class Tenure:
     @property
     def lease_left_s(self) -> float:
         """How long the lease lasts by this machine's clock."""
-        return self._lease_ms / 1000 - (self.session.wall.boot_s() - self._renewed_boot_s)
+        return self._lease_ms / 1000 - self._held_for_s
 
     def keep(self, work: asyncio.Future[Any], *, limit_s: float = 0, goes_on: bool = False) -> None:
         """Renew the lease and the loan while `work` runs; cancel it if they are lost.
@@ -159,7 +163,6 @@ class Tenure:
             self._following = None
 
     def _move_on(self, now_s: float) -> None:
-        # Half a period: a renewal that failed is tried once more before it is time to stop.
         if now_s >= self._next_s or self._next_s == math.inf:
             self._next_s = now_s + min(self._period_s, self._loan_s / 3)
         self.due_s = min(self._next_s, self._limit_s, self._follow_s)
@@ -167,6 +170,16 @@ class Tenure:
     @property
     def _period_s(self) -> float:
         return self._lease_ms / 1000 * RENEW_AT / 2
+
+    @property
+    def _held_for_s(self) -> float:
+        """Since the last acknowledged renewal."""
+        return self.session.wall.boot_s() - self._renewed_boot_s
+
+    @property
+    def _is_renewal_due(self) -> bool:
+        # A little early rather than a whole period late: timers fire with jitter.
+        return self._held_for_s >= self._lease_ms / 1000 * RENEW_AT * 0.9
 
     def _notice_lateness(self) -> None:
         """A check that comes late was delayed by something that blocked the event loop."""
@@ -190,12 +203,10 @@ class Tenure:
             self._following = self.spawn(self._follow())
         elif now_s >= self._next_s:
             self.delivery.in_progress()
-            held_for_s = self.session.wall.boot_s() - self._renewed_boot_s
-            if held_for_s >= self._lease_ms / 1000 * STOP_AT and not self._goes_on:
+            if self._held_for_s >= self._lease_ms / 1000 * STOP_AT and not self._goes_on:
                 why = "no renewal was acknowledged in time"
                 self._lose(TenureLost(why, Verdict.LEASE_OVER), work)
-            # A little early rather than a whole period late: timers fire with jitter.
-            elif held_for_s >= self._lease_ms / 1000 * RENEW_AT * 0.9:
+            elif self._is_renewal_due:
                 self.spawn(self._renew())
         self._move_on(now_s)
 
@@ -231,15 +242,25 @@ class Tenure:
     async def _renew(self) -> None:
         if self._writing.locked() or self._work is None:
             return
-        # Nothing is known, so nothing is renewed: the next check tries again or gives up. An error
-        # must not end the task, whose group is the whole worker.
+        # An error must not end the task, whose group is the whole worker: then nothing is known, so
+        # nothing is renewed, and a later check tries again or gives up.
         with suppress(AntiphonError):
-            verdict = await self.renew()
+            try:
+                verdict = await self.renew()
+            except Unavailable:
+                self._renew_again_soon()
+                raise
             if verdict is not Verdict.OK and not (
                 # The tenure has not been ended: until it is, its completion counts.
                 verdict is Verdict.LEASE_OVER and self._goes_on
             ):
                 self._lose(TenureLost(f"the renewal was rejected: {verdict.in_words}", verdict))
+
+    def _renew_again_soon(self) -> None:
+        self._next_s = min(self._next_s, asyncio.get_running_loop().time() + RENEW_AGAIN_S)
+        self.due_s = min(self.due_s, self._next_s)
+        if self._work is not None:
+            self.lease_timer.keep(self)
 
     async def renew(self, checkpoint: Checkpoint | None = None) -> Verdict:
         """Renew the lease, and name what was stored of the work; raises as `write` does.

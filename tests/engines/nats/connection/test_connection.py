@@ -5,8 +5,10 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
+from nats.aio.client import Server
 
 from antiphon.engines.nats import LocalServer, NatsEngine
+from antiphon.engines.nats.connection.client import next_server
 from antiphon.engines.nats.connection.connection import Connection, Login
 from antiphon.engines.nats.connection.requester import Requester
 from antiphon.errors import Misconfigured, OutcomeUnknown, Unavailable
@@ -34,6 +36,15 @@ async def fake_server(version):
     listening = await asyncio.start_server(greet, "127.0.0.1", 0)
     async with listening:
         yield f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+def test_however_long_a_server_is_away_it_is_tried_every_second_and_not_by_all_at_once():
+    for tries in range(60):
+        server = Server(uri=None, reconnects=tries)
+        waits = {next_server([server], {})[1] for _ in range(50)}
+        assert max(waits) <= 1.0
+        assert len(waits) > 10
+    assert min(waits) >= 0.1, "and not in a tight loop"
 
 
 @pytest.mark.parametrize("version", ["2.9.10", "2.14.9", "1.4.1", ""])

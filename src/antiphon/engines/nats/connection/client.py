@@ -20,7 +20,8 @@ from antiphon.engines.nats.connection import server_errors, wire
 from antiphon.errors import Unavailable
 
 _BACKOFF_FIRST_S = 0.05
-_BACKOFF_MAX_S = 5.0
+_BACKOFF_MAX_S = 1.0
+"""Leases run out while nothing is connected: a server that is back is found within about this."""
 
 
 class Owner(Protocol):
