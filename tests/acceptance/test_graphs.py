@@ -57,6 +57,12 @@ def test_a_file_of_steps_is_submitted_waited_for_and_drawn(tmp_path):
         assert "release" in failed.out
         assert "because test ended as failed" in failed.out
         assert "2 of 4 steps did not succeed" in failed.err
+        (tmp_path / "own.yaml").write_text("steps:\n  one:\n    command: [./own.sh, source.txt]\n")
+        (tmp_path / "own.sh").write_text("#!/bin/sh\ncat source.txt")
+        (tmp_path / "sub").mkdir()
+        refused = Shell(tmp_path / "sub").run("graph", "../own.yaml")
+        assert "source.txt is a file here, but not an input of the step" in refused.err
+        assert "inputs: {source.txt: source.txt}" in refused.err
         wrong = shell.run("graph", "missing.yaml")
         assert wrong.code == 3
 

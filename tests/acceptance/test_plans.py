@@ -1,8 +1,13 @@
 """Plans, as typed: `antiphon plan add`, `list` and `drop`."""
 
+import re
+import shlex
+from pathlib import Path
+
 import pytest
 
 from tests.acceptance.shell import Shell, until
+from tests.runtime.sandboxed import require_sandbox
 
 pytestmark = [pytest.mark.nats, pytest.mark.req("P13")]
 
@@ -44,6 +49,43 @@ def test_a_plan_runs_its_task_and_another_reacts_to_it(shell):
     assert shell.run("plan", "drop", "echo").code == 0
     assert "put the plan adding" in shell.run("show", "adding").out
     assert "no plans" in shell.run("plan", "list").out
+
+
+PAGES = Path(__file__).parents[2]
+ADD = re.compile(r"antiphon plan add nightly --cron [^`\n]*backup\.sh")
+
+
+def test_the_backup_of_the_pages_runs_as_typed(shell):
+    """Only the hour is another one: nobody waits for three in the night."""
+    require_sandbox()
+    pages = [(PAGES / name).read_text() for name in ("README.md", "docs/plans.md")]
+    pages.append(shell.run("plan", "add", "--help").out)
+    (line,) = {ADD.search(" ".join(text.split()))[0] for text in pages}
+    line = line.replace("0 3 * * *", "* * * * * *")
+    script = shell.directory / "backup.sh"
+    script.write_text("#!/bin/sh\necho backed up\n")
+    script.chmod(0o755)
+    added = shell.run(*shlex.split(line)[1:])
+    assert added.code == 0, added.err
+    assert "backup.sh is sent along as an input, as it is now" in added.err
+    until(lambda: listed(shell)["nightly"]["newest"])
+    job = listed(shell)["nightly"]["newest"]
+    assert shell.run("plan", "drop", "nightly").code == 0
+    assert shell.ended(job)["state"] == "succeeded"
+    assert shell.run("get", job, "stdout", "-o", "-").out == "backed up\n"
+
+
+def test_a_plan_without_the_file_that_it_names_is_refused_when_it_is_added(shell):
+    (shell.directory / "rows.csv").write_text("1\n")
+    when = ["plan", "add", "counting", "--cron", "@daily", "--"]
+    answer = shell.run(*when, "wc", "-l", "rows.csv")
+    assert answer.code == 2
+    assert "rows.csv is a file here, but not an input" in answer.err
+    assert "--input rows.csv" in answer.err
+    gone = shell.run(*when, "./gone.sh")
+    assert gone.code != 0
+    assert "there is no file gone.sh" in gone.err
+    assert "counting" not in listed(shell)
 
 
 @pytest.mark.parametrize(

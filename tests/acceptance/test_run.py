@@ -52,6 +52,25 @@ def test_the_same_again_is_already_done_with_its_outputs_and_code(shell):
     assert (first.out, "already done" in second.err) == (second.out, True)
 
 
+def test_a_program_of_ones_own_goes_along_by_itself_and_other_files_by_option(shell):
+    tool = shell.directory / "tools" / "count.sh"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\nwc -l < "$1"\n')
+    (shell.directory / "rows.csv").write_text("a\nb\n")
+    refused = shell.run("run", "--", "tools/count.sh", "rows.csv")
+    assert (refused.code, refused.out) == (2, "")
+    assert "rows.csv is a file here, but not an input" in refused.err
+    answer = shell.run("run", "--input", "rows.csv", "--", "tools/count.sh", "rows.csv")
+    assert (answer.code, answer.out) == (0, "2\n")
+    assert "tools/count.sh is sent along as an input" in answer.err
+    manifest = "command: [./tools/count.sh]\nargs: [rows.csv]\ntimeout: 60\n"
+    (shell.directory / "count.yaml").write_text(manifest)
+    words = ("submit", "count.yaml", "--kind", "command")
+    assert "--input rows.csv" in shell.run(*words).err
+    authored = shell.run(*words, "--input", "rows.csv")
+    assert (authored.code, authored.out) == (0, "2\n"), authored.err
+
+
 @pytest.mark.req("P7")
 def test_files_go_in_and_come_out(shell):
     (shell.directory / "data.csv").write_text("a\nb\n")

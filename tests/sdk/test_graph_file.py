@@ -32,7 +32,8 @@ steps:
 
 
 def read(tmp_path, text=FILE, name="graph.yaml"):
-    (tmp_path / "cases.txt").write_text("1")
+    for one in ("cases.txt", "test.sh"):
+        (tmp_path / one).write_text("1")
     (tmp_path / name).write_text(text)
     return read_graph(tmp_path / name)
 
@@ -46,6 +47,7 @@ def test_each_step_comes_after_those_that_it_waits_for(tmp_path):
     assert steps["build"].kind == "ci.build"
     assert steps["test"].kind == "ci"
     assert steps["test"].files["cases.txt"] == tmp_path / "cases.txt"
+    assert steps["test"].files["test.sh"] == tmp_path / "test.sh"
     assert steps["build"].options == {"attempts": 3}
     assert steps["lint"].options == {"concurrency": "licence", "any_outcome": True}
 
@@ -63,6 +65,8 @@ WRONG = [
     ("attempts: 3", "needs: [release]", "line 3, column 3: steps wait in a circle: 'release'"),
     ("timeout: PT5M", "timeout: soon", "line 14, column 14: 'soon' is not a duration"),
     ("outputs: [app.txt]", "cwd: src", "step 'build' keeps no files"),
+    ("[./test.sh]", "[./gone.sh]", "line 17, column 15: there is no file"),
+    ("[./test.sh]", "[./test.sh, graph.yaml]", "line 17, column 14: graph.yaml is a file here"),
     ("steps:", "stepz:", "line 2, column 1: there is no field 'stepz'"),
     ("{step: test, output: stdout}", "3", "line 7, column 19: the number 3 is neither"),
     ("{step: test, output: stdout}", "{output: a}", "an input from a step names the step"),

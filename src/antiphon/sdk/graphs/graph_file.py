@@ -25,6 +25,7 @@ from antiphon.core.manifest import author
 from antiphon.core.record.subjects import check_kind, is_kind
 from antiphon.errors import AntiphonError, Malformed, Misconfigured
 from antiphon.sdk.call_options import CallOptions, Scheduling
+from antiphon.sdk.command_files import files_named
 from antiphon.sdk.defaults import COMMAND_KIND, TIMEOUT_S
 from antiphon.sdk.manifests.authored_manifest import place_of, read_document
 from antiphon.sdk.manifests.manifest_errors import CLOSE, described, explain
@@ -170,7 +171,7 @@ class _Reader:
             name=name,
             kind=kind,
             content=content,
-            files=self._inputs((*path, "inputs"), fields.get("inputs", {})),
+            files=self._files(path, content, fields.get("inputs", {})),
             needs=tuple(dict.fromkeys(needs)),
             options=CallOptions(**options),  # type: ignore[typeddict-item]
         )
@@ -184,6 +185,33 @@ class _Reader:
         except (AntiphonError, ValueError) as wrong:
             hint = getattr(wrong, "hint", "") or f"{name}: {_shown(example)}"
             self._refuse(path, str(wrong), hint)
+
+    def _files(
+        self, path: FieldPath, content: Mapping[str, Any], given: Any
+    ) -> dict[str, Path | tuple[str, str]]:
+        """A step's inputs, and its program if that is a file beside the graph's."""
+        files = self._inputs((*path, "inputs"), given)
+        try:
+            named = files_named(
+                [*content["command"], *content.get("args", ())],
+                self._folder,
+                cwd=content.get("cwd", ""),
+                inputs=files,
+                outputs=content.get("outputs", ()),
+            )
+        except Misconfigured as problem:
+            hint = "a command sees only its inputs: inputs: {tool: ../tool, app: {step: build}}"
+            self._refuse((*path, "command", 0), problem.message, hint)
+        if named.argument:
+            self._refuse(
+                (*path, "command"),
+                f"{named.argument} is a file here, but not an input of the step",
+                f"inputs: {{{named.argument}: {named.argument}}}; or put it among the outputs if"
+                " the command writes it",
+            )
+        if named.program:
+            files[named.program] = self._folder / named.program
+        return files
 
     def _inputs(self, path: FieldPath, given: Any) -> dict[str, Path | tuple[str, str]]:
         example = "inputs: {src.tar: ../src.tar, app: {step: build}}"

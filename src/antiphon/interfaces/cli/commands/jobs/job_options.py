@@ -21,10 +21,12 @@ from antiphon.interfaces.cli.screen.durations import (
     zoned_time,
 )
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.terminal import err
 from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 
 if TYPE_CHECKING:
     from antiphon.sdk.call_options import Retry
+    from antiphon.sdk.manifests.authored_manifest import Manifest
 
 TIMEOUT_WORDS: Final = span_words(TIMEOUT_S * 1000)
 
@@ -115,6 +117,28 @@ DirectoryOption = Annotated[
         "--cwd", metavar="DIR", help="The directory to start in, below its work directory."
     ),
 ]
+
+
+def command_inputs(
+    content: Manifest, typed: list[str] | None, *, is_silent: bool, note: str = ""
+) -> list[tuple[Path, str]]:
+    """The files for a command; `note` is added to what is said of a program that goes with it."""
+    from antiphon.sdk.command_files import manifest_files
+
+    files = [parse_input(text) for text in typed or ()]
+    named = manifest_files(content, files, Path())
+    if named.argument:
+        path = shlex.quote(named.argument)
+        raise WrongUsage(
+            f"{named.argument} is a file here, but not an input: the command runs where only its"
+            " inputs are, and would not find it",
+            hint=f"--input {path}; or --output {path} if the command writes it",
+        )
+    if named.program:
+        files.append((Path(named.program), named.program))
+        if not is_silent:
+            err.pieces((f"{named.program} is sent along as an input{note}", "quiet"))
+    return files
 
 
 def parse_input(text: str) -> tuple[Path, str]:

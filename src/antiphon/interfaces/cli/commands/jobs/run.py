@@ -20,8 +20,8 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     OutputsOption,
     SecretsOption,
     VariablesOption,
+    command_inputs,
     parse_budget,
-    parse_input,
     parse_variable,
 )
 from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions
@@ -72,7 +72,8 @@ def run(
     """Run a command on the mesh, and print what it prints.
 
     It runs in a sandbox, on a worker that runs commands of its kind: without network access, in a
-    directory that contains only its inputs. The exit code is the command's own. If the same
+    directory that contains only its inputs. A program of yours (./convert.py) becomes an input by
+    itself; other files need --input. The exit code is the command's own. If the same
     command already ran, you get its stored result; --again runs it again.
 
     \b
@@ -92,7 +93,7 @@ def run(
         cwd=cwd,
         timeout=timeout,
     )
-    files = [parse_input(text) for text in inputs or ()]
+    files = command_inputs(content, inputs, is_silent=as_json)
     again_hint = "antiphon run --again with the same arguments, which runs it as a new job"
     wait_options = WaitOptions(not detach, None, as_json, again_hint, {})
     asked = RunArguments(kind, content, files, label, parse_budget(budget or []), again)

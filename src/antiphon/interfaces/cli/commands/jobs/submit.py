@@ -41,8 +41,8 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     TimeoutOption,
     WaitOption,
     WaitTimeoutOption,
+    command_inputs,
     parse_budget,
-    parse_input,
     retry_of,
 )
 from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
@@ -258,7 +258,7 @@ def _submit_manifest(
         kind, with_outputs(job, asked.outputs), again=asked.again, alias=asked.alias
     )
     if job.handler is None:
-        files = [parse_input(text) for text in asked.inputs]
+        files = command_inputs(authored.job, asked.inputs, is_silent=wait_options.as_json)
         return command_loop.run(
             run_authored(open_mesh(home), authored, files, options, wait_options)
         )

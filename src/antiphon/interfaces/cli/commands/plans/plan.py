@@ -19,7 +19,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     SecretsOption,
     TimeoutOption,
     VariablesOption,
-    parse_input,
+    command_inputs,
     parse_variable,
 )
 from antiphon.interfaces.cli.commands.jobs.submit import parse_named, parse_value
@@ -185,7 +185,8 @@ def add(
         cwd=cwd,
         timeout=given.timeout_s,
     )
-    files = [parse_input(text) for text in inputs or ()]
+    note = ", as it is now: add the plan again when you have changed it"
+    files = command_inputs(content, inputs, is_silent=as_json, note=note)
     chosen = kind or COMMAND_KIND
 
     async def put_command(mesh: Mesh) -> bool:
