@@ -131,7 +131,8 @@ async def replicating(
     node = FullNode(connection.session, replica)
 
     def card() -> Card:
-        return _card(connection, "node", applied=node.applied)
+        counts_by = pulse.card() if node.ready.is_set() else None  # by what the log says
+        return _card(connection, "node", applied=node.applied, pulse=counts_by)
 
     services = [node.run()]
     if caretaking:

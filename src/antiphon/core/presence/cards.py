@@ -21,8 +21,19 @@ HEARTBEAT_AGE_MS: Final = 10_000
 MAX_PAGE_BYTES: Final = 256 * 1024
 MAX_ON_PAGE: Final = 512
 MAX_PAGES: Final = 256
+MAX_HASH: Final = 80
 
 Role = Literal["worker", "node", "dev", "agent"]
+
+
+class PulseCard(Struct, frozen=True, kw_only=True):
+    """What a node that may send beats counts by."""
+
+    bpm: Count
+    policy: Annotated[str, Meta(max_length=MAX_HASH)]
+    """The hash of its tempo policy."""
+    leads: bool
+    """Whether it sends the beats now; otherwise it would, if nobody else did."""
 
 
 class Card(Struct, frozen=True, kw_only=True):
@@ -42,6 +53,7 @@ class Card(Struct, frozen=True, kw_only=True):
     busy: int = 0
     done: int = 0
     applied: int = 0
+    pulse: PulseCard | None = None
     knows_others: bool = False
     """Whether it has heard every heartbeat for long enough to answer for all."""
     is_away: bool = False

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.core.bus.signed_message import Message
 from antiphon.core.bus.subjects import BEAT
+from antiphon.core.presence.cards import PulseCard
 from antiphon.core.tempo.policy import policy_hash
 from antiphon.core.tempo.pulse_state import PulseState, beat_frame, begun, on_downbeat
 from antiphon.core.tempo.pulse_view import ALREADY_HEARD, degraded_words
@@ -89,6 +90,13 @@ class Pulse:
     def is_leader(self) -> bool:
         """Whether it holds the lease."""
         return self.lease.is_held
+
+    def card(self) -> PulseCard | None:
+        """What this node says about it when a roll call asks; None if it may not send beats."""
+        if not self.is_candidate():
+            return None
+        policy, meter = self.clock.view.policy, self.clock.meter()
+        return PulseCard(bpm=meter.bpm, policy=policy_hash(policy), leads=self.is_leader)
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
         """Send beats until cancelled, from when the control state is known; then release the lease.

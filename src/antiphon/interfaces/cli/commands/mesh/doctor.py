@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ from antiphon.interfaces.cli.screen.progress import size_words
 from antiphon.interfaces.cli.screen.terminal import ago, clock, counted, moment, out, span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from antiphon.sdk.mesh import Attention, Card, CoordinatorStatus, Job, Mesh, StateDirectory
     from antiphon.sdk.proofs.bundles import SealStatus
@@ -84,7 +85,10 @@ async def _doctor(home: Path | None, *, as_json: bool) -> int:
 
 
 async def examine(home: Path | None) -> list[Finding]:
-    """Run every check, in order of dependency; stop where the next ones cannot run."""
+    """Run every check, and tell them in order; stop where the next ones cannot run.
+
+    What takes long (the sandbox, the engine's own report, the roll call) runs beside the others.
+    """
     from antiphon.sdk.mesh import Mesh, StateDirectory
 
     try:
@@ -96,18 +100,21 @@ async def examine(home: Path | None) -> list[Finding]:
         Finding("ok", "state", f"{found.path} belongs to mesh {described.name!r}"),
         *_privacy(found),
         disk_finding(found.path, *_disk(found.path)),
-        await _sandbox(found),
     ]
+    sandbox = asyncio.ensure_future(_sandbox(found))
     try:
-        mesh = Mesh.open(home=found.path)
+        return findings + await _examine_mesh(Mesh.open(home=found.path), sandbox)
+    finally:
+        await asyncio.wait([sandbox])
+
+
+async def _examine_mesh(mesh: Mesh, sandbox: asyncio.Future[Finding]) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
         async with mesh:
             where = mesh.home.mesh().engine
             findings.append(Finding("ok", "reach", f"the engine answers at {where}"))
-            for check in CHECKS:
-                try:
-                    findings += await check(mesh)
-                except AntiphonError as problem:
-                    findings.append(_wrong(check.__name__.strip("_"), problem))
+            findings += await check_mesh(mesh)
     except AntiphonError as problem:
         findings.append(_wrong("reach", problem))
     except OSError as problem:
@@ -120,7 +127,44 @@ async def examine(home: Path | None) -> list[Finding]:
         if ours is None:
             raise
         findings.append(Finding("wrong", "reach", str(ours.exceptions[0])))
-    return findings
+    return [await sandbox, *findings]
+
+
+async def check_mesh(mesh: Mesh) -> list[Finding]:
+    """Every check of an open mesh. What reads the replica takes turns, since one process keeps it.
+
+    Nothing here waits for a beat: how the pulse is, nodes say when they are called.
+    """
+    calling = asyncio.ensure_future(mesh.nodes())
+    asking = asyncio.ensure_future(_checked("engine", _engine(mesh)))
+    try:
+        rest = [
+            await _checked(name, check(mesh))
+            for name, check in {
+                "rules": _rules,
+                "clock": _clock,
+                "replica": _replica,
+                "attention": _attention,
+                "writes": _writes,
+                "seals": _seals,
+            }.items()
+        ]
+        coordinator = await _checked("coordinator", _coordinator(mesh))
+        nodes = await _checked("nodes", _roll_call(mesh, calling))
+        tempo = await _checked("tempo", _tempo(mesh, calling))
+        found = [await asking, *rest, nodes, coordinator, tempo]
+        return [finding for some in found for finding in some]
+    finally:
+        for task in (calling, asking):
+            task.cancel()
+        await asyncio.gather(calling, asking, return_exceptions=True)
+
+
+async def _checked(name: str, check: Awaitable[list[Finding]]) -> list[Finding]:
+    try:
+        return await check
+    except AntiphonError as problem:
+        return [_wrong(name, problem)]
 
 
 def _wrong(check: str, problem: AntiphonError) -> Finding:
@@ -170,8 +214,6 @@ def _privacy(home: StateDirectory) -> list[Finding]:
 
 async def _sandbox(home: StateDirectory) -> Finding:
     """Whether this machine can run commands in a sandbox."""
-    import asyncio
-
     from antiphon.sdk.command_job import sandbox_status
 
     able, sentence, remedy = await asyncio.to_thread(sandbox_status, home)
@@ -334,10 +376,10 @@ def seals_finding(told: SealStatus) -> Finding:
     return Finding("ok", "seals", words)
 
 
-async def _roll_call(mesh: Mesh) -> list[Finding]:
+async def _roll_call(mesh: Mesh, calling: Awaitable[list[Card]]) -> list[Finding]:
     from antiphon.sdk.mesh import State
 
-    cards = await mesh.nodes()
+    cards = await calling
     findings = clock_findings(cards, now_ms=time.time() * 1000)
     workers = [card for card in cards if card.role == "worker"]
     full = [card for card in cards if card.role != "worker"]
@@ -436,36 +478,37 @@ def coordinator_finding(told: CoordinatorStatus) -> Finding:
     return Finding(level, "coordinator", words, hint)
 
 
-async def _tempo(mesh: Mesh) -> list[Finding]:
-    """Whether a pulse is heard, and whether everybody follows the same policy."""
-    now = await mesh.tempo()
-    beats = f"{now.bpm} bpm, {now.bar_len} beats a bar"
-    if now.differing:
-        others = ", ".join(short_node(one) for one in now.differing)
-        words = f"{others} sends beats by another tempo policy than the one on the log"
+async def _tempo(mesh: Mesh, calling: Awaitable[list[Card]]) -> list[Finding]:
+    from antiphon.sdk.tempo.policy_file import policy_hash
+    from antiphon.sdk.tempo.pulse_report import timekeepers
+
+    policy = mesh.tempo_policy
+    return tempo_findings(
+        timekeepers(mesh, await calling),
+        policy_hash=policy_hash(policy),
+        bpm=policy.initial_bpm,
+        bar_len=policy.bar_len_beats,
+    )
+
+
+def tempo_findings(
+    able: Sequence[Card], *, policy_hash: str, bpm: int, bar_len: int
+) -> list[Finding]:
+    """Whether a node sends beats, and whether all that may follow the policy of the log."""
+    behind = [card for card in able if card.pulse and card.pulse.policy != policy_hash]
+    if behind:
+        names = ", ".join(f"{card.alias} ({short_node(card.node)})" for card in behind)
+        words = f"{names} counts by another tempo policy than the one on the log"
         return [Finding("warning", "tempo", words, "restart that node: it is behind the log")]
-    match now.mode:
-        case "leader":
-            frozen = ", frozen" if now.frozen else ""
-            who = f"the beats come from {short_node(now.leader)}"
-            return [Finding("ok", "tempo", f"{beats}{frozen}; {who}")]
-        case "median":
-            words = f"{beats}; no leader is heard, the median of several nodes is followed"
-        case _:
-            words = f"{beats}; no beats are heard, each node counts by its own clock"
-    hint = "run 'antiphon up' or 'antiphon node' on the owner's machine: one of them sends beats"
-    return [Finding("warning", "tempo", words, hint)]
-
-
-CHECKS: Final = (
-    _engine,
-    _rules,
-    _clock,
-    _replica,
-    _attention,
-    _writes,
-    _seals,
-    _roll_call,
-    _coordinator,
-    _tempo,
-)
+    bar = f"{bar_len} beats a bar"
+    first = able[0] if able else None
+    if first is None or first.pulse is None:
+        words = f"{bpm} bpm, {bar}; nobody sends beats: each node counts by its own clock"
+        hint = "run 'antiphon up' or 'antiphon node' on the owner's machine: one of them sends them"
+        return [Finding("warning", "tempo", words, hint)]
+    name = f"{first.alias} ({short_node(first.node)})"
+    if first.pulse.leads:
+        words = f"{first.pulse.bpm} bpm, {bar}; the beats come from {name}"
+    else:
+        words = f"{first.pulse.bpm} bpm, {bar}; no node leads now, and {name} can take over"
+    return [Finding("ok", "tempo", words)]
