@@ -4,6 +4,7 @@ Each rule is a function from a tree to the list of its offences, so that the sec
 file can show every one of them failing on a small tree made for it.
 """
 
+import ast
 import re
 import tomllib
 from collections.abc import Iterator
@@ -280,6 +281,34 @@ def cited_by_another_name(root: Path) -> list[str]:
     ]
 
 
+PAGE = re.compile(r"\b(?:docs|examples)/\w")
+
+
+def naming_pages(root: Path) -> list[str]:
+    """Messages and helps that name a page or an example: an installed package has neither."""
+    return [
+        f"{path.relative_to(root)}:{line}: {found[0]}… is not installed; say it, or name a --help"
+        for path in python_files(root, "src")
+        for line, text in _printed_texts(root, path)
+        if (found := PAGE.search(text))
+    ]
+
+
+def _printed_texts(root: Path, path: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a module; docstrings only where they are a command's help."""
+    tree = ast.parse(read(path))
+    is_help = path.is_relative_to(root / "src/antiphon/interfaces/cli/commands")
+    silent: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            silent.add(node.value)
+        if is_help and isinstance(node, ast.FunctionDef):
+            yield node.lineno, ast.get_docstring(node) or ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in silent:
+            yield node.lineno, node.value
+
+
 RULES = [
     too_long,
     crowded,
@@ -292,7 +321,7 @@ RULES = [
     looking_up,
     undocumented,
 ]
-RULES += [miscited, cited_by_another_name, reaching_through]
+RULES += [miscited, cited_by_another_name, reaching_through, naming_pages]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -355,6 +384,12 @@ BREACHES = [
     (miscited, "docs/specification.md", "## 1. Who\nSee §2.\n"),
     (cited_by_another_name, "src/antiphon/core/jobs.py", '"""A job (SP' + 'EC §1)."""\n'),
     (undocumented, "chaos/stale.py", ""),
+    (naming_pages, "src/antiphon/core/jobs.py", DOC + "hint = 'see docs/jobs.md'\n"),
+    (
+        naming_pages,
+        "src/antiphon/interfaces/cli/commands/run.py",
+        DOC + "def run():\n    " + '"""Run it: examples/run.yaml."""\n',
+    ),
 ]
 
 

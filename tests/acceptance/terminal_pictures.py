@@ -117,6 +117,13 @@ def first_minute(shell: Shell) -> Picture:
     return terminal.picture
 
 
+def help_page(shell: Shell) -> Picture:
+    """Every command, under its heading."""
+    terminal = Terminal(shell)
+    terminal.type("antiphon --help")
+    return terminal.picture
+
+
 def failure(shell: Shell) -> dict[str, Picture]:
     """A task that fails: on its worker's terminal, on its caller's, and what `show` tells."""
     worker, caller, shown = Terminal(shell), Terminal(shell), Terminal(shell)
@@ -146,6 +153,11 @@ def failure(shell: Shell) -> dict[str, Picture]:
         "failure-caller": caller.picture,
         "failure-show": shown.picture,
     }
+
+
+def all_pictures(shell: Shell) -> dict[str, Picture]:
+    """Every picture, by its file's name."""
+    return {"first-minute": first_minute(shell), "help": help_page(shell), **failure(shell)}
 
 
 def _id_in(text: str) -> str:
@@ -269,7 +281,7 @@ def timeless(text: str) -> str:
 def main() -> None:
     """Draw every picture."""
     with tempfile.TemporaryDirectory() as folder, shop(Path(folder)) as shell:
-        pictures = {"first-minute": first_minute(shell), **failure(shell)}
+        pictures = all_pictures(shell)
     for name, picture in pictures.items():
         (DOCS / f"{name}.svg").write_text(svg_of(name, picture))
         print(f"docs/{name}.svg")

@@ -162,7 +162,7 @@ def test_on_a_closed_mesh_nothing_works_without_a_grant_and_everything_granted_d
     assert refused.json["error"]["reason"] in {"no_chain", "revoked"}
     with gpu.start("worker", "tasks", "--json") as worker:
         worker.line("ready")
-        called = owner.run("submit", "--no-wait", "render.frame", "1").out.strip()
+        called = owner.run("submit", "--detach", "render.frame", "1").out.strip()
         time.sleep(1)
         assert typed(owner, "show", called)["state"] == "pending", "its worker has no right yet"
         typed(owner, "delegate gpu-box --can claim --can schedule --kind render.* --until 1h")

@@ -41,7 +41,7 @@ def test_another_worker_goes_on_after_sigkill(tmp_path):
     ):
         one.line("ready")
         other.line("ready")
-        called = shell.run("submit", "example.counting", json.dumps(str(seen)), "--no-wait")
+        called = shell.run("submit", "example.counting", json.dumps(str(seen)), "--detach")
         job = called.out.strip()
         until(lambda: list(seen.glob("2.*")))
         (mark,) = seen.glob("2.*")
@@ -121,7 +121,7 @@ def test_a_run_that_overruns_goes_on_from_its_checkpoint_and_after_sigkill_too(t
         assert "degraded" in shell.run("show", asked).out
 
         path = json.dumps(str(seen))
-        words = ("submit", "example.working", path, "--score", "score.yaml", "--no-wait")
+        words = ("submit", "example.working", path, "--score", "score.yaml", "--detach")
         job = shell.run(*words).out.strip()
         until(lambda: list(seen.glob("2.*")), within_s=120)
         (mark,) = seen.glob("2.*")

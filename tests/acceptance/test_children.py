@@ -68,7 +68,7 @@ def test_a_worker_is_killed_while_its_job_asks_for_children(tmp_path):
     with shell.dev():
         with shell.start("worker", "own_tasks.py", "--json") as worker:
             worker.line("ready")
-            job = shell.run("submit", "own.total", "5", "--no-wait", "--json").json["job"]
+            job = shell.run("submit", "own.total", "5", "--detach", "--json").json["job"]
             assert worker.wait() == -9
         with shell.start("worker", "own_tasks.py", "--json") as worker:
             worker.line("ready")

@@ -117,7 +117,7 @@ def test_host_node_and_worker_start_get_ready_and_drain(places):
             at_worker = json.loads(running_worker.line("http"))["http"]
             for where in (at_host, at_node, at_worker):
                 until(lambda where=where: get(where, "/readyz")[0] == 200)
-            sent = person.run("submit", "deploy.slow", "2", "--no-wait", "--json").json
+            sent = person.run("submit", "deploy.slow", "2", "--detach", "--json").json
             until((places / "srv/antiphon/began").exists)
             assert running_worker.stop() == 0  # by SIGTERM, while the job runs
             shown = person.run("show", sent["job"], "--json").json

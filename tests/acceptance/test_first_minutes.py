@@ -218,7 +218,7 @@ def test_watch_sees_what_other_processes_do(shell):
 
 def test_a_job_that_nobody_answers_says_what_could_be_wrong(shell):
     for wait in ("4500ms", "20s"):  # a slow machine answers the roll call later
-        answer = shell.run("submit", "example.ad", "2", "3", "--wait-timeout", wait)
+        answer = shell.run("submit", "example.ad", "2", "3", "--wait", wait)
         assert answer.code == 4
         if "did you mean" in answer.err:
             break
@@ -229,7 +229,7 @@ def test_a_job_that_nobody_answers_says_what_could_be_wrong(shell):
 
 
 def test_cancel_ends_what_has_not_ended(shell):
-    job = shell.run("submit", "nobody.runs.this", "--no-wait").out.strip()
+    job = shell.run("submit", "nobody.runs.this", "--detach").out.strip()
     answer = shell.run("cancel", job[:12], "--reason", "a test")
     assert answer.code == 0
     assert "aborted" in answer.out

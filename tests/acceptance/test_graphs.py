@@ -31,7 +31,7 @@ def test_a_file_of_steps_is_submitted_waited_for_and_drawn(tmp_path):
     (tmp_path / "release.yaml").write_text(FILE)
     (tmp_path / "source.txt").write_text("hello\n")
     with shell.dev("--commands", "ci", "--unsafe-no-sandbox"):
-        done = shell.run("graph", "release.yaml", "--wait", "--json")
+        done = shell.run("graph", "release.yaml", "--json")
         assert done.code == 0, done.err
         jobs = {one["step"]: one for one in done.json["steps"]}
         assert {one["outcome"] for one in jobs.values()} == {"succeeded"}
@@ -40,6 +40,10 @@ def test_a_file_of_steps_is_submitted_waited_for_and_drawn(tmp_path):
         assert [one["job"] for one in shown["after"]] == [jobs["build"]["job"]]
         assert [one["job"] for one in shown["then"]] == [jobs["release"]["job"]]
         drawn = shell.run("show", jobs["build"]["job"]).out
+        assert "a step of a graph: it comes first; 2 jobs come after it" in drawn
+        told = shell.run("show", jobs["test"]["job"]).out
+        assert f"it comes after ci {jobs['build']['job'][:8]} (succeeded)" in told
+        assert "'antiphon graph' prints those of its steps" in shell.run("show", "test").err
         short = {name: one["job"][:8] for name, one in jobs.items()}
         lines = [line.strip() for line in drawn.splitlines() if "─ " in line]
         assert lines == [
@@ -52,7 +56,7 @@ def test_a_file_of_steps_is_submitted_waited_for_and_drawn(tmp_path):
         assert got.out == "HELLO\n6\n"
 
         (tmp_path / "bad.yaml").write_text(FILE.replace("wc -c < app.txt", "exit 3"))
-        failed = shell.run("graph", "bad.yaml", "--wait")
+        failed = shell.run("graph", "bad.yaml")
         assert failed.code == 1
         assert "release" in failed.out
         assert "because test ended as failed" in failed.out
@@ -66,7 +70,19 @@ def test_a_file_of_steps_is_submitted_waited_for_and_drawn(tmp_path):
         wrong = shell.run("graph", "missing.yaml")
         assert wrong.code == 3
 
-        detached = shell.run("graph", "release.yaml")
+        detached = shell.run("graph", "release.yaml", "--detach")
         assert detached.code == 0
         assert "draws it" in detached.err
         assert "after build, test" in detached.out
+
+
+@pytest.mark.nats
+def test_a_graph_that_nobody_runs_says_so_and_can_be_left(tmp_path):
+    shell = Shell(tmp_path)
+    (tmp_path / "alone.yaml").write_text("kind: nobody\nsteps:\n  one: {command: [echo]}\n")
+    with shell.dev():
+        seen = shell.on_screen("graph", "alone.yaml", seeing="waiting: ", ends=True)
+        assert "no worker that is online runs nobody" in " ".join(seen.split())
+        assert "the steps stay on the mesh and go on" in seen
+        detached = shell.run("graph", "alone.yaml", "--detach")
+        assert (detached.code, "waiting: " in detached.err) == (0, False)

@@ -1,6 +1,7 @@
 """A node's HTTP interface through the real command line."""
 
 import json
+import socket
 import stat
 import urllib.error
 import urllib.request
@@ -107,6 +108,23 @@ def test_an_address_that_others_reach_must_be_meant(host, replica):
     answer = host.run("node", "--http", "7464", **replica)
     assert answer.code == 2
     assert "127.0.0.1:7464" in answer.err
+
+
+@pytest.mark.parametrize(
+    "command", [["node"], ["worker", "--commands", "x", "--unsafe-no-sandbox"]]
+)
+def test_a_port_that_is_taken_is_changed_by_the_same_option_of_the_same_command(
+    host, replica, command
+):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        answer = host.run(*command, "--http", f"127.0.0.1:{port}", **replica)
+    assert answer.code == 6
+    assert f"another program already listens on 127.0.0.1:{port}" in answer.err
+    assert f"type the same with another port: --http 127.0.0.1:{port + 1}" in answer.err
+    assert "antiphon node" not in answer.err
 
 
 def test_without_http_there_is_no_port_and_no_token(tmp_path):

@@ -30,7 +30,7 @@ def test_a_delayed_job_begins_not_before_its_time(shell):
 
 
 def test_a_job_that_waits_says_until_when_and_can_be_cancelled(shell):
-    job = shell.run("submit", "--delay", "1d", "--no-wait", "example.add", "1", "1").out.strip()
+    job = shell.run("submit", "--delay", "1d", "--detach", "example.add", "1", "1").out.strip()
     assert "waits until" in shell.run("show", job).out
     assert "waits until" in shell.run("jobs", "--state", "waiting").out
     assert "it waits until" in shell.run("why", job).out
@@ -43,7 +43,7 @@ def test_a_job_that_waits_says_until_when_and_can_be_cancelled(shell):
 def test_a_job_at_a_point_in_time_waits_for_it_wherever_its_zone_is(shell):
     at = datetime.now(timezone(timedelta(hours=-7))) + timedelta(hours=5)
     text = at.isoformat(timespec="minutes")
-    job = shell.run("submit", "--at", text, "--no-wait", "example.add", "1", "2").out.strip()
+    job = shell.run("submit", "--at", text, "--detach", "example.add", "1", "2").out.strip()
     told = shell.run("show", job, "--json").json
     assert told["state"] == "waiting"
     assert told["not_before_ms"] == datetime.fromisoformat(text).timestamp() * 1000
@@ -51,7 +51,7 @@ def test_a_job_at_a_point_in_time_waits_for_it_wherever_its_zone_is(shell):
 
 
 def test_a_point_in_time_that_has_passed_begins_at_once(shell):
-    job = shell.run("submit", "--at", "2020-01-01T00:00Z", "--no-wait", "example.add", "1", "3")
+    job = shell.run("submit", "--at", "2020-01-01T00:00Z", "--detach", "example.add", "1", "3")
     assert shell.ended(job.out.strip())["state"] == "succeeded"
 
 

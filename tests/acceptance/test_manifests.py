@@ -119,7 +119,7 @@ def test_what_failed_says_so_and_offers_to_run_it_again(shell):
 @pytest.mark.req("P4")
 def test_a_command_needs_its_kind_and_one_kind_does_not_answer_for_another(shell):
     (shell.directory / "command.yaml").write_text(COMMAND)
-    words = ("submit", "command.yaml", "--no-wait", "--kind")
+    words = ("submit", "command.yaml", "--detach", "--kind")
     build = shell.run(*words, "build.docs", "--alias")
     assert build.code == 0, build.err
     alias = re.search("^alias ([0-9A-Z]{26})$", build.err, re.MULTILINE)[1]
@@ -170,7 +170,7 @@ def test_a_beginners_mistake_is_explained_before_a_mesh_is_needed(typed, text, s
         ("add.yaml --kind build", 2, "leave out --kind"),
         ("add.yaml 2 3", 2, "ARGS cannot be combined with a manifest"),
         ("add.yaml --kw a=2", 2, "--kw cannot be combined with a manifest"),
-        ("add.yaml --timeout 5", 2, "--timeout cannot be combined with a manifest"),
+        ("add.yaml --attempt-timeout 5", 2, "--attempt-timeout cannot be combined with a manifest"),
         ("add.yaml --once", 2, "--once cannot be combined with a manifest"),
         ("example.add --again", 2, "--again is for manifests"),
         ("example.add --kind build", 2, "--kind is for manifests"),

@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
 import sys
 
 import pytest
+import typer
 
+from antiphon.interfaces.cli.application import COMMANDS, make_app
 from tests.acceptance.shell import ANTIPHON, Shell
 
 
@@ -43,7 +46,7 @@ def deserted(tmp_path_factory):
         ("submit example.add {1", 2, "looks like JSON but is not"),
         ("submit example.add --kw oops", 2, "NAME=JSON"),
         ("submit example.add -5", 2, "put -- before negative numbers"),
-        ("submit example.add --timeout soon", 2, "90s, 15m, 2h, 1d, 1h30m, PT15M"),
+        ("submit example.add --attempt-timeout soon", 2, "90s, 15m, 2h, 1d, 1h30m, PT15M"),
         ("submit example.add --lease 0", 2, "is too short"),
         ("submit example.add --delay soon", 2, "15m, 2h, 1d, 1h30m, PT15M"),
         ("submit example.add --delay=-5m", 2, "'-5m' is not a duration"),
@@ -52,7 +55,7 @@ def deserted(tmp_path_factory):
         ("submit example.add --at tomorrow", 2, "is not a point in time"),
         ("submit example.add --delay 1m --at 2026-11-16T03:00Z", 2, "cannot be combined"),
         ("submit example.add --priority urgent", 2, "not one of 'high', 'normal', 'low'"),
-        ("submit example.add --timeout 15m", 3, "antiphon dev"),
+        ("submit example.add --attempt-timeout 15m", 3, "antiphon dev"),
         ("jobs --state finished", 2, "not one of"),
         ("worker nosuch.module", 3, "there is no module 'nosuch.module'"),
         ("worker nosuch.py", 3, "there is no file nosuch.py"),
@@ -175,12 +178,12 @@ def cpu_s(command) -> float:
 def test_help_comes_up_quickly_and_lists_every_command(nowhere, record_property):
     answer = nowhere.run("--help")
     assert answer.code == 0
-    commands = "dev submit jobs show watch cancel worker node nodes doctor version"
+    commands = "dev submit jobs show watch cancel worker node nodes doctor"
     for command in commands.split():
         assert f"\n  {command} " in answer.out
     assert "Exit codes:" in answer.out
-    typer = [sys.executable, "-c", "import typer"]
-    rounds = [(cpu_s([ANTIPHON, "--help"]), cpu_s(typer)) for _ in range(3)]
+    bare = [sys.executable, "-c", "import typer"]
+    rounds = [(cpu_s([ANTIPHON, "--help"]), cpu_s(bare)) for _ in range(3)]
     help_s, typer_s = map(min, zip(*rounds, strict=True))
     record_property("times_typer", round(help_s / typer_s, 2))
     assert help_s < 6 * typer_s, "most of it is the library's own beginning"
@@ -191,9 +194,39 @@ def test_help_comes_up_quickly_and_lists_every_command(nowhere, record_property)
     assert not {"nats", "msgspec", "rich", "structlog", "pydantic"} & set(done.stdout.split())
 
 
-def test_version_is_told_both_ways(nowhere):
-    assert nowhere.run("--version").out == nowhere.run("version").out
-    assert nowhere.run("version", "--json").json["antiphon"]
+def test_the_version_is_an_option(nowhere):
+    assert re.match(r"antiphon \d\S* \(Python 3", nowhere.run("--version").out)
+    assert nowhere.run("version").code == 2
+
+
+def test_the_help_has_headings_and_whole_summaries_on_80_columns(nowhere):
+    told = nowhere.run("--help").out
+    headings = re.findall(r"^(\w[\w ]*):$", told, re.MULTILINE)
+    assert headings == [
+        *("Options", "Start", "Jobs", "Look", "Prove", "Agents"),
+        *("Time and cost", "Machines and rights", "Administer"),
+    ]
+    listed = re.findall(r"^  ([a-z]+) +([A-Z].*)$", told, re.MULTILINE)
+    assert {name for name, _ in listed} == set(COMMANDS)
+    assert all(words.endswith(".") for _, words in listed), "one line for each"
+    for page in [told, *(nowhere.run(name, "--help").out for name in ("memory", "msg", "tempo"))]:
+        assert "..." not in page.partition("\n")[2]
+        assert max(map(len, page.splitlines())) <= 80
+
+
+def test_one_name_for_one_thing_in_every_command(nowhere):
+    app = typer.main.get_command(make_app())
+    options = {one for command in _all(app) for option in command.params for one in option.opts}
+    assert {"--detach", "--wait", "--attempt-timeout"} <= options
+    assert not {"--no-wait", "--wait-timeout", "--timeout"} & options
+    for command in _all(app):
+        # How long to wait is a time everywhere; whether to wait is --detach.
+        assert all(not one.is_flag for one in command.params if "--wait" in one.opts)
+
+
+def _all(group):
+    for one in group.commands.values():
+        yield from _all(one) if hasattr(one, "commands") else [one]
 
 
 def test_completion_can_be_installed(nowhere, tmp_path):

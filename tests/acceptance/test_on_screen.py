@@ -36,7 +36,7 @@ def shell(tmp_path):
 
 
 def call(shell, *words):
-    return shell.run("submit", "--no-wait", *words).out.strip()
+    return shell.run("submit", "--detach", *words).out.strip()
 
 
 def runs(shell, job):

@@ -39,6 +39,11 @@ def test_a_plan_runs_its_task_and_another_reacts_to_it(shell):
     told = shell.run("show", plans["adding"]["newest"]).out
     assert "by a plan's cron" in told
     assert "by a plan, since example.add" in shell.run("show", plans["echo"]["newest"]).out
+    about = shell.run("show", "adding").out
+    assert "at '* * * * * *' in Europe/Berlin" in about
+    assert about.count("  next ") == 3
+    assert "antiphon plan drop adding ends it" in about
+    assert "None" not in about
     text = shell.run("plan", "list").out
     assert "whenever example.add has succeeded" in text
     assert text.count("next ") == 3

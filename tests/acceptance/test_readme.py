@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -79,7 +80,13 @@ def test_a_bundle_is_checked_elsewhere_as_typed(sealed_soon, tmp_path):
     words = [here.added if re.fullmatch("[0-9a-f]{8}", word) else word for word in export]
     (here.directory / "bundle.json").unlink(missing_ok=True)
     assert words[0] == "export"
-    here.export(*words[1:])
+    told = here.export(*words[1:]).out
+    # The last line is what somebody else types, the owner's whole key included.
+    typed = shlex.split(told.splitlines()[-1])
+    assert here.run(*typed[1:]).code == 0
+    short = here.run(*typed[1:-1], typed[-1][-8:])
+    assert short.code == 2
+    assert "can be imitated" in short.err
     shutil.copy(here.directory / "bundle.json", there.directory / "bundle.json")
     checked = there.run(*verify)
     assert checked.code == 0, checked.err

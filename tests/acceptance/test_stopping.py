@@ -60,7 +60,7 @@ def test_a_job_called_while_nobody_worked_is_answered_after_the_restart(shell):
         "@mesh.task('example.later')\nasync def later():\n    return 'at last'\n"
     )
     with shell.dev():
-        job = shell.run("submit", "example.later", "--no-wait").out.strip()
+        job = shell.run("submit", "example.later", "--detach").out.strip()
     with shell.dev("--tasks", "later") as dev:
         assert "example.later" in dev["kinds"]
         assert shell.ended(job)["state"] == "succeeded"
@@ -69,7 +69,7 @@ def test_a_job_called_while_nobody_worked_is_answered_after_the_restart(shell):
 def test_a_second_ctrl_c_leaves_no_server_behind(shell):
     with shell.start("dev", "--json") as dev:
         ready = json.loads(dev.line())
-        job = shell.run("submit", "example.sleep", "600", "--no-wait").out.strip()
+        job = shell.run("submit", "example.sleep", "600", "--detach").out.strip()
         until(lambda: shell.run("show", job, "--json").json["state"] == "running")
         assert dev.insist(signal.SIGINT) == 130
         until(lambda: not is_alive(ready["server_pid"]))

@@ -39,10 +39,10 @@ def shell(tmp_path_factory):
 def test_the_seeds_policy_is_taken_as_it_stands_and_holds_soon(shell):
     assert "bpm" in shell.run("tempo", "set", "policy.yaml").out
     assert "already so" in shell.run("tempo", "set", "policy.yaml").out
-    until(lambda: shell.run("tempo", "--once", "--json").json["bpm"] >= 30)
-    until(lambda: "beats come from" in shell.run("tempo", "--once").out)
-    until(lambda: shell.run("tempo", "--once", "--json").json["mode"] == "leader")
-    now = shell.run("tempo", "--once", "--json").json
+    until(lambda: shell.run("tempo", "--json").json["bpm"] >= 30)
+    until(lambda: "beats come from" in shell.run("tempo").out)
+    until(lambda: shell.run("tempo", "--json").json["mode"] == "leader")
+    now = shell.run("tempo", "--json").json
     assert now["bar_len"] == 8
     assert now["phases"] == {"plan": 2, "work": 4, "review": 2}
 
@@ -59,7 +59,7 @@ def test_rates_come_from_a_file_of_their_own_and_stay(shell):
 @pytest.mark.req("B16")
 def test_the_tempo_is_frozen_and_unfrozen(shell):
     assert shell.run("tempo", "freeze", "--json").json["adaptation"]["frozen"]
-    assert shell.run("tempo", "--once", "--json").json["frozen"]
+    assert shell.run("tempo", "--json").json["frozen"]
     assert not shell.run("tempo", "unfreeze", "--json").json["adaptation"]["frozen"]
 
 
@@ -94,8 +94,8 @@ def test_a_job_is_submitted_some_beats_ahead_and_shown_as_it_was(shell):
     [
         (("tempo", "set", "missing.yaml"), "cannot be read"),
         (("tempo", "set", "wrong.yaml"), "initial_bpm is outside"),
-        (("tempo", "--topic", "status:render"), "no topic"),
-        (("tempo", "--topic", "backbeat://cluster/other"), "backbeat://cluster/"),
+        (("tempo", "--follow", "--topic", "status:render"), "no topic"),
+        (("tempo", "--follow", "--topic", "backbeat://cluster/other"), "backbeat://cluster/"),
         (("show", "abc;beats=4"), "is no time"),
     ],
 )
@@ -104,3 +104,32 @@ def test_mistakes_say_what_to_type(shell, words, said):
     assert answer.code != 0
     assert said in answer.err
     assert "try:" in answer.err or "why:" in answer.err
+
+
+def test_a_look_at_the_tempo_ends_and_following_it_goes_on(shell):
+    """The beats that follow are told as they come, until somebody ends it."""
+    assert "bpm" in shell.run("tempo").out
+    with shell.start("tempo", "--follow", "--json") as following:
+        assert "tempo_bpm" in following.line("beat")
+        assert following.stop() == 0
+    assert "--follow --topic" in shell.run("tempo", "--topic", "status://x").err
+
+
+def test_durations_may_be_typed_in_beats_and_beats_in_seconds(shell):
+    """At the tempo of the mesh: 30 bpm, two seconds a beat, while it is frozen."""
+    still = POLICY.replace("enable: true", "enable: false")
+    (shell.directory / "still.yaml").write_text(still)
+    assert shell.run("tempo", "set", "still.yaml").code == 0
+    job = shell.run(
+        "submit", "example.add", "1", "2", "--delay", "1800beats", "--detach"
+    ).out.strip()
+    told = shell.run("show", job, "--json").json
+    assert told["not_before_ms"] - told["called_ms"] == pytest.approx(3_600_000, abs=60_000)
+    assert "16s" in shell.run("rules", "lease_ms=8beats").out
+    score = "phases: {plan: 3s, work: 4, review: 2beats}\nwait_budget: {io: 10s}\n"
+    (shell.directory / "score.yaml").write_text(score)
+    words = ("submit", "example.add", "1", "2", "--score", "score.yaml", "--budget", "max_bu=9s")
+    job = shell.run(*words, "--detach").out.strip()
+    assert shell.ended(job)["state"] == "succeeded"
+    assert shell.run("show", f"{job};seconds=~~900", "--json").json["story"] == []
+    assert "is not a duration" in shell.run("submit", "example.add", "--delay", "4bars").err

@@ -57,7 +57,7 @@ def test_a_killed_agents_ticket_is_finished_by_another_and_reviewed_later(tmp_pa
         slow = stack.enter_context(an_agent(shell, repo, "ada", "--think", "600"))
         slow.line("ada is ready")
         ticket = json.dumps({"id": "T1", "file": "a.txt", "line": "hello"})
-        assert shell.run("submit", "ticket.edit", ticket, "--no-wait").code == 0
+        assert shell.run("submit", "ticket.edit", ticket, "--detach").code == 0
         slow.line("ada edits a.txt for T1")
         (repo / "a.txt").write_text("half an edi")
         slow.send(signal.SIGKILL)

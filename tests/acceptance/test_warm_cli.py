@@ -13,7 +13,7 @@ from tests.acceptance.warm_cli import WarmProcess
 @pytest.mark.parametrize(
     "words",
     [
-        ("version", "--json"),
+        ("submit", "--help"),
         ("--version",),
         ("frobnicate",),
         ("jobs",),
@@ -63,7 +63,7 @@ def test_what_python_reads_at_its_start_starts_it_cold(tmp_path):
     assert warm_cli.can_start(shell.env)
     assert not warm_cli.can_start(shell.env | {"LC_ALL": "C"})
     assert not warm_cli.can_start(shell.env | {"PYTHONPATH": "somewhere"})
-    with shell.start("version", LC_ALL="C") as running:
+    with shell.start("--version", LC_ALL="C") as running:
         assert not isinstance(running.process, WarmProcess)
     other = Shell(tmp_path, program=sys.executable)
     assert other.run("-c", "print(5)").out == "5\n"

@@ -21,7 +21,7 @@ def shell(tmp_path_factory):
 def test_a_job_waits_for_a_label_says_so_and_goes_to_the_worker_that_has_it(shell):
     with shell.start("worker", TASKS, "--json") as plain:
         plain.line("ready")
-        job = shell.run("submit", "--no-wait", "--requires", "gpu", "text.count", "a b").out.strip()
+        job = shell.run("submit", "--detach", "--requires", "gpu", "text.count", "a b").out.strip()
         told = shell.run("why", job, "--json").json
         assert (told["selection"], told["because"]) == ("rendezvous", "requires")
         assert [wait["what"] for wait in told["waits_for"]] == ["labels"]

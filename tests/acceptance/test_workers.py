@@ -22,7 +22,7 @@ def shell(tmp_path_factory):
 
 
 def call(shell, *words):
-    answer = shell.run("submit", "--no-wait", *words)
+    answer = shell.run("submit", "--detach", *words)
     assert answer.code == 0, answer.err
     return answer.out.strip()
 

@@ -22,6 +22,8 @@ BAR_MS = METER.bar_ms
         ("job;phase=plan", 9_000, BAR_MS),
         ("job;beats=^^4;phase=plan", 1_500, BAR_MS),
         ("job;beats=^^2;phase=work", 1_500, 8_000),
+        ("job;seconds=^^30", 1_500, 31_500),
+        ("job;seconds=^^4;phase=work", 1_500, 8_000),
     ],
 )
 def test_what_is_submitted_begins_at_its_beat_and_in_its_phase(text, now_ms, begins_ms):
@@ -40,6 +42,9 @@ def test_what_has_happened_belongs_to_a_beat_and_a_phase():
         if two_ago.includes(at_ms, METER, PHASES, now_ms)
     ]
     assert happened[-1] == 92_000
+    ten_s_ago = parse_address("job;seconds=~~10")
+    assert ten_s_ago.includes(90_000, METER, PHASES, now_ms)
+    assert not ten_s_ago.includes(90_001, METER, PHASES, now_ms)
     review = parse_address("job;phase=review")
     assert review.includes(BAR_MS - 1, METER, PHASES, now_ms)
     assert not review.includes(BAR_MS, METER, PHASES, now_ms)
@@ -49,5 +54,9 @@ def test_what_has_happened_belongs_to_a_beat_and_a_phase():
 def test_neither_submits_into_the_past_nor_shows_the_future():
     with pytest.raises(Malformed, match="past"):
         parse_address("job;beats=~~2").begins_ms(METER, PHASES, 0)
+    with pytest.raises(Malformed, match="past"):
+        parse_address("job;seconds=~~2").begins_ms(METER, PHASES, 0)
+    with pytest.raises(Malformed, match="both"):
+        parse_address("job;seconds=^^2;beats=^^1")
     with pytest.raises(Malformed, match="future"):
         parse_address("job;beats=^^2").includes(0, METER, PHASES, 0)

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.interfaces.cli.commands.jobs.job_options import parse_budget
 from antiphon.interfaces.cli.screen.durations import (
     WEEKDAYS,
     beginning_in_words,
     duration_s,
+    in_beats,
     in_words,
     seconds,
     span_ms,
@@ -227,3 +229,30 @@ def test_where_whole_seconds_count_a_part_is_one():
     assert [whole_seconds(text) for text in ("15m", "1", "500ms", "1.2")] == [900, 1, 1, 2]
     with pytest.raises(WrongUsage, match="too short"):
         whole_seconds("0s")
+
+
+@pytest.fixture
+def four_seconds_a_beat(monkeypatch):
+    monkeypatch.setattr("antiphon.interfaces.cli.screen.durations.beat_s", lambda: 4.0)
+
+
+@pytest.mark.usefixtures("four_seconds_a_beat")
+def test_every_duration_may_be_in_beats():
+    assert seconds("4beats") == seconds(" 4 Beats ") == 16
+    assert seconds("0.5beats") == 2
+    assert whole_seconds("1beat") == duration_s("1 beat") == 4
+    assert span_ms("8beats") == 32_000
+    assert until_s("900beats", WEDNESDAY) == WEDNESDAY + HOUR
+    for wrong in ("beats", "-1beats", "4beat s", "4bars"):
+        with pytest.raises(WrongUsage):
+            seconds(wrong)
+
+
+@pytest.mark.usefixtures("four_seconds_a_beat")
+@pytest.mark.parametrize(
+    "typed, beats", [("8s", 2), ("9s", 3), ("1m", 15), ("1ms", 1), ("3beats", 3), ("bar+2", None)]
+)
+def test_where_beats_are_counted_seconds_may_be_typed(typed, beats):
+    assert in_beats(typed) == beats
+    assert parse_budget([f"phase_caps.work={typed}"]) == {"phase_caps": {"work": beats or typed}}
+    assert parse_budget([f"charge_to={typed}"]) == {"charge_to": typed}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from antiphon.core.record.verdict import Verdict
-from antiphon.interfaces.cli.commands.jobs.show import _running_words
+from antiphon.interfaces.cli.commands.history.show import _running_words
 from antiphon.interfaces.cli.commands.jobs.why import similar_kinds
 from antiphon.interfaces.cli.commands.mesh.doctor import (
     attention_findings,

@@ -151,3 +151,12 @@ async def test_everything_on_a_lane_can_be_stamped_with_its_beat_and_has_its_hlc
     fast = BeatStamps(TempoPolicy(initial_bpm=20, bar_len_beats=4))
     assert [fast.at(ms).beat for ms in (0, 3000, 11_999, 12_000)] == [1, 2, 4, 1]
     assert [fast.at(ms).phase for ms in (0, 3000, 9000)] == ["plan", "work", "review"]
+
+
+def test_a_file_may_say_seconds_where_a_score_counts_beats(tmp_path):
+    file = tmp_path / "score.yaml"
+    file.write_text("score:\n  phases: {plan: 3s, work: 4}\n  wait_budget: {io: 1m}\n")
+    score = read_score_file(file, in_beats={"3s": 2, "1m": 30}.get)
+    assert (score.phases.plan, score.phases.work, score.wait_budget.io) == (2, 4, 30)
+    with pytest.raises(Misconfigured, match="plan"):
+        read_score_file(file)

@@ -98,14 +98,16 @@ def read_rates(fields: Mapping[str, Any]) -> Rates:
     """
     inner = fields.get("rates", fields)
     if not isinstance(inner, Mapping):
-        raise Malformed("rates are a mapping", reason="rates", hint="examples/rates.yaml")
+        raise Malformed(
+            "rates are a mapping", reason="rates", hint='cpu_sec: {rate: "0.0000125", source: tco}'
+        )
     try:
         return msgspec.convert(_as_text(inner), Rates)
     except msgspec.ValidationError as problem:
         raise Malformed(
             f"the rates are not valid: {problem}",
             reason="rates",
-            hint="each rate has rate and source (tco or list); examples/rates.yaml shows all keys",
+            hint="each rate has rate and source (tco or list): antiphon tempo set --help",
         ) from problem
 
 

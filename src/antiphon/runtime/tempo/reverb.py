@@ -333,7 +333,7 @@ class Reverb:
         self.metrics.alarms = frozenset(alarm.name for alarm in self.raised)
         for alarm in self.raised:
             if alarm.name not in before:
-                hint = "antiphon report shows the bar; docs/reports.md says what to do"
+                hint = "antiphon report shows the bar"
                 log.warning("tempo_alarm", alarm=alarm.name, why=alarm.why, hint=hint)
         for name in before - self.metrics.alarms:
             log.info("tempo_alarm_over", alarm=name)

@@ -48,8 +48,8 @@ def _check(found: Any) -> None:
     match found:
         case types.CustomType(cls=cls) if not custom_types.is_carried(cls):
             raise TypeError(
-                f"{cls.__qualname__} cannot be carried; use a dataclass, a pydantic model, or"
-                " anything in docs/values.md"
+                f"{cls.__qualname__} cannot be carried; use a dataclass, a pydantic model, an enum,"
+                " or what Python has built in: numbers, text, bytes, dates, lists, dicts"
             )
         case types.DictType(key_type=key) if isinstance(key, NO_KEYS):
             raise TypeError(

@@ -128,7 +128,7 @@ class GraphPlan:
         if isinstance(items, Step):
             raise Misconfigured(
                 f"{items!r} has no items yet, so there cannot be a step for each of them",
-                hint="do it in a task that ends with 'raise After(...)': docs/graphs.md",
+                hint="do it in a task that ends with 'raise After([task.bind(one) for one in …])'",
             )
         return [self._call(task, (item,), {}) for item in items]
 

@@ -142,7 +142,7 @@ class _Reader:
             self._refuse(
                 ("steps",),
                 f"a file has up to {MAX_STEPS:,} steps; these are {len(named):,}",
-                "make larger graphs in Python: docs/graphs.md",
+                "make larger graphs in Python: async with mesh.graph() as g",
             )
         steps = {name: self._step(name, fields, kind) for name, fields in named.items()}
         for step in steps.values():

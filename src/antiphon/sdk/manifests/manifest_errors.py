@@ -309,7 +309,7 @@ def _in_the_cores_words(problem: Malformed) -> Mistake:
         path = tuple(step["name"] or int(step["index"]) for step in _STEP.finditer(found["path"]))
     if path and path[-1] in _FORMS:
         return _unfit(path)
-    return Mistake(path, problem.message, problem.hint or "see docs/manifest.md")
+    return Mistake(path, problem.message, problem.hint or "antiphon submit --help shows one")
 
 
 def _unfit(path: Path) -> Mistake:

@@ -115,4 +115,6 @@ def not_yaml(problem: Any, text: str) -> Malformed:
     for theirs, at_opening, ours, hint in _SAYINGS:
         if theirs in said:
             return objection(begun if at_opening else place, ours, hint=hint)
-    return objection(place, f"this is not YAML: {said}", hint="docs/manifest.md has examples")
+    return objection(
+        place, f"this is not YAML: {said}", hint="such as: {command: [echo, hello], timeout: 30}"
+    )

@@ -45,11 +45,11 @@ class ReportMethods:
         wanted = parse_address(address) if isinstance(address, str) else address
         if isinstance(address, str) and wanted.warning:
             warnings.warn(wanted.warning, DeprecationWarning, stacklevel=2)
-        if wanted.beats > 0:
+        if wanted.ahead > 0:
             raise Rejected(
                 "a report is about a bar that has ended, and that address is in the future",
                 reason="address",
-                hint="write ;beats=~~N for N beats ago",
+                hint="write ;beats=~~N for N beats ago, ;seconds=~~N for seconds",
             )
         now_ms = self.clock.now_ms()
         until_ms = wanted.at_ms(self.clock.meter(), now_ms)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.core.tempo.score import read_score
 from antiphon.errors import Malformed, Misconfigured
@@ -14,8 +15,16 @@ if TYPE_CHECKING:
     from antiphon.core.tempo.score import Score
 
 
-def read_score_file(path: Path) -> Score:
-    """The score in a file; `Misconfigured` says what is wrong with it."""
+InBeats = Callable[[str], int | None]
+"""How many beats a duration is; None if the text is not one."""
+_IN_BEATS: Final = ("phases", "wait_budget")
+
+
+def read_score_file(path: Path, *, in_beats: InBeats = lambda _: None) -> Score:
+    """The score in a file; `Misconfigured` says what is wrong with it.
+
+    `in_beats` reads durations such as `30s` where the file has them instead of beats.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -27,8 +36,26 @@ def read_score_file(path: Path) -> Score:
     except Malformed as problem:
         raise Misconfigured(f"{path}: {problem.message}", hint=problem.hint) from problem
     if not isinstance(value, dict):
-        raise Misconfigured(f"{path} has no score", hint="docs/scores.md shows one")
+        raise Misconfigured(
+            f"{path} has no score",
+            hint="phases: {plan: 1, work: 4, review: 1} is one, in beats; or in seconds: work: 30s",
+        )
     try:
-        return read_score(value)
+        return read_score(_with_beats(value, in_beats))
     except Malformed as problem:
         raise Misconfigured(f"{path}: {problem.message}", hint=problem.hint) from problem
+
+
+def _with_beats(given: Mapping[str, Any], in_beats: InBeats) -> Mapping[str, Any]:
+    """The same with its durations as beats; what is no duration is refused later."""
+    if isinstance(inner := given.get("score"), Mapping):
+        return {**given, "score": _with_beats(inner, in_beats)}
+    counted = {
+        part: {
+            name: in_beats(one) or one if isinstance(one, str) else one
+            for name, one in given[part].items()
+        }
+        for part in _IN_BEATS
+        if isinstance(given.get(part), Mapping)
+    }
+    return {**given, **counted}

@@ -1,4 +1,6 @@
-"""Times as people type them (`2d`, `friday`, `2026-11-20T18:00Z`), and as they are printed.
+"""Times as people type them (`2d`, `4beats`, `friday`, `2026-11-20T18:00Z`) and as we print them.
+
+A duration may be in beats, wherever one is typed: the mesh's tempo says how long a beat is.
 
 A day, by name or by date, means its end on this machine's clock: a permission until Friday
 includes Friday. A weekday is never today: on a Friday, `friday` is a week away.
@@ -15,7 +17,7 @@ from typing import Final
 from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.sdk import durations
-from antiphon.sdk.durations import FORMS, MAX_S, UNITS_S, span_s
+from antiphon.sdk.durations import FORMS, MAX_S, UNITS_S
 
 NEVER: Final = "never"
 WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -24,10 +26,12 @@ _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(Z|[+-]\d{2}:?\d{2})?", re.ASCII
 )
+_BEATS: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*beats?", re.ASCII | re.IGNORECASE)
 _SHORT_WEEKDAY: Final = 3
 _LEAST_S: Final = 0.001
+_FORMS: Final = f"{FORMS}; or 4beats"
 _MOMENT: Final = "write the date, the time and the zone: 2026-11-16T03:00+01:00, or Z for UTC"
-_HOW: Final = "write 2d, 12h, 90m, friday, 2026-11-20, 2026-11-20T18:00Z or never"
+_HOW: Final = "write 2d, 12h, 90m, 4beats, friday, 2026-11-20, 2026-11-20T18:00Z or never"
 
 
 def until_s(text: str, now_s: float) -> int | None:
@@ -51,23 +55,25 @@ def duration_s(text: str) -> int:
     """A duration that a person typed with its unit, in whole seconds."""
     length_s = span_s(text)
     if length_s is None or not 1 <= length_s <= MAX_S:
-        raise WrongUsage(f"{text!r} is not a duration", hint=FORMS)
+        raise WrongUsage(f"{text!r} is not a duration", hint=_FORMS)
     return int(length_s)
 
 
 def seconds(given: str | float) -> float:
     """A duration that a person typed, in seconds; a number without a unit is seconds."""
+    if isinstance(given, str) and _BEATS.fullmatch(given.strip()):
+        given = span_s(given) or 0.0
     try:
         return durations.seconds(given)
     except Misconfigured as refused:
-        raise WrongUsage(refused.message, hint=refused.hint) from refused
+        raise WrongUsage(refused.message, hint=_FORMS) from refused
 
 
 def some_seconds(given: str | float) -> float:
     """The same for an option that zero makes no sense for: at least a millisecond."""
     length_s = seconds(given)
     if length_s < _LEAST_S:
-        raise WrongUsage(f"{str(given)!r} is too short", hint=FORMS)
+        raise WrongUsage(f"{str(given)!r} is too short", hint=_FORMS)
     return length_s
 
 
@@ -113,6 +119,38 @@ def _until(word: str, now_s: float) -> int | None:
 def _end_of(day: date) -> int:
     """The last second of a day here, even if daylight saving time changes before it."""
     return int(time.mktime((day.year, day.month, day.day, 23, 59, 59, 0, 0, -1)))
+
+
+def span_s(text: str) -> float | None:
+    """A duration with its unit, in seconds; None if the text is not one."""
+    found = _BEATS.fullmatch(text.strip())
+    return durations.span_s(text) if found is None else float(found[1]) * beat_s()
+
+
+def beat_s() -> float:
+    """How long a beat of this mesh takes now, in seconds: asks the mesh."""
+    from antiphon.interfaces.cli.screen import command_loop
+    from antiphon.interfaces.cli.screen.options import open_mesh, typed_home
+    from antiphon.sdk.tempo import pulse_report
+
+    found: list[float] = []
+
+    async def ask() -> int:
+        async with open_mesh(typed_home()) as mesh:
+            found.append(await pulse_report.beat_s(mesh))
+        return 0
+
+    command_loop.run(ask())
+    return found[0]
+
+
+def in_beats(text: str) -> int | None:
+    """A duration that is typed where beats are counted, in whole beats; None if it is not one."""
+    found = _BEATS.fullmatch(text.strip())
+    if found is not None:
+        return math.ceil(float(found[1]))
+    length_s = span_s(text)
+    return None if length_s is None else max(math.ceil(length_s / beat_s() - _LEAST_S), 1)
 
 
 def span_ms(text: str) -> int | None:

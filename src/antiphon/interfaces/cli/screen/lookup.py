@@ -67,7 +67,8 @@ async def find_job(mesh: Mesh, prefix: str) -> Job:
     if not _JOB.fullmatch(wanted):
         raise WrongUsage(
             f"{prefix!r} is not a job id: ids are hexadecimal digits, aliases are ULIDs",
-            hint="antiphon jobs lists them",
+            hint="antiphon jobs lists them; 'antiphon graph' prints those of its steps, and"
+            " 'antiphon plan list' the newest of each plan",
         )
     async with mesh.replica() as replica:
         found = replica.find(wanted)

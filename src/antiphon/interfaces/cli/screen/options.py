@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
     from antiphon.settings import Settings
 
+_typed_home: list[Path | None] = []
+
+
+def _noted(home: Path | None) -> Path | None:
+    _typed_home[:] = [home]
+    return home
+
+
+def typed_home() -> Path | None:
+    """The state directory that was typed, for options that ask the mesh while they are read."""
+    return _typed_home[0] if _typed_home else None
+
+
 HomeOption = Annotated[
     Path | None,
     typer.Option(
@@ -19,6 +32,8 @@ HomeOption = Annotated[
         metavar="PATH",
         envvar="ANTIPHON_HOME",
         show_envvar=False,
+        is_eager=True,  # read before all others
+        callback=_noted,
         help="State directory. Default: ANTIPHON_HOME, or the nearest .antiphon.",
     ),
 ]

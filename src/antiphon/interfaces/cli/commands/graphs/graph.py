@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from antiphon.errors import NobodyAnswers
+from antiphon.interfaces.cli.commands.jobs.job_options import DetachOption
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import (
@@ -25,34 +31,36 @@ if TYPE_CHECKING:
 
 FileArgument = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE", help="Steps in YAML or JSON: docs/graphs.md.", show_default=False
-    ),
+    typer.Argument(metavar="FILE", help="The steps, in YAML or JSON.", show_default=False),
 ]
 
 
 def graph(
     file: FileArgument,
     *,
-    wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Wait until every step has ended.")
-    ] = False,
+    detach: DetachOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Submit a graph of commands: each step begins when those that it needs have ended.
+    """Submit a graph: commands that begin when others have ended.
 
-    The file is checked before anything is sent. Prints each step with its job's id; with --wait
-    each step as it ends, and the exit code is 1 if one of them has not succeeded.
+    The file is checked before anything is sent. Prints each step with its job's id, then each as
+    it ends. The exit code is 1 if one of them has not succeeded.
 
     \b
-    Example:
-      antiphon graph release.yaml --wait
+    A file of steps, and how to submit it:
+      kind: ci
+      steps:
+        build: {command: [make], inputs: {src.tar: src.tar}, outputs: [app]}
+        test: {command: [./test.sh], inputs: {app: {step: build}}}
+        tell: {command: [echo, done], needs: [test]}
+    \b
+      antiphon graph release.yaml
     """  # noqa: D301 - \b keeps the lines apart
     from antiphon.sdk.graphs.graph_file import read_graph
 
     steps = read_graph(file)
-    return command_loop.run(_graph(open_mesh(home), steps, wait=wait, as_json=as_json))
+    return command_loop.run(_graph(open_mesh(home), steps, wait=not detach, as_json=as_json))
 
 
 async def _graph(mesh: Mesh, steps: list[FileStep], *, wait: bool, as_json: bool) -> int:
@@ -96,20 +104,41 @@ async def _wait(handles: dict[str, JobHandle[None]], *, is_silent: bool) -> dict
     names = {(one.kind, one.id): name for name, one in handles.items()}
     wide = max(map(len, handles), default=0)
     outcomes: dict[str, str] = {}
-    async for handle in as_completed(handles.values()):
-        ended = await handle.end()
-        job = ended.job
-        name = names[handle.kind, handle.id]
-        outcomes[name] = job.outcome
-        if is_silent:
-            continue
-        why = ended.error.message if ended.error is not None else _named(ended.reason, handles)
-        took = span((job.ended_ms - (job.offered_ms or job.scheduled_ms)) / 1000)
-        mark, style = state_piece(job.state.value)
-        out.pieces(
-            (f"{mark:<12}", style), (f"{name:<{wide}}  ", "strong"), (f"{took}  {why}", "quiet")
-        )
+    with _unanswered_is_said(is_silent=is_silent):
+        async for handle in as_completed(handles.values()):
+            ended = await handle.end()
+            job = ended.job
+            name = names[handle.kind, handle.id]
+            outcomes[name] = job.outcome
+            if is_silent:
+                continue
+            why = ended.error.message if ended.error is not None else _named(ended.reason, handles)
+            took = span((job.ended_ms - (job.offered_ms or job.scheduled_ms)) / 1000)
+            mark, style = state_piece(job.state.value)
+            out.pieces(
+                (f"{mark:<12}", style), (f"{name:<{wide}}  ", "strong"), (f"{took}  {why}", "quiet")
+            )
     return outcomes
+
+
+@contextmanager
+def _unanswered_is_said(*, is_silent: bool) -> Iterator[None]:
+    """Say that nobody can run a step, and what becomes of the steps if the wait is ended."""
+
+    def say(message: Warning | str, *_: object, **__: object) -> None:
+        err.hanging([("waiting: ", "strong")], [(str(message), "")])
+
+    with warnings.catch_warnings():
+        if not is_silent:
+            warnings.simplefilter("always", NobodyAnswers)
+            warnings.showwarning = say
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not is_silent:
+                err.say("")
+                err.say("the steps stay on the mesh and go on; antiphon jobs lists them")
+            raise
 
 
 def _named(why: str, handles: dict[str, JobHandle[None]]) -> str:

@@ -14,6 +14,7 @@ import typer
 
 from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.durations import (
+    in_beats,
     seconds,
     some_seconds,
     span_words,
@@ -174,20 +175,21 @@ OnceOption = Annotated[
 TimeoutOption = Annotated[
     int | None,
     typer.Option(
+        "--attempt-timeout",
         parser=whole_seconds,
         metavar="TIME",
-        help=f"How long one attempt may run: 90s, 15m, 2h. Default: {TIMEOUT_WORDS}. A manifest"
+        help=f"How long one attempt may run: 90s, 15m, 4beats. Default: {TIMEOUT_WORDS}. A manifest"
         " sets its own.",
     ),
 ]
 CommandTimeoutOption = Annotated[
     int,
     typer.Option(
-        "--timeout",
+        "--attempt-timeout",
         parser=whole_seconds,
         metavar="TIME",
         show_default=TIMEOUT_WORDS,
-        help="How long it may run: 90s, 15m, 2h.",
+        help="How long it may run: 90s, 15m, 2h, 4beats.",
     ),
 ]
 LeaseOption = Annotated[
@@ -203,7 +205,7 @@ DelayOption = Annotated[
     typer.Option(
         parser=seconds,
         metavar="TIME",
-        help="Begin this much later: 90s, 15m, 2h, 1d. The job waits on the mesh, not here.",
+        help="Begin this much later: 90s, 15m, 1d, 4beats. The job waits on the mesh, not here.",
     ),
 ]
 AtOption = Annotated[
@@ -248,8 +250,8 @@ BudgetOption = Annotated[
     typer.Option(
         "--budget",
         metavar="NAME=VALUE",
-        help="What it may use up: max_bu=8, hard_end=bar+2, max_cost=0.5, per_bu.cpu_sec=2.5,"
-        " per_bu.gpu_sec.a100=1; or charge_to=ACCOUNT. May be repeated.",
+        help="What it may use up: max_bu=8 (beats; or 30s), hard_end=bar+2, max_cost=0.5,"
+        " per_bu.cpu_sec=2.5, per_bu.gpu_sec.a100=1; or charge_to=ACCOUNT. May be repeated.",
         show_default=False,
     ),
 ]
@@ -260,7 +262,7 @@ ScoreOption = Annotated[
     typer.Option(
         "--score",
         metavar="FILE",
-        help="A YAML file with its beats: how long each phase may take, how long it may wait.",
+        help="A YAML file: how many beats, or seconds (30s), each phase may take and it may wait.",
         show_default=False,
     ),
 ]
@@ -279,8 +281,17 @@ def parse_budget(texts: list[str]) -> dict[str, Any]:
                 raise WrongUsage(f"{name} and {key} cannot both be set", hint="leave out one")
         if not equals or not last or not value:
             raise WrongUsage(f"{text!r} is not NAME=VALUE", hint="such as --budget max_bu=8")
-        inner[last] = int(value) if value.isascii() and value.isdecimal() else value
+        inner[last] = _amount(name, value)
     return found
+
+
+def _amount(name: str, text: str) -> int | str:
+    """A number, or the text; caps in beats may be typed as durations."""
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    is_in_beats = name == "max_bu" or name.startswith(("phase_caps.", "wait_caps."))
+    beats = in_beats(text) if is_in_beats else None
+    return text if beats is None else beats
 
 
 # --- retries ----------------------------------------------------------------------------------
@@ -328,14 +339,14 @@ def retry_of(
 # --- waiting for the result -------------------------------------------------------------------
 
 WaitOption = Annotated[
-    bool, typer.Option("--wait/--no-wait", help="Wait for the result, or print the job's id.")
-]
-WaitTimeoutOption = Annotated[
     float | None,
     typer.Option(
-        parser=seconds, metavar="TIME", help="Stop waiting after this time; the job keeps running."
+        "--wait",
+        parser=seconds,
+        metavar="TIME",
+        help="How long to wait for the result; the job keeps running. Default: until it ends.",
     ),
 ]
 DetachOption = Annotated[
-    bool, typer.Option("--detach", "-d", help="Print the job's id and do not wait.")
+    bool, typer.Option("--detach", "-d", help="Print the id of the job, and do not wait for it.")
 ]

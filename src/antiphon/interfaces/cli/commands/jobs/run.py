@@ -80,7 +80,7 @@ def run(
     Examples:
       antiphon run -- sh -c 'echo hello'
       antiphon run --input data.csv --output 'out/*' -- ./convert.py data.csv
-      antiphon run --secret token --network --timeout 15m -- ./deploy.sh
+      antiphon run --secret token --network --attempt-timeout 15m -- ./deploy.sh
     """  # noqa: D301 - \b keeps the lines apart
     from antiphon.sdk.command_job import command
 

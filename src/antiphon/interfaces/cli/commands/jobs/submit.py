@@ -40,7 +40,6 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     ScoreOption,
     TimeoutOption,
     WaitOption,
-    WaitTimeoutOption,
     command_inputs,
     parse_budget,
     retry_of,
@@ -59,6 +58,7 @@ from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions, answer
 from antiphon.interfaces.cli.commands.tempo.address_options import moment_of, read_address
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.durations import in_beats
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh
 from antiphon.sdk.defaults import MANIFEST_SUFFIXES, RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
@@ -141,8 +141,7 @@ def submit(
     label: LimitLabelOption = None,
     budget: BudgetOption = None,
     score: ScoreOption = None,
-    wait: WaitOption = True,
-    wait_timeout: WaitTimeoutOption = None,
+    wait: WaitOption = None,
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
     detach: DetachOption = False,
@@ -157,12 +156,20 @@ def submit(
     Examples:
       antiphon submit example.add 2 3
       antiphon submit example.echo '{"a": [1, 2]}'
-      antiphon submit example.sleep --kw seconds=5 --no-wait
-      antiphon submit example.add 2 3 --delay 15m --no-wait
-      antiphon submit 'example.add;beats=^^4' 2 3     (in four beats)
+      antiphon submit example.sleep --kw seconds=5 --detach
+      antiphon submit example.add 2 3 --delay 15m --detach
+      antiphon submit example.add 2 3 --delay 4beats --detach
+      antiphon submit 'example.add;beats=^^4' 2 3     (on the fourth beat from now)
       antiphon submit example.add 2 3 --replicas 3 --quorum 2
       antiphon submit job.yaml --kind build
       antiphon submit job.yaml --kind build --again
+
+    \b
+    A manifest, such as job.yaml:
+      command: [sh, -c, "echo $GREETING > out.txt"]
+      timeout: 60
+      env: {GREETING: hello}
+      outputs: [out.txt]
     """  # noqa: D301 - \b keeps the lines apart
     address = read_address(what)
     if address.is_timed:
@@ -177,6 +184,8 @@ def submit(
         what, args or [], kw or [], kind, again, alias, inputs or [], outputs or []
     )
     _refuse_mixture(asked, timeout=timeout, once=once)
+    if detach and wait is not None:
+        raise WrongUsage("--detach and --wait cannot be combined", hint="leave out one of them")
     if delay is not None and at is not None:
         raise WrongUsage("--delay and --at cannot be combined", hint="leave out one of them")
     from antiphon.sdk.call_options import CallOptions
@@ -195,15 +204,13 @@ def submit(
         "lease": lease,
         "concurrency": label,
         "budget": parse_budget(budget) if budget else None,
-        "score": read_score_file(score) if score is not None else None,
+        "score": read_score_file(score, in_beats=in_beats) if score is not None else None,
         "delay": delay,
         "at": at,
     }
     given = {name: value for name, value in chosen.items() if value is not None}
     options |= cast("CallOptions", given)
-    wait_options = WaitOptions(
-        wait and not detach, wait_timeout, as_json, "leave out --once to run it again", {}
-    )
+    wait_options = WaitOptions(not detach, wait, as_json, "leave out --once to run it again", {})
     if asked.is_manifest:
         return _submit_manifest(asked, options, wait_options, home)
     call = _by_kind(asked, options)
@@ -215,7 +222,7 @@ def _refuse_mixture(asked: SubmitArguments, *, timeout: int | None, once: bool) 
     for_kinds: dict[str, object] = {
         "ARGS": asked.args,
         "--kw": asked.named,
-        "--timeout": timeout,
+        "--attempt-timeout": timeout,
         "--once": once,
     }
     for_manifests: dict[str, object] = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.durations import seconds
 from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
 from antiphon.interfaces.cli.screen.options import (
     HomeOption,
@@ -28,6 +29,8 @@ lock = typer.Typer(help="Let one agent at a time touch something.", no_args_is_h
 STOP_S = 10.0
 """How long a command may take to end after its lock was lost."""
 
+Times = tuple[float | Literal["phase", "bar"], float]
+"""How long a lock outlives its holder, and how long it is waited for."""
 KeyArgument = Annotated[
     str, typer.Argument(metavar="KEY", help="What is locked: file:src/lib.rs.", show_default=False)
 ]
@@ -81,11 +84,22 @@ def take(
     scope: ScopeOption = "main",
     ttl: Annotated[
         str,
-        typer.Option("--ttl", metavar="TIME", help="How long it outlives us: 30s; phase or bar."),
+        typer.Option(
+            "--ttl",
+            metavar="TIME",
+            help="How long it outlives us: 30s, 4beats; or the end of the phase, or of the bar.",
+        ),
     ] = "30s",
     wait: Annotated[
-        str, typer.Option("--wait", metavar="TIME", help="How long to wait for it; 0: not at all.")
-    ] = "60s",
+        float,
+        typer.Option(
+            "--wait",
+            parser=seconds,
+            metavar="TIME",
+            show_default="1m",
+            help="How long to wait for it; 0: not at all.",
+        ),
+    ] = 60.0,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -103,11 +117,20 @@ def take(
             "there is nothing to do while the lock is held",
             hint=f"end with a command: antiphon lock take {key} -- ./deploy.sh",
         )
-    return command_loop.run(_take(open_mesh(home), key, scope, (ttl, wait), words, as_json=as_json))
+    times = (_lasting(ttl), wait)
+    return command_loop.run(_take(open_mesh(home), key, scope, times, words, as_json=as_json))
+
+
+def _lasting(ttl: str) -> float | Literal["phase", "bar"]:
+    match ttl:
+        case "phase" | "bar":
+            return ttl
+        case _:
+            return seconds(ttl)
 
 
 async def _take(
-    mesh: Mesh, key: str, scope: str, times: tuple[str, str], words: list[str], *, as_json: bool
+    mesh: Mesh, key: str, scope: str, times: Times, words: list[str], *, as_json: bool
 ) -> int:
     async with mesh, mesh.lock(key, scope=scope, ttl=times[0], wait=times[1]) as held:
         if not as_json:

@@ -64,7 +64,10 @@ StrategyOption = Annotated[
 def get(
     space: SpaceArgument, key: KeyArgument, *, home: HomeOption = None, as_json: JsonOption = False
 ) -> int:
-    """Print a document's value; with --json, its revision and author too."""
+    """Print a document's value.
+
+    With --json, its revision and its author too.
+    """
     return command_loop.run(_get(open_mesh(home), space, key, as_json=as_json))
 
 

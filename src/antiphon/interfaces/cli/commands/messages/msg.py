@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.durations import seconds, some_seconds
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
@@ -47,7 +48,13 @@ def send(
         int, typer.Option("--priority", min=0, max=3, help="The higher, the sooner.")
     ] = 0,
     ttl: Annotated[
-        str | None, typer.Option("--ttl", metavar="TIME", help="How long it is of use: 90s, 15m.")
+        float | None,
+        typer.Option(
+            "--ttl",
+            parser=some_seconds,
+            metavar="TIME",
+            help="How long it is of use: 90s, 15m, 4beats.",
+        ),
     ] = None,
     key: Annotated[str, typer.Option("--key", help="The same key again is the same message.")] = "",
     agent: AgentOption = None,
@@ -83,8 +90,15 @@ def read(
     agent: AgentOption = None,
     limit: LimitOption = 16,
     wait: Annotated[
-        str, typer.Option("--wait", metavar="TIME", help="Wait for a message up to so long.")
-    ] = "0s",
+        float,
+        typer.Option(
+            "--wait",
+            parser=seconds,
+            metavar="TIME",
+            show_default="0s",
+            help="Wait for a message up to so long.",
+        ),
+    ] = 0.0,
     ack: Annotated[bool, typer.Option("--ack", help="Acknowledge what is shown.")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -94,7 +108,7 @@ def read(
 
 
 async def _read(
-    home: Path | None, agent: str | None, limit: int, wait: str, *, is_acking: bool, as_json: bool
+    home: Path | None, agent: str | None, limit: int, wait: float, *, is_acking: bool, as_json: bool
 ) -> int:
     shown = 0
     async with open_mesh(home) as mesh, mesh.inbox(agent=agent, wait=wait) as inbox:

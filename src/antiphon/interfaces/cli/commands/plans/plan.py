@@ -32,6 +32,7 @@ from antiphon.interfaces.cli.screen.options import (
     open_mesh,
     print_json,
     short,
+    short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import err, out
 from antiphon.sdk.defaults import COMMAND_KIND, TIMEOUT_S
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from antiphon.interfaces.cli.screen.terminal import TextStream
     from antiphon.sdk.call_options import CallOptions
+    from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.plans.plan_methods import PlanStatus
     from antiphon.sdk.plans.triggers import Trigger
@@ -280,12 +282,29 @@ async def _list(mesh: Mesh, *, as_json: bool) -> int:
         return Exit.OK
     for one in plans:
         out.pieces((one.name, "strong"), (f"  {one.kind}  {one.when}", ""))
-        _say_faults(one, out)
-        for line in _next_lines(one):
-            out.pieces((line, "quiet"))
-        if one.newest:
-            out.pieces((f"  last job {short(one.newest)}", "quiet"))
+        _say_status(one)
     return Exit.OK
+
+
+def _say_status(one: PlanStatus) -> None:
+    """Whether and when a plan runs, and its newest job."""
+    _say_faults(one, out)
+    for line in _next_lines(one):
+        out.pieces((line, "quiet"))
+    if one.newest:
+        out.pieces((f"  last job {short(one.newest)}", "quiet"))
+
+
+async def say_plan(mesh: Mesh, key: LaneKey) -> bool:
+    """Print what a plan does; False if this is none, or no longer stands."""
+    plans = await mesh.plans(key.name) if key.family == "plans" else []
+    one = next((plan for plan in plans if (plan.name, plan.kind) == (key.name, key.kind)), None)
+    if one is None:
+        return False
+    out.pieces((f"  {one.when}, added by {short_node(one.author)}", "quiet"))
+    _say_status(one)
+    out.pieces((f"  antiphon plan drop {one.name} ends it", "quiet"))
+    return True
 
 
 def _say_faults(one: PlanStatus, to: TextStream) -> None:

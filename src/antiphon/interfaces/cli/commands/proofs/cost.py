@@ -91,7 +91,10 @@ def _tell_gaps(total: CostLine) -> None:
     if total.without:
         err.say(f"{counted(total.without, 'job')} without a measured cost: no rates were in force")
         if not total.amounts:
-            err.say("  try: ", "antiphon tempo set FILE --rates examples/rates.yaml")
+            err.say(
+                "  try: ",
+                "antiphon tempo set FILE --rates rates.yaml; antiphon tempo set --help shows both",
+            )
     if total.partial:
         err.say(
             f"{counted(total.partial, 'job')} with a cost that lacks something that has a rate and"

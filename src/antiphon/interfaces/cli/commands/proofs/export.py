@@ -55,6 +55,7 @@ def export(
 async def _export(
     prefix: str, output: Path | None, artifacts: Path | None, home: Path | None, *, as_json: bool
 ) -> int:
+    from antiphon.sdk.authority.holdings import who
     from antiphon.sdk.proofs import bundles
 
     told: list[float] = []
@@ -65,6 +66,7 @@ async def _export(
         told.append(left_s)
 
     async with open_mesh(home) as mesh:
+        owner = (await who(mesh)).owner
         found, written = await find_any(mesh, prefix), list[Path]()
         if isinstance(found, tuple):
             kind, name = found.kind, found.name
@@ -79,7 +81,7 @@ async def _export(
     except OSError as problem:
         raise Misconfigured(f"{target} cannot be written: {problem.strerror}") from problem
     if as_json:
-        facts = {"job": name, "kind": kind, "file": str(target), "bytes": len(data)}
+        facts = {"job": name, "kind": kind, "file": str(target), "bytes": len(data), "owner": owner}
         print_json(facts if artifacts is None else {**facts, "artifacts": list(map(str, written))})
         return Exit.OK
     out.say(f"{kind} {short(name)} is in {target}, {len(data):,} bytes")
@@ -87,7 +89,8 @@ async def _export(
     if artifacts is not None:
         out.say(f"{counted(len(written), 'output')} of it in {artifacts}")
         with_files = f" --artifacts {artifacts}"
-    out.say(f"  to check it anywhere: antiphon verify {target}{with_files} --owner OWNER")
+    out.say("  to check it anywhere, against the owner's key:")
+    out.say(f"  antiphon verify {target}{with_files} --owner {owner}")
     return Exit.OK
 
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 OwnerOption = Annotated[
     str | None,
-    typer.Option("--owner", metavar="DID", help="The key of the mesh's owner, as you know it."),
+    typer.Option(
+        "--owner", metavar="DID", help="The whole id of the mesh's owner, as you know it."
+    ),
 ]
 ArtifactsOption = Annotated[
     Path | None,
@@ -67,6 +69,11 @@ def verify(
     """
     from antiphon.sdk.proofs.bundles import open_bundle
 
+    if owner is not None and not owner.startswith("did:key:"):
+        raise WrongUsage(
+            f"{owner!r} is not a whole key: names and shortened ids can be imitated",
+            hint="--owner did:key:z6Mk…, the owner's whole id; 'antiphon export' prints it",
+        )
     if network and not rerun:
         raise WrongUsage("--network needs --rerun", hint="--rerun --network")
 

@@ -45,7 +45,8 @@ def report(
         str,
         typer.Argument(
             metavar="[ADDRESS]",
-            help="A time such as ';beats=~~16', or a job: the bars of its life. Default: now.",
+            help="A time such as ';beats=~~16' or ';seconds=~~60', or a job: the bars of its life."
+            " Default: now.",
             show_default=False,
         ),
     ] = "",
@@ -54,7 +55,10 @@ def report(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show what happened in the last bars: tasks, queues, promises, key figures."""
+    """Show what happened in the last bars.
+
+    Tasks, queues, promises and key figures.
+    """
     return command_loop.run(_report(home, address, last, as_json=as_json))
 
 

@@ -1,4 +1,4 @@
-"""`antiphon tempo`: the beats of the mesh, live; `tempo set|freeze|unfreeze` change the tempo."""
+"""`antiphon tempo`: the beats of the mesh; `tempo set|freeze|unfreeze` change the tempo."""
 
 from __future__ import annotations
 
@@ -44,16 +44,22 @@ TopicOption = Annotated[
     typer.Option(
         "--topic",
         metavar="ADDRESS",
-        help="Only this: backbeat://cluster/ID, status://PROJECT, promise://KIND; repeatable.",
+        help="With --follow, only this: backbeat://cluster/ID, status://PROJECT, promise://KIND;"
+        " may be repeated.",
     ),
 ]
 
 
 @tempo.callback(invoke_without_command=True)
-def live(
+def look(
     context: typer.Context,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Show the tempo now, and end.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Follow the beats, and who works on what; Ctrl-C ends."
+        ),
+    ] = False,
     topic: TopicOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -61,16 +67,18 @@ def live(
     """Show the beats of the mesh, or change its tempo.
 
     \b
-      antiphon tempo                    live: beats, phases, who works on what; Ctrl-C ends it
-      antiphon tempo --once --json      the tempo now, for scripts
-      antiphon tempo --json             one object for each beat and each status
+      antiphon tempo                    the tempo now: listens for one beat at most
+      antiphon tempo --follow           live: beats, phases, who works on what; Ctrl-C ends it
+      antiphon tempo --follow --json    one object for each beat and each status
       antiphon tempo set policy.yaml    replace the tempo policy
       antiphon tempo freeze             hold the tempo where it is; unfreeze lets it change again
     """  # noqa: D301 - \b keeps the lines apart
     if context.invoked_subcommand is not None:
         return
-    if once:
-        raise typer.Exit(command_loop.run(_once(home, as_json=as_json)))
+    if not follow:
+        if topic:
+            raise WrongUsage("--topic is for following", hint="antiphon tempo --follow --topic …")
+        raise typer.Exit(command_loop.run(_now(home, as_json=as_json)))
 
     async def serve(stop: command_loop.Stop) -> int:
         return await _live(home, topic or [], stop, as_json=as_json)
@@ -103,6 +111,13 @@ def set_policy(
       phases: [plan, work, review]
       limits: {max_bpm: 24, min_bpm: 6}
       adaptation: {enable: true, hysteresis_pct: 10, change_per_minute: 1_beat}
+
+    \b
+    Rates, each with its price and where that comes from (tco: computed, list: a price list):
+      currency: EUR
+      role_rate_bu: {default: 0, render: "0.002"}
+      cpu_sec: {rate: "0.0000125", source: tco}
+      gpu_sec: {a100: {rate: "0.0006", source: list}}
     """  # noqa: D301 - \b keeps the lines apart
     from antiphon.sdk.tempo.policy_file import policy_in, with_rates
 
@@ -182,9 +197,12 @@ def _tell_change(before: TempoPolicy, after: TempoPolicy, *, as_json: bool) -> i
 # --- the tempo now ----------------------------------------------------------------------------
 
 
-async def _once(home: Path | None, *, as_json: bool) -> int:
+async def _now(home: Path | None, *, as_json: bool) -> int:
     async with open_mesh(home) as mesh:
+        if not as_json:
+            err.fading(("listening for a beat", "quiet"))
         now = await mesh.tempo()
+        err.erase()
     if as_json:
         print_json(tempo_object(now))
     else:

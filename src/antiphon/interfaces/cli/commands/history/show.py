@@ -14,6 +14,7 @@ from antiphon.interfaces.cli.commands.graphs.graph_tree import as_objects, draw
 from antiphon.interfaces.cli.commands.jobs.jobs import job_object, wait_words
 from antiphon.interfaces.cli.commands.jobs.live_output import followed
 from antiphon.interfaces.cli.commands.jobs.wait import say_it_keeps_running
+from antiphon.interfaces.cli.commands.plans.plan import say_plan
 from antiphon.interfaces.cli.commands.tempo.address_options import happened_at, read_address
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
@@ -41,6 +42,7 @@ from antiphon.sdk.tempo.beat_stamps import DEGRADED, BeatStamps
 if TYPE_CHECKING:
     from antiphon.interfaces.cli.commands.tempo.address_options import Address
     from antiphon.sdk.dead_letters import RetryLinks
+    from antiphon.sdk.graphs.neighbours import Around
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
     from antiphon.sdk.results.job_details import Details
@@ -59,11 +61,11 @@ def show(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the history of a job.
+    """Show the history of a job, or of a plan.
 
     Who did what, when, and whether it was accepted; then the jobs that it begins after, and those
-    that begin after it. 'JOB;beats=~~4' shows what had happened four beats ago, 'JOB;phase=review'
-    what happened in that phase of a bar.
+    that begin after it. 'JOB;beats=~~4' shows what had happened four beats ago,
+    'JOB;seconds=~~30' thirty seconds ago, 'JOB;phase=review' what happened in that phase of a bar.
     """
     return command_loop.run(_show(read_address(job), home, follow=follow, as_json=as_json))
 
@@ -113,7 +115,7 @@ async def _show(address: Address, home: Path | None, *, follow: bool, as_json: b
             told["traceback"] = details.failure.traceback
         print_json({**job_object(job), **told, "story": lines})
     else:
-        _tell(job, story, end, names, details)
+        _tell(job, story, end, names, details, graph)
         _tell_links(links)
         draw(graph)
     return Exit.OK
@@ -158,8 +160,10 @@ async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
         print_json({**key._asdict(), "facts": found.facts, "story": lines})
         return Exit.OK
     out.pieces((f"{key.family}  {key.kind} {key.name}", "strong"))
-    for name, value in found.facts.items():
-        out.pieces((f"  {name} {value}", "quiet"))
+    if not await say_plan(mesh, key):
+        for name, value in found.facts.items():
+            if value is not None:
+                out.pieces((f"  {name} {value}", "quiet"))
     out.say("")
     since_ms = found.story[0].commit_ms if found.story else 0
     out.table(
@@ -201,13 +205,18 @@ def _line_object(line: Line, stamps: BeatStamps) -> dict[str, Any]:
 
 
 def _tell(
-    job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str], details: Details
+    job: Job,
+    story: list[Line],
+    end: dict[str, Any],
+    names: dict[str, str],
+    details: Details,
+    graph: Around,
 ) -> None:
     out.pieces(state_piece(job.state.value), (f"  {job.kind} {short(job.id)}", "strong"))
     if details.words:
         what = "command" if "command" in details.arguments else "called with"
         out.hanging([(f"  {what} ", "quiet")], [(details.words, "")])
-    for words in _standing(job, story, names):
+    for words in [*_standing(job, story, names), *_place_in(graph)]:
         out.pieces((f"  {words}", "quiet"))
     out.say("")
     rows = [_row(line, job.scheduled_ms, _named(line, names)) for line in story]
@@ -298,6 +307,21 @@ def _standing(job: Job, story: list[Line], names: dict[str, str]) -> list[str]:
         case _ if job.attempts:
             words.append(used)
     return words
+
+
+def _place_in(graph: Around) -> list[str]:
+    """That a job is a step of a graph, and what it begins after."""
+    if not graph:
+        return []
+    named = [
+        f"{one.kind} {short(one.id)} ({one.state or 'not known here'})" for one in graph.before
+    ]
+    if graph.more_before:
+        named.append(f"{counted(graph.more_before, 'job')} more")
+    after = f"it comes after {', '.join(named)}" if named else "it comes first"
+    then = len(graph.after) + graph.more_after
+    later = f"; {counted(then, 'job')} {'comes' if then == 1 else 'come'} after it" if then else ""
+    return [f"a step of a graph: {after}{later}"]
 
 
 def _running_words(story: list[Line]) -> str:
