@@ -97,7 +97,7 @@ def test_a_worker_that_may_not_claim_says_so_and_begins_when_it_may(host, machin
     assert {one["right"] for one in told["may"]} == {"schedule", "read"}
     with box.start("worker", "example") as worker:
         worker.line("runs nothing yet")
-        job = box.run("submit", "--no-wait", "example.add", "2", "3").out.strip()
+        job = box.run("submit", "--detach", "example.add", "2", "3").out.strip()
         granted = host.run("delegate", "caller", "--can", "claim", "--kind", "example.*")
         assert granted.code == 0, granted.err
         assert box.ended(job)["state"] == "succeeded"
@@ -123,6 +123,7 @@ def test_state_directories_are_private_and_no_secret_is_in_an_argument_list(host
 
 def test_a_ticket_works_once_and_for_as_long_as_it_says(host, machine):
     ticket = ticket_for(host, "--can", "read")
+    assert len(ticket) < 1_300, "it is pasted by hand"
     assert machine("one").run("join", ticket).code == 0
     again = machine("two").run("join", "-", typed=ticket)
     assert again.code == 5
@@ -182,8 +183,8 @@ def test_a_peer_that_may_only_read_replicates_verifies_and_answers_without_worke
 ):
     box = machine("peer")
     join(host, box, "--can", "read", "--kind", "example.*", alias="peer")
-    host.run("submit", "--no-wait", "other.kind", "1")
-    job = host.run("submit", "--no-wait", "example.echo", "1").out.strip()
+    host.run("submit", "--detach", "other.kind", "1")
+    job = host.run("submit", "--detach", "example.echo", "1").out.strip()
     with box.start("node", "--json") as node:
         node.line("ready")
         until(lambda: job[:8] in box.run("jobs").out)
@@ -215,7 +216,7 @@ def test_a_revoked_machine_is_shown_out_with_a_sentence(host, machine):
     told = join(host, box, "--can", "claim", "--kind", "example.*", alias="contractor")
     with box.start("worker", "example") as worker:
         worker.line("runs")
-        job = host.run("submit", "--no-wait", "example.sleep", "600").out.strip()
+        job = host.run("submit", "--detach", "example.sleep", "600").out.strip()
         until(lambda: host.run("show", job, "--json").json["state"] == "running")
         answer = host.run("revoke", "contractor")
         assert answer.code == 0, answer.err
@@ -250,7 +251,7 @@ def test_the_host_comes_back_with_its_members(tmp_path_factory):
         recovery = founded["recovery"]
     with host.start("up", "--json") as running:
         running.line("ready")
-        called = box.run("submit", "--no-wait", "example.add", "2", "3")
+        called = box.run("submit", "--detach", "example.add", "2", "3")
         assert called.code == 0, called.err
         wrong = host.run("recover", typed=recovery[:-4] + "AAAA")
         assert wrong.code in {2, 5}
@@ -259,8 +260,8 @@ def test_the_host_comes_back_with_its_members(tmp_path_factory):
         shown, done = map(json.loads, recovered.out.splitlines())
         assert shown["recovery"] not in {"", recovery}, "it is shown before it counts"
         assert done["owner"] != founded["owner"]
-        assert box.run("submit", "--no-wait", "example.add", "4", "5").code != 0
-        assert host.run("submit", "--no-wait", "example.add", "6", "7").code == 0
+        assert box.run("submit", "--detach", "example.add", "4", "5").code != 0
+        assert host.run("submit", "--detach", "example.add", "6", "7").code == 0
         assert running.stop() == 0, running.err
     elsewhere = host.run("init")
     assert elsewhere.code == 6

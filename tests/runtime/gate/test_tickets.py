@@ -1,5 +1,6 @@
 """Tickets: once, not for ever, and not for whoever guesses."""
 
+import ssl
 import threading
 
 import pytest
@@ -19,12 +20,12 @@ TICKET = Ticket(
     mesh="m" * 8,
     name="render farm",
     engine="nats://farm.example:4222",
-    ca="-----BEGIN CERTIFICATE-----",
+    ca=ssl.DER_cert_to_PEM_cert(b"one") + ssl.DER_cert_to_PEM_cert(bytes(range(200))),
     owner="did:key:zOwner",
     id="0123456789abcdef",
     secret="5ec4e7" * 8,
     user_seed="SUSEED",
-    jwt="a.b.c",
+    jwt="eyJ0eXAiOiJKV1QifQ.eyJuYXRzIjp7fX0.c2lnbmVk",
     expires_s=2_000,
 )
 
