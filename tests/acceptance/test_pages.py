@@ -63,6 +63,7 @@ def test_what_is_marked_as_not_run_is_not_run(reader):
 GIVEN = {
     "convert.py": "#!/usr/bin/env sh\nmkdir -p $2 && cp $1 $2\n",
     "data.csv": "a,b\n",
+    "backup.sh": "#!/bin/sh\necho backed up\n",
     "deploy.sh": "#!/bin/sh\necho deployed\n",
     "tasks.py": """
 from antiphon import Mesh
