@@ -47,7 +47,7 @@ def claim_delay_s(
     `deliveries` says how often it was delivered so far, to any worker.
     """
     if verdict in NOT_FOR_US:
-        wait_s = SOON_S * 2 ** min(deliveries - 1, _DOUBLINGS) * (1 + chance)
+        wait_s = SOON_S * (1 << min(deliveries - 1, _DOUBLINGS)) * (1 + chance)
         return min(wait_s, LONGEST_S + chance * JITTER_S)
     wait_s = (job.claimable_ms(now_ms, by) - now_ms) / 1000
     if verdict not in PASSING:
