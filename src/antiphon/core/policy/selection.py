@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.core.authority import chain_check
+from antiphon.core.authority import chain_check, parties
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.core.families.jobs.state import job_key
@@ -281,6 +281,18 @@ def claim_fault(
     at = At(_NO_END, now_ms, control, job_key(kind, job_id))
     fault = author_fault(JOBS, None, op, at)
     return Verdict.NOT_ROUTED if fault is None and _is_routed_elsewhere(control, op) else fault
+
+
+def claiming_party(
+    control: Control, chain_choice: ChainChoice, *, did: str, kind: str, now_ms: int
+) -> str:
+    """For which party a worker would claim such a job; empty if it may not."""
+    job_id = _ANY_JOB
+    fault = claim_fault(control, chain_choice, did=did, kind=kind, job_id=job_id, now_ms=now_ms)
+    if fault is not None:
+        return ""
+    op = _first_claim(control, chain_choice, did=did, kind=kind, job_id=job_id, now_ms=now_ms)
+    return parties.party_of(control, did, op.auth, before=_NO_END)
 
 
 def is_for_others(

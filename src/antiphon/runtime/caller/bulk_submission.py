@@ -56,6 +56,10 @@ async def submit_many(
     """
     if session.confirmed == 0 and bodies:
         await session.sync_control()
+    if any(one.quorum is not None for one in bodies):
+        from antiphon.runtime.caller.quorum_check import check_quorums
+
+        await check_quorums(session, bodies)
     bulk = _Bulk(session, [tracing.traced(one) for one in bodies], breaker)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(bulk.appending):

@@ -86,6 +86,8 @@ async def submit(
     with guarded(breaker, session):
         if session.confirmed == 0:
             await session.sync_control()
+        if body.quorum is not None:
+            await _check_quorum(session, body)
         policy = Policy(again=again, foresees=True, what="the job")
         body = tracing.traced(body)
         intent = Intent(JobSchedule, labelled(session, body), EMPTY)
@@ -99,6 +101,12 @@ async def submit(
     job, is_new = written.lane.job, written.verdict is Verdict.OK
     seq = written.seq if is_new or job is None else job.scheduled_seq
     return Submitted(body.kind, job_id(body.manifest), seq, is_new=is_new)
+
+
+async def _check_quorum(session: Session, body: ScheduleBody) -> None:
+    from antiphon.runtime.caller.quorum_check import check_quorums
+
+    await check_quorums(session, [body])
 
 
 def labelled(session: Session, body: ScheduleBody) -> ScheduleBody:

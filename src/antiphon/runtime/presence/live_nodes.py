@@ -76,10 +76,14 @@ class _Answers:
 
 
 async def live_nodes(
-    session: Session, *, stale_ms: int = STALE_MS, wait_s: float
+    session: Session,
+    *,
+    stale_ms: int = STALE_MS,
+    wait_s: float,
+    answered_within_s: float = ANSWERED_WITHIN_S,
 ) -> list[LiveNode]:
     """The nodes that were heard within a threshold; `wait_s` where everybody must be asked."""
-    answers = await _ask_one(session)
+    answers = await _ask_one(session, answered_within_s)
     if answers is None:
         found = [_live(card, 0) for card in await roll_call(session, wait_s=wait_s)]
     else:
@@ -87,12 +91,15 @@ async def live_nodes(
     return sorted(found, key=lambda one: (one.card.role, one.card.alias, one.card.node))
 
 
-async def cards_of_live(session: Session, *, wait_s: float) -> list[Card]:
+async def cards_of_live(
+    session: Session, *, wait_s: float, answered_within_s: float = ANSWERED_WITHIN_S
+) -> list[Card]:
     """What the nodes that missed no heartbeat say about themselves."""
-    return [one.card for one in await live_nodes(session, wait_s=wait_s) if not one.misses]
+    found = await live_nodes(session, wait_s=wait_s, answered_within_s=answered_within_s)
+    return [one.card for one in found if not one.misses]
 
 
-async def _ask_one(session: Session) -> dict[str, LiveNode] | None:
+async def _ask_one(session: Session, within_s: float) -> dict[str, LiveNode] | None:
     bus = session.engine.bus
     inbox = f"{bus.new_inbox()}.{session.entropy.token(16).hex()}"
     answers = _Answers(session, inbox)
@@ -102,7 +109,7 @@ async def _ask_one(session: Session) -> dict[str, LiveNode] | None:
         except Rejected:
             return None
         try:
-            async with asyncio.timeout(ANSWERED_WITHIN_S) as limit:
+            async with asyncio.timeout(within_s) as limit:
                 async for page in pages:
                     was_whole = answers.is_whole
                     answers.take(page.payload)
