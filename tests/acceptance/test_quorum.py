@@ -33,6 +33,16 @@ def test_a_result_by_quorum_and_the_record_of_who_agreed(shell):
         assert "AGREED" in shell.run("nodes", "--record").out
 
 
+def test_where_anybody_may_come_it_is_told_how_many_are_there(shell):
+    with shell.start("worker", TASKS, "--json") as one:
+        one.line("ready")
+        call = ("submit", "text.count", "a", "--replicas", "2")
+        seen = shell.on_screen(*call, columns=200, seeing="another member", ends=True)
+        assert "2 independent parties have to agree on text.count, and workers of 1 are" in seen
+        answer = shell.run(*call, "--no-wait")
+        assert "warning: 2 independent parties have to agree on text.count" in answer.err
+
+
 def test_a_quorum_that_cannot_be_is_a_sentence(shell):
     answer = shell.run("submit", "text.count", "a", "--replicas", "2", "--quorum", "3")
     assert answer.code != 0

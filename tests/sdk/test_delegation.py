@@ -31,6 +31,8 @@ from antiphon.sdk.authority.delegation import (
     route,
     rule_values,
     rules,
+    stuck_route,
+    stuck_routes,
     who,
 )
 from antiphon.sdk.authority.governance import changed_rules
@@ -274,6 +276,57 @@ async def test_routes_and_coordinator_change_once():
         assert (await coordinator(mesh, "gpu")).seq == 0
         with pytest.raises(Malformed):
             await route(mesh, "Render", "gpu")
+
+
+async def test_a_route_under_which_nobody_may_claim_says_why():
+    async with Mesh.open(engine="memory") as mesh:
+        await grant(mesh, GPU.did, structs.replace(RENDER, alias="gpu"))
+        await route(mesh, "render", "gpu")
+        await rules(mesh, {"authority": "chain"})
+        assert stuck_routes(await who(mesh)) == []
+        await revoke(mesh, "gpu")
+        (stuck,) = stuck_routes(await who(mesh))
+        assert stuck.words == "render is routed to gpu, which was revoked: nobody may claim it"
+        assert "antiphon route render --clear" in stuck.hint
+        await grant(mesh, GPU.did, Terms(can=("claim",), kinds=("render.video",)))
+        held = await who(mesh)
+        assert stuck_routes(held) == [], "some of its jobs can be claimed"
+        assert stuck_route(held, "render.video") is None
+        assert stuck_route(held, "render.frame").words.startswith("render.frame is routed to gpu")
+        assert stuck_route(held, "build") is None
+        await route(mesh, "build", DESK.did)
+        (never,) = stuck_routes(await who(mesh))
+        assert never.words.endswith("which has no permission to claim it: nobody may claim it")
+
+
+async def test_members_count_once_for_a_quorum_and_only_while_they_may_claim():
+    async with Mesh.open(engine="memory") as mesh:
+        await rules(mesh, {"authority": "chain"})
+        asked = {"options": {"replicas": 2, "quorum": 2}}
+
+        async def submitted():
+            return await mesh.submit_arguments("render.video", [1], {}, **asked)
+
+        with refused("quorum") as told:
+            await submitted()
+        assert "none can" in told.value.message
+        await grant(mesh, GPU.did, structs.replace(RENDER, alias="gpu"))
+        await grant(mesh, GPU.did, Terms(can=("claim",)))
+        await grant(mesh, DESK.did, Terms(can=("claim",), kinds=("build.*",), alias="desk"))
+        async with as_(mesh, GPU) as gpu:
+            await grant(gpu, HELPER.did, RENDER)
+        with refused("quorum") as told:
+            await submitted()
+        assert told.value.message.endswith("only 1 can run it: gpu")
+        await grant(mesh, DESK.did, Terms(can=("claim",), kinds=("render.*",)))
+        assert (await submitted()).is_new
+        await route(mesh, "render", GPU.did)
+        with refused("quorum"):
+            await submitted()
+        await route(mesh, "render", None)
+        await revoke(mesh, "desk")
+        with refused("quorum"):
+            await submitted()
 
 
 async def test_a_route_to_somebody_without_the_right_can_be_told():

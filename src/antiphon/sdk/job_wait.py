@@ -76,13 +76,13 @@ async def diagnosed(session: Session, jobs: Sequence[LaneKey]) -> list[list[str]
     """For each of these jobs that no worker which is online can run: why, and what to do."""
     lanes = [(await session.read_lane(key.kind, key.name)).lane for key in jobs]
     waiting = [lane.job for lane in lanes if lane.job is not None]
-    waiting = [job for job in waiting if job.state is State.PENDING and not job.attempts]
+    waiting = [job for job in waiting if may_lack_workers(job)]
     if not waiting:
         return []
     from antiphon.runtime.presence.live_nodes import cards_of_live
 
     cards = await cards_of_live(session, wait_s=ROLL_CALL_S)
-    return [lines for job in waiting if (lines := unanswered(job, cards))]
+    return [lines for job in waiting if (lines := unanswered(session, job, cards))]
 
 
 async def _what_it_waited_for(session: Session, kind: str, job_id: str) -> str:
@@ -103,23 +103,75 @@ async def _what_it_waited_for(session: Session, kind: str, job_id: str) -> str:
     return "; ".join([words, *lines])
 
 
-def unanswered(job: Job, cards: Sequence[Card], *, is_command: bool = False) -> list[str]:
+def may_lack_workers(job: Job) -> bool:
+    """Whether it waits for workers, and none has run it yet."""
+    return job.waits_for_replicas or (job.state is State.PENDING and not job.attempts)
+
+
+def unanswered(
+    session: Session, job: Job, cards: Sequence[Card], *, is_command: bool = False
+) -> list[str]:
     """Why no worker may have claimed a job, and what to do; nothing if one that is online can."""
-    if any(job.kind in card.kinds for card in cards):
+    from antiphon.runtime.caller.quorum_check import named, parties_online
+
+    kind, parties = job.kind, parties_online(session, job.kind, cards)
+    if parties and len(parties) >= job.quorum:
         return []
+    if session.control.route_for(kind) is not None:
+        return _routed(session, kind)
+    if parties:
+        return [
+            f"{job.quorum} independent parties have to agree on {kind}, and workers of"
+            f" {len(parties)} are online for it: {named(session, parties)}",
+            "try: antiphon worker MODULE, on the machine of another member",
+        ]
+    if any(kind in card.kinds for card in cards):
+        return [
+            f"workers that are online run {kind}, but none of them may claim it",
+            "try: antiphon who, which shows who may; antiphon delegate NODE --can claim",
+        ]
+    return _not_run(kind, job.id, cards, is_command=is_command)
+
+
+def stuck_words(session: Session, kind: str) -> list[str]:
+    """Why no worker whatever may claim a kind, and what to do; nothing if one may."""
+    if session.control.route_for(kind) is None:
+        return []
+    from antiphon.runtime.caller.holdings import holdings_of, stuck_route
+
+    stuck = stuck_route(holdings_of(session), kind)
+    return [] if stuck is None else [stuck.words, f"try: {stuck.hint}"]
+
+
+def _routed(session: Session, kind: str) -> list[str]:
+    from antiphon.runtime.caller.holdings import holdings_of
+
+    held, target = holdings_of(session), session.control.route_for(kind) or ""
+    name = held.name(target)
+    return stuck_words(session, kind) or [
+        f"{kind} is routed to {name}, and no worker there that is online runs it",
+        f"try: antiphon worker MODULE on {name}; antiphon route {kind} shows the route",
+    ]
+
+
+def _not_run(kind: str, job_id: str, cards: Sequence[Card], *, is_command: bool) -> list[str]:
     from difflib import get_close_matches
 
-    lines = [f"no worker that is online runs {job.kind}"]
-    answered = sorted({kind for card in cards for kind in card.kinds})
-    close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)
+    what = f"commands of kind {kind}" if is_command else kind
+    lines = [f"no worker that is online runs {what}"]
+    answered = sorted({one for card in cards for one in card.kinds})
+    close = get_close_matches(kind, answered, n=1, cutoff=CLOSE)
     if close:
-        lines.append(f"did you mean {close[0]}? to cancel: antiphon cancel {job.id[:8]}")
+        lines.append(f"did you mean {close[0]}? to cancel: antiphon cancel {job_id[:8]}")
     elif answered:
         lines.append(f"workers run: {', '.join(answered)}")
     if is_command:
-        lines.append(
-            f"try: antiphon worker --commands {job.kind}, on the machine that should run it"
-        )
+        lines += [
+            f"a worker runs them with --commands {kind}, on Linux with bubblewrap (apt install"
+            " bubblewrap; antiphon doctor says whether it works)",
+            f"try: antiphon worker --commands {kind}, or without a sandbox: antiphon worker"
+            f" --commands {kind} --unsafe-no-sandbox",
+        ]
     else:
         lines.append("try: antiphon worker MODULE, with a module that has this task")
     return lines

@@ -29,6 +29,7 @@ from antiphon.core.families.jobs.state import HELD, Job
 from antiphon.core.record.ids import short_node
 from antiphon.core.ucan import ChainVerdict
 from antiphon.errors import AntiphonError, Conflict, Rejected
+from antiphon.runtime.caller.holdings import Holdings, may_claim, stuck_route, stuck_routes
 from antiphon.runtime.log.writer import BEHIND, Intent, write
 from antiphon.runtime.node.replica import Replica
 from antiphon.sdk.authority.governance import (
@@ -38,14 +39,12 @@ from antiphon.sdk.authority.governance import (
     RulesChanged,
     acts_through,
     coordinator,
-    may_claim,
     route,
     route_for,
     rule_values,
     rules,
 )
 from antiphon.sdk.authority.holdings import (
-    Holdings,
     find_node,
     in_words,
     own_grants,
@@ -326,6 +325,8 @@ __all__ = [
     "route_for",
     "rule_values",
     "rules",
+    "stuck_route",
+    "stuck_routes",
     "who",
     "with_authority",
 ]

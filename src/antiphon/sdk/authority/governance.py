@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from antiphon.core.authority.grant_reach import State
 from antiphon.core.authority.rules import Rules, Selection, contradiction
-from antiphon.core.authority.scope import admits, filter_of
 from antiphon.core.families.mesh.ops import (
     CoordinatorBody,
     MeshCoordinator,
@@ -20,10 +19,10 @@ from antiphon.core.families.mesh.ops import (
 )
 from antiphon.core.record.op import Op
 from antiphon.core.record.subjects import check_kind
-from antiphon.core.ucan import covers
 from antiphon.errors import Malformed, Rejected
+from antiphon.runtime.caller.holdings import Holdings
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.sdk.authority.holdings import Holdings, find_node, require_owner, who
+from antiphon.sdk.authority.holdings import find_node, require_owner, who
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,19 +85,6 @@ async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
 def route_for(mesh: Mesh, kind: str) -> str | None:
     """The only node that may claim a kind, by the longest route; None where any worker may."""
     return mesh.session.control.route_for(kind)
-
-
-def may_claim(held: Holdings, node: str, kind: str) -> bool:
-    """Whether a node may claim any of the jobs under a route on `kind`."""
-    if held.authority == "open" or node == held.owner:
-        return True
-    filters = [
-        filter_of(glob) or ""
-        for one in held.tree.live_to(node)
-        if one.is_powerline or covers(one.command, "/job/claim")
-        for glob in one.kinds
-    ]
-    return any(admits(one, kind) or one.startswith(kind + ".") for one in filters)
 
 
 def acts_through(held: Holdings, node: str) -> list[str]:

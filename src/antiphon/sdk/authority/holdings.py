@@ -11,13 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
 from antiphon.core.authority.grant_reach import Grant, State
 from antiphon.core.authority.grant_terms import rights_of
-from antiphon.core.authority.grant_tree import GrantTree, trace
 from antiphon.core.record.ids import public_key_of, short_node
 from antiphon.errors import Held, Rejected
+from antiphon.runtime.caller.holdings import Holdings, holdings_of
 from antiphon.sdk.mesh import Mesh
 
 if TYPE_CHECKING:
@@ -55,42 +53,10 @@ async def _open_in_time(stack: AsyncExitStack, path: Path, key: str | None) -> M
         await asyncio.sleep(KEY_AGAIN_S)
 
 
-class Holdings(Struct, frozen=True, kw_only=True):
-    """All permissions on a mesh at one moment."""
-
-    mesh: str
-    owner: str
-    coordinator: str
-    authority: str
-    """`chain` or `open`: whether any of them is needed."""
-    routes: dict[str, str]
-    quarantined: tuple[str, ...]
-    me: str
-    """The key that asked."""
-    tree: GrantTree
-    now_s: int
-
-    def called(self, did: str) -> str:
-        """A node as people see it: its alias, if it has one, and the end of its id."""
-        alias = OWNER_KEY if did == self.owner else self.tree.names.get(did, "")
-        return f"{alias} {short_node(did)}".strip()
-
-
 async def who(mesh: Mesh) -> Holdings:
     """Who has which permissions from whom, by everything that is on the log now."""
-    control = await mesh.session.sync_control()
-    now_s = mesh.session.wall.now_ms() // 1000
-    return Holdings(
-        mesh=control.mesh,
-        owner=control.owner,
-        coordinator=control.coordinator,
-        authority=control.rules.authority,
-        routes=dict(sorted(control.routes.items())),
-        quarantined=tuple(control.quarantined),
-        me=mesh.connection.keyring.did,
-        tree=trace(control, now_s),
-        now_s=now_s,
-    )
+    await mesh.session.sync_control()
+    return holdings_of(mesh.session, me=mesh.connection.keyring.did)
 
 
 async def own_grants(home: Path) -> tuple[Grant, ...]:

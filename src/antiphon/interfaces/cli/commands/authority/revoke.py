@@ -62,7 +62,7 @@ async def _revoke(targets: list[str], home: Path | None, *, as_json: bool) -> in
 
 
 def _tell(ended: Revoked, held: Holdings) -> None:
-    from antiphon.sdk.authority.delegation import in_words
+    from antiphon.sdk.authority.delegation import in_words, stuck_routes
 
     by_node: dict[str, list[Grant]] = {}
     for one in ended.grants:
@@ -89,5 +89,8 @@ def _tell(ended: Revoked, held: Holdings) -> None:
         out.say(f"  the lease on {job.kind} {short(job.id)} ended; others may claim the job")
     if len(ended.jobs) > LISTED:
         out.say(f"  and the leases on {counted(len(ended.jobs) - LISTED, 'more job')}")
+    for stuck in stuck_routes(held):
+        err.say("  ", stuck.words)
+        err.say("  try: ", stuck.hint)
     if held.authority == "open":
         err.say("  this mesh is open: everyone who can connect needs no grant")

@@ -65,11 +65,13 @@ def route(
 
 
 async def _list(kind: str, home: Path | None, *, as_json: bool) -> int:
-    from antiphon.sdk.authority.delegation import route_for, who
+    from antiphon.sdk.authority.delegation import route_for, stuck_route, stuck_routes, who
 
     async with open_mesh(home) as mesh:
         held = await who(mesh)
         decides = route_for(mesh, kind) if kind else None
+    one_stuck = stuck_route(held, kind) if kind else None
+    stuck = stuck_routes(held) if not kind else [] if one_stuck is None else [one_stuck]
     names = held.tree.names
     shown = {one: did for one, did in held.routes.items() if not kind or did == decides}
     if as_json:
@@ -89,6 +91,9 @@ async def _list(kind: str, home: Path | None, *, as_json: bool) -> int:
             for one, did in shown.items()
         ]
         out.table(("KIND", "ONLY", "ID"), rows, flexible=1)
+    for one in [] if as_json else stuck:
+        err.say("  but ", one.words)
+        err.say("  try: ", one.hint)
     return Exit.OK
 
 

@@ -102,7 +102,7 @@ async def follow(
             for label, text in wait_options.notes.items():
                 err.say(f"{label} ", text)
         if not wait_options.wait:
-            return say_submitted(handle, before, wait_options)
+            return await say_submitted(mesh, handle, before, wait_options, is_command=True)
         if before is not None:
             say_known(before, wait_options)
         ended = await _await_end(mesh, handle, wait_options, screen, words)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 3.0
 """How long a job may stay unclaimed before we print what may be wrong."""
+QUORUM_PATIENCE_S: Final = 1.0
 PROGRESS_AFTER_S: Final = 0.3
 PROGRESS_EVERY_S: Final = 0.25
 SILENCE_S: Final = 2.0
@@ -48,7 +49,7 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions) 
         for name, text in wait_options.notes.items():
             err.say(f"{name} ", text)
     if not wait_options.wait:
-        return say_submitted(handle, before, wait_options)
+        return await say_submitted(mesh, handle, before, wait_options)
     if before is not None:
         say_known(before, wait_options)
     try:
@@ -78,8 +79,15 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions) 
     return Exit.OK
 
 
-def say_submitted(handle: JobHandle[Any], before: Job | None, wait_options: WaitOptions) -> int:
-    """Print the job's id for a user who does not wait."""
+async def say_submitted(
+    mesh: Mesh,
+    handle: JobHandle[Any],
+    before: Job | None,
+    wait_options: WaitOptions,
+    *,
+    is_command: bool = False,
+) -> int:
+    """Print the job's id for a user who does not wait, and a warning if nobody can run it now."""
     if wait_options.as_json:
         told = {"job": handle.id, "kind": handle.kind, "is_new": handle.is_new}
         print_json({**told, **wait_options.notes})
@@ -88,8 +96,27 @@ def say_submitted(handle: JobHandle[Any], before: Job | None, wait_options: Wait
         err.say(f"already submitted, and {before.state.value}; no new job was created")
         if before.is_terminal:
             err.say("  try: ", wait_options.again_hint)
-    print(handle.id)
+    print(handle.id, flush=True)
+    with suppress(AntiphonError):
+        await _warn_if_nobody(mesh, handle, is_command=is_command)
     return Exit.OK
+
+
+async def _warn_if_nobody(mesh: Mesh, handle: JobHandle[Any], *, is_command: bool) -> None:
+    from antiphon.sdk.lacking_workers import lacking, online_soon
+
+    cards, job = await asyncio.gather(online_soon(mesh), handle.state())
+    lines = lacking(mesh, job, cards, is_command=is_command)
+    if lines:
+        _say_lines("warning: ", lines)
+        err.say("  the job stays on the log, for a worker that can run it")
+
+
+def _say_lines(head: str, lines: list[str]) -> None:
+    first, *others = lines
+    err.say(head, first)
+    for line in others:
+        err.say("  ", line)
 
 
 def say_known(job: Job, wait_options: WaitOptions) -> None:
@@ -203,7 +230,7 @@ async def narrate(
     the job reports.
     """
     began = heard = time.monotonic()
-    has_asked = False
+    has_looked = has_asked = False
     await asyncio.sleep(PROGRESS_AFTER_S)
     asking = asyncio.ensure_future(handle.state())
     try:
@@ -215,9 +242,11 @@ async def narrate(
                     job, heard = asking.result(), now
                     if not is_quiet():
                         err.fading(*_progress(job, now - began, progress()))
-                    if not has_asked and job.state == "pending" and now - began > PATIENCE_S:
+                    if not has_looked and job.state == "pending":
+                        has_looked, has_asked = True, _say_if_stuck(mesh, job)
+                    if not has_asked and _waits_long(job, now - began):
                         has_asked = True
-                        _say_diagnosis(job, await mesh.nodes(), is_command=is_command)
+                        _say_diagnosis(mesh, job, await mesh.nodes(), is_command=is_command)
             if now - heard >= SILENCE_S and not is_quiet():
                 err.fading(*_silence(handle, now - heard))
             if asking.done():
@@ -228,6 +257,12 @@ async def narrate(
         await asyncio.gather(asking, return_exceptions=True)
         if not is_quiet():
             err.erase()
+
+
+def _waits_long(job: Job, waited_s: float) -> bool:
+    """Whether it is time to look for what may be wrong; that a quorum cannot be is said sooner."""
+    patience_s = QUORUM_PATIENCE_S if job.waits_for_replicas else PATIENCE_S
+    return waited_s > patience_s and (job.state == "pending" or job.waits_for_replicas)
 
 
 def _silence(handle: JobHandle[Any], since_s: float) -> list[Piece]:
@@ -247,23 +282,33 @@ def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:
     return [state_piece(job.state.value), (words, "quiet")]
 
 
-def _say_diagnosis(job: Job, cards: list[Card], *, is_command: bool) -> None:
+def _say_if_stuck(mesh: Mesh, job: Job) -> bool:
+    """Print at once why nobody may ever claim the job; whether that is so."""
+    from antiphon.sdk.lacking_workers import stuck
+
+    lines = stuck(mesh, job.kind)
+    if lines:
+        _say_waiting(lines)
+    return bool(lines)
+
+
+def _say_waiting(lines: list[str]) -> None:
+    err.erase()
+    _say_lines("waiting: ", lines)
+    err.say("  the job stays on the log; Ctrl-C only stops waiting")
+
+
+def _say_diagnosis(mesh: Mesh, job: Job, cards: list[Card], *, is_command: bool) -> None:
     """Print why no worker may have claimed the job, and what to type."""
-    from antiphon.sdk.job_wait import unanswered
+    from antiphon.sdk.lacking_workers import lacking
 
     err.erase()
     if job.attempts:
         return  # a worker ran it; it failed and waits for its next attempt
-    able = [card for card in cards if job.kind in card.kinds]
-    if able:
-        free = sum(card.slots - card.busy for card in able)
-        if free <= 0:
-            err.say(
-                f"waiting: {counted(len(able), 'worker')} for {job.kind}, and all slots are busy"
-            )
+    lines = lacking(mesh, job, cards, is_command=is_command)
+    if lines:
+        _say_waiting(lines)
         return
-    first, *others = unanswered(job, cards, is_command=is_command)
-    err.say("waiting: ", first)
-    for line in others:
-        err.say("  ", line)
-    err.say("  the job stays on the log; Ctrl-C only stops waiting")
+    able = [card for card in cards if job.kind in card.kinds]
+    if sum(card.slots - card.busy for card in able) <= 0:
+        err.say(f"waiting: {counted(len(able), 'worker')} for {job.kind}, and all slots are busy")

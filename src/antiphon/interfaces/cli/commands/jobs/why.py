@@ -20,7 +20,15 @@ from antiphon.interfaces.cli.screen.options import (
     short,
     short_node,
 )
-from antiphon.interfaces.cli.screen.terminal import Piece, clock, moment, out, span, state_piece
+from antiphon.interfaces.cli.screen.terminal import (
+    Piece,
+    clock,
+    err,
+    moment,
+    out,
+    span,
+    state_piece,
+)
 from antiphon.sdk.defaults import ROLL_CALL_S
 
 if TYPE_CHECKING:
@@ -51,15 +59,22 @@ def why(
 
 
 async def _why(prefix: str, home: Path | None, wait_s: float, *, as_json: bool) -> int:
+    from antiphon.sdk.authority.delegation import stuck_route, who
+
     mesh = open_mesh(home)
     async with mesh:
         found = await find_job(mesh, prefix)
         told, cards = await mesh.job(found.kind, found.id).explain(wait_s=wait_s)
-    names = {card.node: card.alias for card in cards}
+        held = await who(mesh)
+    names = {**held.tree.names, held.owner: "owner"} | {card.node: card.alias for card in cards}
+    stuck = stuck_route(held, found.kind) if told.state == "pending" else None
     if as_json:
-        print_json(_as_object(told, names))
+        print_json({**_as_object(told, names), "stuck_route": stuck.words if stuck else ""})
     else:
         _tell(told, names)
+        if stuck is not None:
+            out.say(f"  {stuck.words}")
+            err.say("  try: ", stuck.hint)
         if any(wait.what == "worker" for wait in told.waits_for):
             meant = similar_kinds(told.kind, {kind for card in cards for kind in card.kinds})
             if meant:

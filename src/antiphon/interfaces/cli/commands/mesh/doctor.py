@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -39,6 +40,7 @@ MAX_HELD: Final = 1_000
 """Held jobs that are compared with who is online."""
 CLOCK_LIMIT_MS: Final = 2_000
 """Between two clocks; a smaller difference may be network latency."""
+NodeName = Callable[[str], str]
 Level = Literal["ok", "warning", "wrong"]
 MARKS: Final[dict[Level, tuple[str, str]]] = {
     "ok": ("✓", "succeeded"),
@@ -144,15 +146,21 @@ async def check_mesh(mesh: Mesh) -> list[Finding]:
                 "rules": _rules,
                 "clock": _clock,
                 "replica": _replica,
-                "attention": _attention,
                 "writes": _writes,
                 "seals": _seals,
             }.items()
         ]
         coordinator = await _checked("coordinator", _coordinator(mesh))
-        nodes = await _checked("nodes", _roll_call(mesh, calling))
-        tempo = await _checked("tempo", _tempo(mesh, calling))
-        found = [await asking, *rest, nodes, coordinator, tempo]
+        called = [
+            await _checked(name, check(mesh, calling))
+            for name, check in {
+                "attention": _attention,
+                "nodes": _roll_call,
+                "routes": _routes,
+                "tempo": _tempo,
+            }.items()
+        ]
+        found = [await asking, *rest, *called[:-1], coordinator, called[-1]]
         return [finding for some in found for finding in some]
     finally:
         for task in (calling, asking):
@@ -295,18 +303,30 @@ async def _replica(mesh: Mesh) -> list[Finding]:
     ]
 
 
-async def _attention(mesh: Mesh) -> list[Finding]:
+async def _attention(mesh: Mesh, calling: Awaitable[list[Card]]) -> list[Finding]:
     async with mesh.replica() as replica:
-        return attention_findings(replica.attention.newest(limit=MOST_ASIDE + 1))
+        items = replica.attention.newest(limit=MOST_ASIDE + 1)
+    return attention_findings(items, await _names(mesh, calling)) if items else []
 
 
-def attention_findings(items: Sequence[Attention]) -> list[Finding]:
+async def _names(mesh: Mesh, calling: Awaitable[list[Card]]) -> NodeName:
+    """How nodes are called in sentences: by their aliases."""
+    from antiphon.sdk.authority.holdings import who
+
+    held = await who(mesh)
+    if held.authority != "open":
+        return held.name
+    aliases = {card.node: card.alias for card in await calling}  # nothing is granted there
+    return lambda did: aliases.get(did) or held.name(did)
+
+
+def attention_findings(items: Sequence[Attention], name: NodeName = short_node) -> list[Finding]:
     """What this machine's node could not deal with: it goes on with the rest, and tries again."""
     findings = [
         Finding(
             "warning",
             one.service,
-            f"{_named(one)}: {one.reason}; {ago(one.since_ms)}{_tried(one.tries)}",
+            f"{_named(one, name)}: {one.reason}; {ago(one.since_ms)}{_tried(one.tries)}",
         )
         for one in items[:MOST_ASIDE]
     ]
@@ -315,10 +335,10 @@ def attention_findings(items: Sequence[Attention]) -> list[Finding]:
     return findings
 
 
-def _named(one: Attention) -> str:
+def _named(one: Attention, name: NodeName) -> str:
     parts = [short(part) if len(part) == FULL_ID else part for part in one.item.split()]
     what = " ".join(parts) or "as a whole"
-    return f"{what} of {short_node(one.whose)}" if one.whose else what
+    return f"{what} of {name(one.whose)}" if one.whose else what
 
 
 def _tried(tries: int) -> str:
@@ -393,7 +413,7 @@ async def _roll_call(mesh: Mesh, calling: Awaitable[list[Card]]) -> list[Finding
         )
     async with mesh.replica() as replica:
         held = replica.jobs(states=(State.CLAIMED, State.RUNNING), limit=MAX_HELD)
-    findings += silent_findings(held, {card.node for card in cards})
+    findings += silent_findings(held, {card.node for card in cards}, await _names(mesh, calling))
     if full:
         findings.append(Finding("ok", "nodes", counted(len(full), "full node")))
     else:
@@ -408,12 +428,14 @@ async def _roll_call(mesh: Mesh, calling: Awaitable[list[Card]]) -> list[Finding
     return findings
 
 
-def silent_findings(held: Sequence[Job], online: set[str]) -> list[Finding]:
+def silent_findings(
+    held: Sequence[Job], online: set[str], name: NodeName = short_node
+) -> list[Finding]:
     """Jobs whose worker does not answer: it hangs, it was killed, or the job ended its process."""
     silent = [job for job in held if job.claimer not in online]
     if not silent:
         return []
-    who = ", ".join(sorted({short_node(job.claimer) for job in silent}))
+    who = ", ".join(sorted({name(job.claimer) for job in silent}))
     which = ", ".join(f"{job.kind} {short(job.id)}" for job in silent[:3])
     more = ", …" if len(silent) > 3 else ""  # noqa: PLR2004 - as many as fit a line
     last = max(job.deadline_ms for job in silent)
@@ -445,6 +467,25 @@ def clock_findings(cards: Sequence[Card], *, now_ms: float) -> list[Finding]:
 
 def _away(ahead_ms: float) -> str:
     return f"{span(abs(ahead_ms) / 1000)} {'ahead' if ahead_ms > 0 else 'behind'}"
+
+
+async def _routes(mesh: Mesh, calling: Awaitable[list[Card]]) -> list[Finding]:
+    from antiphon.sdk.authority.delegation import acts_through, stuck_routes, who
+
+    held = await who(mesh)
+    stuck = stuck_routes(held)
+    findings = [Finding("wrong", "routes", one.words, one.hint) for one in stuck]
+    online = {card.node for card in await calling if card.role == "worker"}
+    for kind, node in held.routes.items():
+        if any(one.kind == kind for one in stuck):
+            continue
+        words, name = f"{kind} is routed to {held.name(node)}", held.name(node)
+        if online.isdisjoint({node, *acts_through(held, node)}):
+            words += ", and no worker of it is online"
+            findings.append(Finding("warning", "routes", words, f"antiphon worker, on {name}"))
+        else:
+            findings.append(Finding("ok", "routes", f"{words}, which is online"))
+    return findings
 
 
 async def _coordinator(mesh: Mesh) -> list[Finding]:

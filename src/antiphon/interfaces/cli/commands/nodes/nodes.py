@@ -76,19 +76,29 @@ def nodes(
 
 
 async def _nodes(home: Path | None, wait_s: float, stale_ms: int, *, as_json: bool) -> int:
+    from antiphon.sdk.authority.delegation import stuck_routes, who
+
     mesh = open_mesh(home)
     async with mesh:
         found = await mesh.live_nodes(stale_ms, wait_s=wait_s)
+        stuck = [] if as_json else stuck_routes(await who(mesh))
     if as_json:
         print_json({"nodes": [_node_object(one) for one in found]})
         return Exit.OK
     if not found:
         out.say("no node is online")
         err.say("  try: ", "antiphon worker MODULE, or antiphon node")
-        return Exit.OK
+    else:
+        _print_table(found)
+    for one in stuck:
+        err.say("! ", one.words)
+        err.say("  try: ", one.hint)
+    return Exit.OK
+
+
+def _print_table(found: list[LiveNode]) -> None:
     heads = ("ALIAS", "ROLE", "AGENT", "STATE", "BUSY", "DONE", "VERSION", "ID", "KINDS")
     out.table(heads, map(_row, found), flexible=8, wraps=True)
-    return Exit.OK
 
 
 async def _changes(home: Path | None, *, as_json: bool) -> int:
