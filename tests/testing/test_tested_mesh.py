@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from antiphon import CallOptions, JobFailed, Mesh
-from antiphon.testing import pytest_plugin
+from antiphon.errors import Misconfigured
+from antiphon.testing import pytest_plugin, tested_mesh
 from antiphon.testing.tested_mesh import TestedMesh
 from tests.acceptance.typed_page import Reader
 from tests.runtime import spawned
@@ -18,6 +19,14 @@ from tests.runtime import spawned
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/testing"
 PAGE = ROOT / "docs/testing.md"
+
+elsewhere = Mesh.open(engine="memory")
+"""A program's mesh, as a module has it."""
+
+
+@elsewhere.task("other.parcel")
+def parcel(number: int) -> int:
+    return number
 
 
 @pytest.fixture
@@ -173,3 +182,80 @@ def test_the_blocks_of_the_page_run_as_they_stand(tmp_path):
 
 def test_the_examples_tests_pass():
     assert len(run_tests(EXAMPLE)) == 4
+
+
+# --- nothing waits without an end -----------------------------------------------------------------
+
+
+def test_a_task_of_a_mesh_that_is_not_used_is_refused_with_the_line_to_add(mesh):
+    with pytest.raises(Misconfigured) as refused:
+        mesh.call(parcel, 7)
+    assert f"mesh.use({__name__}.elsewhere)" in str(refused.value)
+    mesh.use(elsewhere)
+    assert mesh.call(parcel, 7) == 7
+
+
+def test_a_job_of_a_kind_without_a_task_ends_the_wait_at_once(mesh):
+    async def ask() -> object:
+        return await (await mesh.program.submit("nobody.knows", 1)).result()
+
+    with pytest.raises(Misconfigured, match=r"runs nobody\.knows .*no tasks") as refused:
+        mesh.run(ask())
+    assert "mesh.use(MODULE.mesh)" in refused.value.hint
+
+
+def test_a_mesh_without_tasks_runs_what_needs_none(mesh):
+    async def remember() -> object:
+        await mesh.program.memory["notes"].put("plan", [1, 2])
+        return await mesh.program.memory["notes"].get("plan")
+
+    assert mesh.run(remember()).value == [1, 2]
+
+
+def test_a_task_that_comes_too_late_for_the_worker_is_refused(mesh):
+    mesh.run(asyncio.sleep(0))
+    with pytest.raises(RuntimeError, match="before anything runs"):
+        mesh.task("too.late")(spawned.add)
+
+
+def test_a_wait_that_does_not_end_is_cut_and_names_its_line_and_the_open_jobs(mesh):
+    @mesh.task("stuck.here", attempts=1)
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    async def wait_for_nothing() -> None:
+        await stuck.submit()
+        await asyncio.sleep(60)
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError) as late:
+        mesh.run(wait_for_nothing(), limit="90s")
+    assert "wait_for_nothing at test_tested_mesh.py" in str(late.value)
+    assert "(stuck.here) is running" in str(late.value)
+
+
+def test_looking_again_and_again_has_an_end_too_and_long_sleep_is_no_waiting(mesh):
+    async def look_every_second() -> None:
+        while True:
+            await asyncio.sleep(1)
+
+    with pytest.raises(TimeoutError, match="look_every_second"):
+        mesh.run(look_every_second(), limit="30s")
+    assert mesh.run(asyncio.sleep(500, "slept"), limit="30s") == "slept"
+
+
+def test_a_delay_longer_than_the_limit_is_waited_for(mesh, monkeypatch):
+    monkeypatch.setattr(tested_mesh, "LIMIT_S", 30.0)
+
+    @mesh.task("much.later", delay="2m")
+    async def later() -> str:
+        return "now"
+
+    assert mesh.call(later) == "now"
+
+
+def test_a_worker_that_cannot_begin_says_why(mesh, monkeypatch):
+    mesh.task("never.runs")(spawned.add)
+    monkeypatch.setenv("ANTIPHON_WEIGHT", "0")
+    with pytest.raises(Misconfigured):
+        mesh.run(asyncio.sleep(0))
