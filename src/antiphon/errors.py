@@ -81,12 +81,42 @@ __all__ = [
 
 
 class AntiphonError(Exception):
-    """Root of the tree. `hint` is what the person could type or change next."""
+    """Root of the tree. Python prints its hint below it. It can be pickled and copied."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
+        self._hint = ""
         self.hint = hint
+
+    @property
+    def hint(self) -> str:
+        """What the person could type or change next; empty if there is nothing to say."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str) -> None:
+        # A note, so that whoever sees only the traceback sees it, too.
+        shown = f"  try: {self._hint}"
+        if shown in getattr(self, "__notes__", ()):
+            self.__notes__.remove(shown)
+        self._hint = hint
+        if hint:
+            self.add_note(f"  try: {hint}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by calling the class: several have arguments that an exception does not keep.
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(
+    kind: type[AntiphonError], args: tuple[Any, ...], fields: dict[str, Any]
+) -> AntiphonError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    if "__notes__" in fields:
+        error.__notes__ = list(fields["__notes__"])  # a copy has notes of its own
+    return error
 
 
 class Rejected(AntiphonError):
@@ -125,7 +155,7 @@ class JobFailed(Rejected):
         attempts: int = 0,
         traceback: str = "",
     ) -> None:
-        super().__init__(message, reason=reason, hint=hint)
+        super().__init__(message, reason=reason)
         self.kind = kind
         self.job_id = job_id
         self.error_type = error_type
@@ -135,6 +165,7 @@ class JobFailed(Rejected):
         self.traceback = traceback
         if traceback:
             self.add_note(f"On the worker, innermost call last:\n{traceback}")
+        self.hint = hint
 
 
 class Conflict(AntiphonError):

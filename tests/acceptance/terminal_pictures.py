@@ -138,8 +138,8 @@ def failure(shell: Shell) -> dict[str, Picture]:
             timeout=PATIENCE_S,
             check=False,
         )
-        last = done.stderr.splitlines()[-7:]
-        caller.add("python buy.py 2>&1 | tail -n 7", "\n".join(last))
+        last = done.stderr.splitlines()[-8:]
+        caller.add("python buy.py 2>&1 | tail -n 8", "\n".join(last))
         job = _id_in(caller.picture[0].seen)
         shown.type(f"antiphon show {job}")
         shown.type(f"antiphon get {job} output -o -")

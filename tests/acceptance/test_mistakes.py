@@ -78,8 +78,10 @@ def test_a_mistake_for_programs_is_one_object_on_standard_output(nowhere):
         assert answer.err == ""
 
 
-def test_debug_shows_the_traceback(nowhere):
-    assert "Traceback" in nowhere.run("jobs", ANTIPHON_LOG_LEVEL="debug").err
+def test_debug_shows_the_traceback_and_says_once_what_to_try(nowhere):
+    said = nowhere.run("jobs", ANTIPHON_LOG_LEVEL="debug").err
+    assert "Traceback" in said
+    assert said.count("try: ") == nowhere.run("jobs").err.count("try: ") == 1
 
 
 def test_an_engine_that_is_away_is_code_4(deserted):

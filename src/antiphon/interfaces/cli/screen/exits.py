@@ -101,19 +101,19 @@ def discard_output() -> None:
 
 def complain(error: BaseException, *, as_json: bool) -> Exit:
     """Print what happened and what to type next; return the exit code."""
-    if os.environ.get("ANTIPHON_LOG_LEVEL", "").lower() == "debug":
-        traceback.print_exception(error, file=sys.stderr)
-    as_json = can_print() and as_json
     cause = next(_ours(error), error)
     cause = disk_full(cause) or cause
     code = code_of(cause)
     if isinstance(cause, AntiphonError):
         message, hint = cause.message, cause.hint
+        cause.hint = ""  # it is printed below; a traceback would print it, too
     else:
         message = f"this is a bug in antiphon: {type(cause).__name__}: {cause}"
         hint = "set ANTIPHON_LOG_LEVEL=debug to see where, and report it"
+    if os.environ.get("ANTIPHON_LOG_LEVEL", "").lower() == "debug":
+        traceback.print_exception(error, file=sys.stderr)
     reason = getattr(cause, "reason", "")
-    if as_json:
+    if can_print() and as_json:
         kind = "bug" if code is Exit.BUG else type(cause).__name__
         told = {"kind": kind, "message": message, "reason": reason, "hint": hint}
         print(json.dumps({"error": told}), flush=True)
