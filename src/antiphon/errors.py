@@ -110,9 +110,9 @@ class AntiphonError(Exception):
 
 
 def _made_again(
-    kind: type[AntiphonError], args: tuple[Any, ...], fields: dict[str, Any]
+    made_of: type[AntiphonError], args: tuple[Any, ...], fields: dict[str, Any]
 ) -> AntiphonError:
-    error = kind.__new__(kind, *args)
+    error = made_of.__new__(made_of, *args)
     error.__dict__.update(fields)
     if "__notes__" in fields:
         error.__notes__ = list(fields["__notes__"])  # a copy has notes of its own

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from antiphon.assembly.mesh_connection import MeshConnection, engine_info, join
     from antiphon.assembly.node_services import (
         announcing,
+        caught_up,
         local_replica,
         owned_replica,
         replicating,
@@ -38,6 +39,7 @@ __getattr__ = from_modules(
         "announcing": "antiphon.assembly.node_services",
         "engine_info": "antiphon.assembly.mesh_connection",
         "join": "antiphon.assembly.mesh_connection",
+        "caught_up": "antiphon.assembly.node_services",
         "local_replica": "antiphon.assembly.node_services",
         "owned_replica": "antiphon.assembly.node_services",
         "replicating": "antiphon.assembly.node_services",
@@ -49,6 +51,7 @@ __all__ = [
     "MemoryMesh",
     "MeshConnection",
     "announcing",
+    "caught_up",
     "engine_info",
     "join",
     "local_replica",

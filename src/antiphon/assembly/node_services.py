@@ -220,17 +220,29 @@ async def _wait_for_writer(connection: MeshConnection, replica: Replica) -> None
             " read now",
             hint="restart that process: it then uses the newest login",
         )
+    await caught_up(connection, replica, lambda: replica.refresh().seq)
+
+
+async def caught_up(
+    connection: MeshConnection, replica: Replica, seen: Callable[[], int] | None = None
+) -> Replica:
+    """A replica that something else keeps, once it has what is on the log now.
+
+    `seen` says how far it is, if another process keeps it.
+    """
+    seen = seen or (lambda: replica.cursor.seq)
     newest = await connection.session.log.last()
     goal = newest.seq if newest else 0
     try:
         async with asyncio.timeout(WRITER_S):
-            while replica.refresh().seq < goal:  # noqa: ASYNC110 - the writer is another process
-                await asyncio.sleep(0.02)
+            while seen() < goal:  # noqa: ASYNC110 - the writer may be another process
+                await asyncio.sleep(0.01)
     except TimeoutError:
         raise Unavailable(
             f"the replica is at record {replica.cursor.seq}, the log at {goal}",
             hint="the antiphon process that keeps the replica is behind; try again",
         ) from None
+    return replica
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from antiphon.core.policy.explanation import Explanation, Tenure, Wait, Waits, W
 from antiphon.core.policy.selection import Candidate
 from antiphon.core.presence.cards import Card
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Rejected
+from antiphon.runtime.caller.submission import no_job
 from antiphon.runtime.presence.live_nodes import cards_of_live
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def explain_job(
     cards = asking.result()
     job = standing(control, view.lane.job, session.confirmed + 1)
     if job is None or view.first is None:
-        raise Rejected(f"there is no job {job_id} of kind {kind}", reason="no_job")
+        raise no_job(kind, job_id)
     known = [candidate_of(card) for card in cards if card.role == "worker"]
     history = await history_of(session, view)
     now_ms = session.wall.now_ms()

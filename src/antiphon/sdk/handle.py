@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.proof.output import Output
 from antiphon.core.story import Line, tell
-from antiphon.errors import Rejected
+from antiphon.errors import Misconfigured, Rejected
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.retry import retry as submit_retry
@@ -22,8 +23,7 @@ from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.job_wait import wait_for_end
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from typing import Self
 
     from antiphon.core.families.jobs.state import JobLane
@@ -61,7 +61,7 @@ PLAIN_RESULT: Final = ResultReader()
 class JobHandle(Generic[R_co]):
     """One job on the log. Handles are cheap and own no resource."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known about a job
         self,
         session: Session,
         kind: str,
@@ -69,12 +69,22 @@ class JobHandle(Generic[R_co]):
         *,
         is_new: bool,
         reader: ResultReader = PLAIN_RESULT,
+        is_known: bool = True,
+        look_up: Callable[[], Awaitable[Job]] | None = None,
     ) -> None:
-        """Made by `Task.submit`, `Mesh.submit` and `Mesh.job`."""
+        """Made by `Task.submit`, `Mesh.submit` and `Mesh.job`.
+
+        `look_up` finds the job, where only the beginning of its id was given.
+        """
         self._session = session
         self._reader = reader
         self.kind = kind
+        """Empty while the job is not looked up."""
         self.id = job_id
+        """The whole id; while the job is not looked up, what was given of it."""
+        self.is_known = is_known
+        """Whether this process has seen the job on the log."""
+        self._look_up = look_up
         self.is_new = is_new
         """False if the same job was already on the log: then nothing is run again."""
         self.index = 0
@@ -102,7 +112,20 @@ class JobHandle(Generic[R_co]):
 
     def job_key(self) -> tuple[str, str]:
         """Its kind and its id: for `after=[handle]`."""
+        if self._look_up is not None:
+            raise Misconfigured(
+                f"job {self.id} is not looked up yet, so its whole id is not known",
+                hint="use the handle first: await handle.state()",
+            )
         return self.kind, self.id
+
+    async def found(self) -> Self:
+        """The handle, with the job's kind and whole id; `Rejected` if there is no such job."""
+        if self._look_up is not None:
+            job = await self._look_up()
+            self.kind, self.id = job.kind, job.id
+            self._look_up, self.is_known = None, True
+        return self
 
     async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 - it says for what
         """Wait for the accepted result: what the task's annotation says, or plain JSON.
@@ -110,9 +133,7 @@ class JobHandle(Generic[R_co]):
         `JobFailed` if there is none, TimeoutError if it comes too late. `NobodyAnswers` is a
         warning, after a few seconds, that no worker which is online runs this kind.
         """
-        if self.known_end is None:
-            self.known_end = await wait_for_end(self._session, self.kind, self.id, timeout)
-        ended = self.known_end
+        ended = await self._ended(timeout)
         if ended.job.outcome != "succeeded":
             raise failure(ended)
         return cast("R_co", await self._reader.read(ended))
@@ -120,10 +141,16 @@ class JobHandle(Generic[R_co]):
     async def end(self, timeout: Duration | None = None) -> Ended:  # noqa: ASYNC109 - the same
         """Wait for the job's end, whatever it is: its outputs, its error, a command's exit code.
 
-        TimeoutError if it comes too late.
+        TimeoutError if it comes too late, `Rejected` if there is no such job.
         """
+        return await self._ended(timeout)
+
+    async def _ended(self, limit: Duration | None) -> Ended:
         if self.known_end is None:
-            self.known_end = await wait_for_end(self._session, self.kind, self.id, timeout)
+            await self.found()
+            self.known_end = await wait_for_end(
+                self._session, self.kind, self.id, limit, is_known=self.is_known
+            )
         return self.known_end
 
     @property
@@ -131,7 +158,8 @@ class JobHandle(Generic[R_co]):
         """The session that it reads and writes through."""
         return self._session
 
-    def listen(self) -> AbstractAsyncContextManager[AsyncIterator[OutputMessage]]:
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator[AsyncIterator[OutputMessage]]:
         """The job's output and progress from now on, while it runs.
 
             async with handle.listen() as words:
@@ -140,7 +168,9 @@ class JobHandle(Generic[R_co]):
         Nothing of it is stored: if you listen late, you miss the beginning, and `end` has the
         whole output. The job need not be on the log yet.
         """
-        return listening(self._session, self.kind, self.id)
+        await self.found()
+        async with listening(self._session, self.kind, self.id) as words:
+            yield words
 
     async def explain(self, *, wait_s: float = ROLL_CALL_S) -> tuple[Explanation, list[Card]]:
         """Which worker got the job, which did not and why, and what it waits for.
@@ -149,10 +179,12 @@ class JobHandle(Generic[R_co]):
         """
         from antiphon.sdk.explanation import explain_job
 
+        await self.found()
         return await explain_job(self._session, self.kind, self.id, wait_s=wait_s)
 
     async def lane(self) -> JobView:
         """Every record about the job, judged."""
+        await self.found()
         return await self._session.read_lane(self.kind, self.id)
 
     async def state(self) -> Job:
@@ -162,7 +194,7 @@ class JobHandle(Generic[R_co]):
         control = await self._session.sync_control()
         job = standing(control, found.job, self._session.confirmed + 1)
         if job is None:
-            raise Rejected(f"there is no job {self.id[:8]} of kind {self.kind}", reason="no_job")
+            raise submission.no_job(self.kind, self.id)
         return job
 
     async def story(self) -> list[Line]:
@@ -178,7 +210,10 @@ class JobHandle(Generic[R_co]):
 
         `Rejected` while the job has not ended. `Mesh.fetch` gets the content.
         """
-        ended = submission.ended_of(await self.lane())
+        view = await self.lane()
+        ended = submission.ended_of(view)
+        if view.lane.job is None:
+            raise submission.no_job(self.kind, self.id)
         if ended is None:
             raise Rejected(
                 f"job {self.id[:8]} has not ended, so it has no outputs yet",
@@ -193,6 +228,7 @@ class JobHandle(Generic[R_co]):
         A second retry finds the first: `is_new` is then false. A retry that failed is retried in
         turn.
         """
+        await self.found()
         submitted = await submit_retry(self._session, self.kind, self.id)
         return JobHandle.of(self._session, submitted, self._reader)
 
@@ -202,6 +238,7 @@ class JobHandle(Generic[R_co]):
 
     async def cancel(self, reason: str = "") -> Job:
         """End the job if it has not ended; the job afterwards."""
+        await self.found()
         return await submission.cancel(self._session, self.kind, self.id, reason=reason)
 
 

@@ -34,8 +34,13 @@ LAST_LOOK_S: Final = 1.0
 CLOSE: Final = 0.8
 
 
-async def wait_for_end(session: Session, kind: str, job_id: str, limit: Duration | None) -> Ended:
-    """The end of a job. TimeoutError, with what it waited for, if it comes too late."""
+async def wait_for_end(
+    session: Session, kind: str, job_id: str, limit: Duration | None, *, is_known: bool = True
+) -> Ended:
+    """The end of a job. TimeoutError, with what it waited for, if it comes too late.
+
+    `Rejected` if there is no such job, unless it `is_known` that there is.
+    """
     loop = asyncio.get_running_loop()
     limit_s = None if limit is None else seconds(limit)
     ends_s = None if limit_s is None else loop.time() + limit_s
@@ -43,7 +48,9 @@ async def wait_for_end(session: Session, kind: str, job_id: str, limit: Duration
     def left() -> float | None:
         return None if ends_s is None else max(ends_s - loop.time(), 0)
 
-    waiting = asyncio.ensure_future(submission.wait_for_end(session, kind, job_id))
+    waiting = asyncio.ensure_future(
+        submission.wait_for_end(session, kind, job_id, is_known=is_known)
+    )
     asking: asyncio.Future[list[str]] | None = None
     try:
         first_s = DIAGNOSIS_AFTER_S if limit_s is None else min(DIAGNOSIS_AFTER_S, limit_s)
@@ -54,7 +61,7 @@ async def wait_for_end(session: Session, kind: str, job_id: str, limit: Duration
                 [waiting, asking], timeout=left(), return_when=asyncio.FIRST_COMPLETED
             )
             if asking.done() and asking.exception() is None and asking.result():
-                warnings.warn(NobodyAnswers("; ".join(asking.result())), stacklevel=3)
+                warnings.warn(NobodyAnswers("; ".join(asking.result())), stacklevel=4)
             await asyncio.wait([waiting], timeout=left())
         if not waiting.done():
             late = await _what_it_waited_for(session, kind, job_id)

@@ -42,6 +42,7 @@ from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
+from antiphon.sdk.jobs.job_methods import JobMethods
 from antiphon.sdk.locks.lock_methods import LockMethods
 from antiphon.sdk.many.many_methods import ManyMethods
 from antiphon.sdk.memory.memory_methods import MemoryMethods
@@ -97,6 +98,7 @@ EngineName = Literal["nats", "memory"]
 
 
 class Mesh(
+    JobMethods,
     AgentMethods,
     ManyMethods,
     MessageMethods,
@@ -398,11 +400,6 @@ class Mesh(
 
         return again(job, fresh_nonce(self.session.entropy))
 
-    def job(self, kind: str, job_id: str, signature: CallSignature | None = None) -> JobHandle[Any]:
-        """A handle on a job, by its kind and id."""
-        reader = ResultReader(signature, lambda: self.artifacts)
-        return JobHandle(self.session, kind, job_id, is_new=False, reader=reader)
-
     # --- working ----------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -458,11 +455,11 @@ class Mesh(
     @asynccontextmanager
     async def replica(self) -> AsyncIterator[Replica]:
         """The local replica, up to date: all reads from it stay on this machine."""
-        if self._memory is not None:
-            yield self._memory_replica
-            return
-        from antiphon.assembly import local_replica
+        from antiphon.assembly import caught_up, local_replica
 
+        if self._memory is not None:
+            yield await caught_up(self.connection, self._memory_replica)
+            return
         async with local_replica(self.home, self.connection) as replica:
             yield replica
 

@@ -58,7 +58,7 @@ async def links_of(session: Session, view: JobView) -> RetryLinks:
 def _retryable(view: JobView, kind: str, job_id: str) -> ScheduleBody:
     job, body = view.lane.job, view.submitted_with
     if job is None or body is None:
-        raise Rejected(f"there is no job {job_id[:8]} of kind {kind}", reason="no_job")
+        raise submission.no_job(kind, job_id)
     if not job.is_terminal:
         raise Rejected(
             f"job {job_id[:8]} has not ended: it is {job.state.value}",

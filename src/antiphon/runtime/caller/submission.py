@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
+
+SECOND_LOOK: Final = 2
+"""A copy of the log may be a moment behind: how long to pause before a job is called missing."""
 
 
 class Submitted(Struct, frozen=True):
@@ -158,10 +161,18 @@ def _paused(breaker: CircuitBreaker, now_s: float) -> CircuitOpen:
     )
 
 
-async def wait_for_end(session: Session, kind: str, job_id: str) -> Ended:
-    """Follow the job's own subject until its lane shows an end."""
+async def wait_for_end(session: Session, kind: str, job_id: str, *, is_known: bool = True) -> Ended:
+    """Follow the job's own subject until its lane shows an end.
+
+    `Rejected` at once if there is no such job, unless it `is_known` that there is.
+    """
     subject = job_subjects.job(session.mesh, kind, job_id)
     view = await session.read_lane(kind, job_id)
+    if view.lane.job is None and not is_known:
+        await session.pause(SECOND_LOOK)
+        view = await session.read_lane(kind, job_id)
+        if view.lane.job is None:
+            raise no_job(kind, job_id)
     ended = ended_of(view)
     if ended is not None:
         return ended
@@ -171,6 +182,15 @@ async def wait_for_end(session: Session, kind: str, job_id: str) -> Ended:
             if ended is not None:
                 return ended
     raise Unavailable("the log ended before the job did")
+
+
+def no_job(kind: str, job_id: str) -> Rejected:
+    """The error for a job that is not on the log."""
+    return Rejected(
+        f"there is no job {job_id[:8]} of kind {kind}",
+        reason=Verdict.NO_JOB.value,
+        hint="'antiphon jobs' lists the newest, and so does 'await mesh.jobs()'",
+    )
 
 
 def ended_of(view: JobView) -> Ended | None:
@@ -258,7 +278,7 @@ async def _change(
     """Write what a job's state calls for, if anything; the job afterwards."""
     lane = (await session.read_lane(kind, job_id)).lane
     if lane.job is None:
-        raise Rejected(f"there is no job {job_id[:8]} of kind {kind}", reason="no_job")
+        raise no_job(kind, job_id)
     intent, known = wanted(lane), lane.job
     if intent is not None:
         policy = replace(policy, again=lambda now: wanted(now.lane))

@@ -30,19 +30,32 @@ class BlockingHandle(Generic[R_co]):
         """Made by `BlockingTask.submit`, `BlockingMesh.submit` and `BlockingMesh.job`."""
         self._opened = opened
         self._handle = handle
-        self.kind = handle.kind
-        self.id = handle.id
         self.is_new = handle.is_new
         """False if the same job was already on the log: then nothing is run again."""
         self.index = handle.index
         """Which of the items of `map` or `submit_many` it is, counted from 0."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind; empty while the job is not looked up."""
+        return self._handle.kind
+
+    @property
+    def id(self) -> str:
+        """Its whole id; while the job is not looked up, what was given of it."""
+        return self._handle.id
 
     def __repr__(self) -> str:
         return f"<BlockingHandle {self.kind} {self.id[:8]}>"
 
     def job_key(self) -> tuple[str, str]:
         """Its kind and its id: for `after=[handle]`."""
-        return self.kind, self.id
+        return self._handle.job_key()
+
+    def found(self) -> BlockingHandle[R_co]:
+        """The handle, with the job's kind and whole id; `Rejected` if there is no such job."""
+        run(self.unblocked.found())
+        return self
 
     @property
     def unblocked(self) -> JobHandle[R_co]:

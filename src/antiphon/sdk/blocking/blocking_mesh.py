@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from antiphon.core.authority.rules import Rules
+    from antiphon.core.families.jobs.state import Job
     from antiphon.core.manifest import Manifest
     from antiphon.core.presence.cards import Card
     from antiphon.core.proof.output import Output
@@ -267,11 +268,17 @@ class BlockingMesh(BlockingMessageMethods):
         return self._here.again(job)
 
     def job(
-        self, kind: str, job_id: str, signature: CallSignature | None = None
+        self, kind: str, job_id: str = "", signature: CallSignature | None = None
     ) -> BlockingHandle[Any]:
-        """A handle on a job, by its kind and id."""
+        """A handle on a job, by its kind and id, or by its id alone: `Mesh.job`."""
         opened = self._open()
         return BlockingHandle(opened, opened.value.job(kind, job_id, signature))
+
+    def jobs(
+        self, *, state: str | Iterable[str] = (), kind: str = "", limit: int = 20
+    ) -> list[Job]:
+        """The newest jobs that this machine can read: `Mesh.jobs`."""
+        return run(self._here.jobs(state=state, kind=kind, limit=limit))
 
     # --- many ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from antiphon.errors import AntiphonError, Misconfigured, NobodyAnswers, PartlyS
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.caller.ends import Ends
+from antiphon.runtime.caller.submission import SECOND_LOOK, no_job
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.handle import JobHandle
 from antiphon.sdk.job_wait import DIAGNOSIS_AFTER_S, diagnosed
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         Callable,
         Iterable,
         Mapping,
+        Sequence,
     )
     from datetime import timedelta
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from antiphon.core.policy.circuit_breaker import CircuitBreaker
     from antiphon.core.record.branches import LaneKey
     from antiphon.runtime.caller.submission import Ended, Submitted
+    from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import Scheduling
@@ -162,7 +165,8 @@ async def as_completed(
 ) -> AsyncIterator[JobHandle[R]]:
     """Each job as it ends, whatever its end: `result()` then returns, or raises, at once.
 
-    `TimeoutError` if some have not ended after `timeout`; the jobs themselves go on.
+    `TimeoutError` if some have not ended after `timeout`; the jobs themselves go on. `Rejected` if
+    one of them is not on the log.
     """
     now_s = asyncio.get_running_loop().time
     left_s = limit_s = None if timeout is None else seconds(timeout)
@@ -170,12 +174,14 @@ async def as_completed(
     waiting: dict[LaneKey, list[JobHandle[R]]] = {}
     for handle in given:
         if handle.known_end is None:
+            await handle.found()
             waiting.setdefault(job_key(handle.kind, handle.id), []).append(handle)
         else:
             yield handle
     if not waiting:
         return
     session = _one_session(given)
+    await _check_known(session, waiting)
     unanswered = _Unanswered(session)
     with Ends(session) as ends:
         for key, same in waiting.items():
@@ -192,6 +198,26 @@ async def as_completed(
             for ended in found:
                 for handle in _take(waiting, ended):
                     yield handle
+
+
+async def _check_known(
+    session: Session, waiting: Mapping[LaneKey, Sequence[JobHandle[Any]]]
+) -> None:
+    """`Rejected` if one of them is not on the log: nobody waits for what cannot come."""
+    unseen = [key for key, same in waiting.items() if not any(one.is_known for one in same)]
+    for first in range(0, len(unseen), LANES_AT_ONCE):
+        missing = unseen[first : first + LANES_AT_ONCE]
+        for pause in (True, False):
+            views = await session.read_lanes(dict.fromkeys(missing, 0))
+            missing = [key for key, view in views.items() if cast("JobView", view).lane.job is None]
+            if not missing:
+                break
+            if pause:
+                await session.pause(SECOND_LOOK)
+        if missing:
+            raise no_job(missing[0].kind, missing[0].name)
+    for key in unseen:
+        waiting[key][0].is_known = True
 
 
 class _Unanswered:

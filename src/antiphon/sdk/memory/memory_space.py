@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from msgspec import Struct
 
 from antiphon.core.families.memory.ops import MAX_KEY_LENGTH, Strategy
 from antiphon.core.families.memory.writing import Wanted
-from antiphon.errors import LostRace, Malformed, Misconfigured, Unavailable
+from antiphon.errors import LostRace, Malformed, Misconfigured
 from antiphon.runtime.memory import document_values
 from antiphon.runtime.memory.documents import Deferred, Documents, Outcome, Settled
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 MERGES: Final = 64
 """How often both values are merged while others keep writing."""
 MOST_LISTED: Final = 10_000
-CAUGHT_UP_S: Final = 5.0
 _STRATEGIES: Final = ("remote", "local", "merge", "defer")
 
 
@@ -118,7 +116,7 @@ class MemorySpace:
 
     async def keys(self, prefix: str = "") -> list[str]:
         """The keys of all documents, in order; from this machine's replica."""
-        async with self._replica() as replica:
+        async with self._mesh.replica() as replica:
             found = replica.documents.standing(self.name, prefix=prefix, limit=MOST_LISTED)
         return [one.key for one in found]
 
@@ -128,7 +126,7 @@ class MemorySpace:
         if key is not None:
             state = await documents.read(self.name, _checked(key))
             return [] if state is None else await self._siblings(state)
-        async with self._replica() as replica:
+        async with self._mesh.replica() as replica:
             known = replica.documents.conflicts(self.name, limit=MOST_LISTED)
         return [sibling for one in known for sibling in await self.conflicts(one.key)]
 
@@ -308,22 +306,6 @@ class MemorySpace:
 
     async def _value(self, key: str, value: Inline | Stored | None) -> Any:
         return await document_values.read(value, self._mesh.artifacts, space=self.name, key=key)
-
-    @asynccontextmanager
-    async def _replica(self) -> AsyncIterator[Replica]:
-        """This machine's replica, with everything that was on the log when it was asked for."""
-        newest = await self._mesh.session.log.last()
-        goal = newest.seq if newest is not None else 0
-        async with self._mesh.replica() as replica:
-            try:
-                async with asyncio.timeout(CAUGHT_UP_S):
-                    while replica.cursor.seq < goal:  # noqa: ASYNC110 - a node in this process
-                        await asyncio.sleep(0.005)
-            except TimeoutError:
-                raise Unavailable(
-                    f"this machine's replica is behind the log at record {goal}", hint="try again"
-                ) from None
-            yield replica
 
 
 def _checked(key: str) -> str:

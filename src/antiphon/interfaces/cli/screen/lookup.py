@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -10,14 +9,11 @@ import typer
 from antiphon.errors import Rejected
 from antiphon.interfaces.cli.screen.completion import complete_job
 from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.options import short
 
 if TYPE_CHECKING:
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Mesh
 
-_JOB: Final = re.compile(r"[0-9a-f]{1,64}|[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
-"""Digits of an id, or an alias: a ULID."""
 SHOWN: Final = 4
 
 JobArgument = Annotated[
@@ -33,7 +29,9 @@ JobArgument = Annotated[
 
 async def find_any(mesh: Mesh, text: str) -> Job | LaneKey:
     """The job whose id begins with this, or else the other thing on the log with this name."""
-    if _JOB.fullmatch(text.strip().lower().removeprefix("blake3:")):
+    from antiphon.sdk.jobs.job_lookup import is_id
+
+    if is_id(text):
         try:
             return await find_job(mesh, text)
         except Rejected as refused:
@@ -63,27 +61,12 @@ async def _find_other(mesh: Mesh, name: str) -> LaneKey | None:
 
 async def find_job(mesh: Mesh, prefix: str) -> Job:
     """The one job with this alias, or whose id begins so; otherwise an error says what to type."""
-    wanted = prefix.strip().lower().removeprefix("blake3:")
-    if not _JOB.fullmatch(wanted):
+    from antiphon.sdk.jobs import job_lookup
+
+    if not job_lookup.is_id(prefix):
         raise WrongUsage(
-            f"{prefix!r} is not a job id: ids are hexadecimal digits, aliases are ULIDs",
+            job_lookup.no_id(prefix),
             hint="antiphon jobs lists them; 'antiphon graph' prints those of its steps, and"
             " 'antiphon plan list' the newest of each plan",
         )
-    async with mesh.replica() as replica:
-        found = replica.find(wanted)
-    if not found:
-        raise Rejected(
-            f"no job on this mesh has an id that begins with {short(wanted)}, or that alias",
-            reason="no_job",
-            hint="antiphon jobs lists the newest",
-        )
-    if len(found) > 1:
-        some = ", ".join(f"{job.id[:12]} ({job.kind})" for job in found[:SHOWN])
-        more = "" if len(found) <= SHOWN else ", …"
-        raise Rejected(
-            f"several jobs begin with {short(wanted)}, or have that alias: {some}{more}",
-            reason="ambiguous",
-            hint="type more of the id",
-        )
-    return found[0]
+    return await job_lookup.find_job(mesh, prefix)

@@ -1,0 +1,1 @@
+"""Jobs of others: found by the beginning of their ids, and listed."""

@@ -1,0 +1,94 @@
+"""Which job a person means: by its id, by the beginning of its id, or by its alias."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, Protocol
+
+from antiphon.core.families.jobs.state import State
+from antiphon.errors import Misconfigured, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractAsyncContextManager
+
+    from antiphon.core.families.jobs.state import Job
+    from antiphon.runtime.node.replica import Replica
+
+ID_LENGTH: Final = 64
+SHOWN: Final = 4
+MOST_LISTED: Final = 10_000
+_JOB: Final = re.compile(r"[0-9a-f]{1,64}|[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
+"""Digits of an id, or an alias: a ULID."""
+
+
+class HasReplica(Protocol):
+    """What a lookup needs of its mesh."""
+
+    def replica(self) -> AbstractAsyncContextManager[Replica]:
+        """See `Mesh`."""
+
+
+def is_id(text: str) -> bool:
+    """Whether it can be an id, the beginning of one, or an alias."""
+    return _JOB.fullmatch(_plain(text)) is not None
+
+
+def no_id(text: str) -> str:
+    """What is wrong with a text that cannot be one."""
+    return f"{text!r} is not a job id: ids are hexadecimal digits, aliases are ULIDs"
+
+
+def plain_id(text: str) -> str:
+    """An id, its beginning or an alias as it is looked up; `Misconfigured` if it is neither."""
+    if not is_id(text):
+        raise Misconfigured(no_id(text), hint="'await mesh.jobs()' lists the newest jobs")
+    return _plain(text)
+
+
+def _plain(text: str) -> str:
+    return text.strip().lower().removeprefix("blake3:")
+
+
+async def find_job(mesh: HasReplica, text: str, kind: str = "") -> Job:
+    """The one job with this alias, or whose id begins so; otherwise an error says what to type."""
+    wanted = plain_id(text)
+    async with mesh.replica() as replica:
+        found = [job for job in replica.find(wanted) if not kind or job.kind == kind]
+    of_kind = f" of kind {kind}" if kind else ""
+    if not found:
+        raise Rejected(
+            f"no job{of_kind} that this machine can read has an id that begins with"
+            f" {wanted[:8]}, or that alias",
+            reason="no_job",
+            hint="'antiphon jobs' lists the newest, and so does 'await mesh.jobs()'",
+        )
+    if len(found) > 1:
+        some = ", ".join(f"{job.id[:12]} ({job.kind})" for job in found[:SHOWN])
+        more = "" if len(found) <= SHOWN else ", …"
+        raise Rejected(
+            f"several jobs{of_kind} begin with {wanted[:8]}, or have that alias: {some}{more}",
+            reason="ambiguous",
+            hint="type more of the id",
+        )
+    return found[0]
+
+
+async def list_jobs(
+    mesh: HasReplica, *, states: str | Iterable[str], kind: str, limit: int
+) -> list[Job]:
+    """Jobs that this machine can read, newest first."""
+    names = [states] if isinstance(states, str) else list(states)
+    known = {state.value: state for state in State}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise Misconfigured(
+            f"{unknown[0]!r} is not a state of a job", hint=f"states are {', '.join(known)}"
+        )
+    if not 1 <= limit <= MOST_LISTED:
+        raise Misconfigured(f"a limit is between 1 and {MOST_LISTED:,}, not {limit}")
+    async with mesh.replica() as replica:
+        return replica.jobs(states=[known[name] for name in names], kind=kind, limit=limit)
+
+
+__all__ = ["ID_LENGTH", "find_job", "is_id", "list_jobs", "no_id", "plain_id"]
