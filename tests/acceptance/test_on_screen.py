@@ -61,6 +61,8 @@ def test_a_job_is_followed_a_cancelled_one_is_no_trouble_and_a_drained_one_is_to
         cancelled, left = call(shell, "walk.slow", "never"), call(shell, "walk.slow", "never")
         until(runs(shell, left))
         until(runs(shell, cancelled))
+        until(lambda: "progress" in shell.run("show", left, "--json").json)
+        assert re.search(r"progress \d+% step \d+ of 20 \(.*\)", shell.run("show", left).out)
         assert shell.run("cancel", cancelled).code == 0
         until(one_job_runs(shell))
         assert worker.stop(signal.SIGINT) == 0

@@ -291,6 +291,7 @@ class Story:
         fence=None,
         checkpoint=None,
         beats_left=None,
+        progress=None,
         **how,
     ) -> Verdict:
         fields = {
@@ -299,6 +300,7 @@ class Story:
             "fence": fence,
             "checkpoint": checkpoint,
             "beats_left": beats_left,
+            "progress": progress,
         }
         return self._put(JobClaim, ClaimBody, by, fields, how)
 

@@ -15,6 +15,7 @@ from antiphon.errors import Misconfigured, Rejected
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.retry import retry as submit_retry
+from antiphon.runtime.caller.run_progress import Progress, progress_of
 from antiphon.runtime.caller.submission import Ended, failure
 from antiphon.runtime.executors.handler_call import result_of
 from antiphon.runtime.values.value_codec import PLAIN
@@ -197,6 +198,14 @@ class JobHandle(Generic[R_co]):
             raise submission.no_job(self.kind, self.id)
         return job
 
+    async def progress(self) -> Progress | None:
+        """The last progress that its handler reported, as far as it is on the log.
+
+        It is written a second after the run began, and then every ten seconds at most: `listen`
+        has every report. It stays when the worker dies, and after the end.
+        """
+        return progress_of(await self.lane())
+
     async def story(self) -> list[Line]:
         """Everything on the job's lane, in words, with the verdicts, and what ended its leases."""
         from antiphon.sdk.explanation import history_of
@@ -242,4 +251,13 @@ class JobHandle(Generic[R_co]):
         return await submission.cancel(self._session, self.kind, self.id, reason=reason)
 
 
-__all__ = ["Ended", "JobHandle", "OutputMessage", "ResultReader", "RetryLinks", "failure"]
+__all__ = [
+    "Ended",
+    "JobHandle",
+    "OutputMessage",
+    "Progress",
+    "ResultReader",
+    "RetryLinks",
+    "failure",
+    "progress_of",
+]

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.families.jobs.columns import blobs
-from antiphon.core.families.jobs.ops import MAX_REPLACED, Checkpoint
+from antiphon.core.families.jobs.ops import MAX_REPLACED, Checkpoint, Progress
 from antiphon.core.families.jobs.state import State
 from antiphon.core.family import Evicted
 from antiphon.core.proof.output import Output
@@ -50,6 +50,7 @@ def test_a_first_claim_names_neither_a_checkpoint_nor_beats():
     story.schedule()
     assert story.claim(ALICE, checkpoint=saved("a")) is Verdict.CHECKPOINT
     assert story.claim(ALICE, beats_left=3) is Verdict.CHECKPOINT
+    assert story.claim(ALICE, progress=Progress(permille=400)) is Verdict.CHECKPOINT
     assert story.claim(ALICE, begin=True) is Verdict.OK
     assert renew(story, beats_left=3) is Verdict.OK
 

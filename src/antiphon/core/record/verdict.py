@@ -209,8 +209,8 @@ _WORDS = {
     Verdict.REPLICA: "it is not a replica of the job that it names",
     Verdict.BY_QUORUM: "the job is not run itself: it ends when enough of its replicas agree",
     Verdict.QUORUM: "the replicas that it names are not enough that agree",
-    Verdict.CHECKPOINT: "only a renewal carries a checkpoint and beats, or too many earlier ones"
-    " are still kept",
+    Verdict.CHECKPOINT: "only a renewal carries a checkpoint, beats and progress, or too many"
+    " earlier checkpoints are still kept",
     Verdict.PLAN: "the plan would trigger itself, has a time that only a single job can have, or"
     " leaves no room in a record for what a derived job adds",
     Verdict.DERIVED: "it does not follow from the plan that it names",

@@ -19,8 +19,10 @@ from msgspec import Meta, Struct
 
 from antiphon.core.bus.signed_message import MessageType, Refused
 from antiphon.core.bus.subjects import LIVE
+from antiphon.core.families.jobs.ops import MAX_PROGRESS_NOTE
 from antiphon.core.families.jobs.state import HELD
 from antiphon.errors import AntiphonError, EngineDenied
+from antiphon.telemetry import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -40,7 +42,6 @@ HELD_BYTES: Final = 256 * 1024
 """Output that waits to be sent; the oldest beyond that is dropped."""
 LAST_S: Final = 2.0
 """For sending what is held when a tenure ends."""
-MAX_NOTE: Final = 200
 PENDING: Final = 1024
 LOOK_EVERY_S: Final = 0.1
 """How often a listener reads the lane when a message names a tenure that it does not know."""
@@ -107,8 +108,10 @@ class LiveOutputSender:
     def progress(self, done: float, note: str = "") -> None:
         """Send the progress; from any thread. Only the newest is sent."""
         share = min(max(float(done), 0.0), 1.0) if math.isfinite(done) else 0.0
+        # Escaped: a message or a renewal with a lone surrogate could not be encoded.
+        words = printable(note[:MAX_PROGRESS_NOTE])[:MAX_PROGRESS_NOTE]
         with suppress(RuntimeError):  # a thread that outlived the worker's loop
-            self._loop.call_soon_threadsafe(self._note_progress, share, note[:MAX_NOTE])
+            self._loop.call_soon_threadsafe(self._note_progress, share, words)
 
     def _note_progress(self, done: float, note: str) -> None:
         self._progress = (done, note)

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct, structs
 
 from antiphon.core.families.jobs import subjects as job_subjects
-from antiphon.core.families.jobs.ops import Checkpoint, ClaimBody, JobClaim, JobOp
+from antiphon.core.families.jobs.ops import (
+    Checkpoint,
+    ClaimBody,
+    JobClaim,
+    JobOp,
+    Progress,
+)
 from antiphon.core.families.jobs.state import HELD, Job, JobLane
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace, Unavailable
@@ -40,6 +46,10 @@ moment, and the time that is left is short."""
 LEASE_GROWTH: Final = 2
 FOLLOW_AFTER_S: Final = 1.0
 """Work that takes longer than this is worth a subscription to its lane."""
+PROGRESS_AFTER_S: Final = 1.0
+"""Work that takes longer than this is worth a renewal that says how far it is."""
+PROGRESS_EVERY_S: Final = 10.0
+"""Between two renewals that are written for that alone."""
 
 
 class TenureLost(AntiphonError):
@@ -111,6 +121,11 @@ class Tenure:
         self.spawn = spawn
         self.lease_timer = lease_timer
         self._next_s = self._limit_s = self._follow_s = self.due_s = math.inf
+        self._progress_s = math.inf
+        self._progress: Progress | None = None
+        self._told: Progress | None = None
+        """What the log has of its progress, and from when on it may be told again."""
+        self._tell_from_s = 0.0
         self._following: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
         self._writing = asyncio.Lock()
@@ -150,6 +165,7 @@ class Tenure:
         now_s = asyncio.get_running_loop().time()
         self._limit_s = now_s + limit_s if limit_s else math.inf
         self._follow_s = now_s + FOLLOW_AFTER_S
+        self._tell_from_s = now_s + PROGRESS_AFTER_S
         self._move_on(now_s)
         self.lease_timer.keep(self)
 
@@ -165,7 +181,7 @@ class Tenure:
     def _move_on(self, now_s: float) -> None:
         if now_s >= self._next_s or self._next_s == math.inf:
             self._next_s = now_s + min(self._period_s, self._loan_s / 3)
-        self.due_s = min(self._next_s, self._limit_s, self._follow_s)
+        self.due_s = min(self._next_s, self._limit_s, self._follow_s, self._progress_s)
 
     @property
     def _period_s(self) -> float:
@@ -201,6 +217,9 @@ class Tenure:
         elif now_s >= self._follow_s:
             self._follow_s = math.inf
             self._following = self.spawn(self._follow())
+        elif now_s >= self._progress_s:
+            self._progress_s = math.inf
+            self.spawn(self._renew(is_extra=True))
         elif now_s >= self._next_s:
             self.delivery.in_progress()
             if self._held_for_s >= self._lease_ms / 1000 * STOP_AT and not self._goes_on:
@@ -239,14 +258,27 @@ class Tenure:
     def _is_ours(self) -> bool:
         return self.job.state in HELD and self.job.fence == self.fence
 
-    async def _renew(self) -> None:
+    def progressed(self, done: float, note: str) -> None:
+        """Have the next renewal say how far the work is; soon, but at most one for this every 10 s.
+
+        Whoever asks later reads it on the log, also when this worker has died.
+        """
+        self._progress = Progress(permille=round(done * 1000), note=note)
+        if self._work is None or self._progress == self._told or self._progress_s < math.inf:
+            return
+        now_s = asyncio.get_running_loop().time()
+        self._progress_s = max(now_s, self._tell_from_s)
+        self._move_on(now_s)
+        self.lease_timer.keep(self)
+
+    async def _renew(self, *, is_extra: bool = False) -> None:
         if self._writing.locked() or self._work is None:
             return
         # An error must not end the task, whose group is the whole worker: then nothing is known, so
         # nothing is renewed, and a later check tries again or gives up.
         with suppress(AntiphonError):
             try:
-                verdict = await self.renew()
+                verdict = await self.renew(is_extra=is_extra)
             except Unavailable:
                 self._renew_again_soon()
                 raise
@@ -262,17 +294,20 @@ class Tenure:
         if self._work is not None:
             self.lease_timer.keep(self)
 
-    async def renew(self, checkpoint: Checkpoint | None = None) -> Verdict:
-        """Renew the lease, and name what was stored of the work; raises as `write` does.
+    async def renew(
+        self, checkpoint: Checkpoint | None = None, *, is_extra: bool = False
+    ) -> Verdict:
+        """Renew the lease, and say what was stored of the work and how far it is.
 
-        A renewal that is refused because of its checkpoint changes nothing.
+        Raises as `write` does. A renewal that is refused because of its checkpoint changes nothing.
         """
         lease_ms = min(self._lease_ms * LEASE_GROWTH, self.job.lease_ms_max)
-        if checkpoint is not None:
+        if checkpoint is not None or is_extra:
             lease_ms = self._lease_ms  # an extra renewal does not make leases longer
         if self.beats is not None:
             lease_ms = self.beats.lease_ms(lease_ms)
         sent_boot_s = self.session.wall.boot_s()
+        progress = self._progress if self._progress != self._told else None
         body = ClaimBody(
             kind=self.job.kind,
             job=self.job.id,
@@ -280,6 +315,7 @@ class Tenure:
             fence=self.fence,
             beats_left=None if self.beats is None else self.beats.beats_left(),
             checkpoint=checkpoint,
+            progress=progress,
         )
         try:
             verdict = await self.write(JobClaim, body)
@@ -289,6 +325,9 @@ class Tenure:
         if verdict is Verdict.OK:
             self._renewed_boot_s = sent_boot_s
             self._lease_ms = lease_ms
+            if progress is not None:
+                self._told = progress
+                self._tell_from_s = asyncio.get_running_loop().time() + PROGRESS_EVERY_S
         return verdict
 
     # --- writing ------------------------------------------------------------------------------

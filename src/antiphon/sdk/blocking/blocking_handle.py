@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.explanation import Explanation
-    from antiphon.sdk.handle import Ended, JobHandle, OutputMessage, RetryLinks
+    from antiphon.sdk.handle import Ended, JobHandle, OutputMessage, Progress, RetryLinks
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -93,6 +93,10 @@ class BlockingHandle(Generic[R_co]):
     def state(self) -> Job:
         """The job as it is on the log now."""
         return run(self.unblocked.state())
+
+    def progress(self) -> Progress | None:
+        """The last progress that its handler reported, as far as it is on the log."""
+        return run(self.unblocked.progress())
 
     def story(self) -> list[Line]:
         """Everything on the job's lane, in words, with the verdicts, and what ended its leases."""

@@ -41,6 +41,7 @@ MIN_QUORUM: Final = 2
 MAX_REPLICAS: Final = 16
 MAX_REPLACED: Final = 64
 """Checkpoints of one job that were replaced and not evicted yet."""
+MAX_PROGRESS_NOTE: Final = 200
 
 
 class Retry(Body, frozen=True):
@@ -167,6 +168,13 @@ class Checkpoint(Body, frozen=True):
     size: Count
 
 
+class Progress(Body, frozen=True):
+    """How far a tenure is, by its handler; for people."""
+
+    permille: Annotated[int, Meta(ge=0, le=1000)]
+    note: Annotated[str, Meta(max_length=MAX_PROGRESS_NOTE)] = ""
+
+
 class ClaimBody(_OnJob, frozen=True):
     """Takes a pending job, or renews the claimer's own lease.
 
@@ -181,6 +189,8 @@ class ClaimBody(_OnJob, frozen=True):
     """How many beats the tenure still needs, for people; only a renewal says it."""
     checkpoint: Checkpoint | None = None
     """What the tenure has stored of its work; only a renewal names one."""
+    progress: Progress | None = None
+    """How far the tenure is; only a renewal says it."""
 
 
 class StartBody(_OnJob, frozen=True):

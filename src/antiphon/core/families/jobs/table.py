@@ -254,7 +254,7 @@ def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
     body, wall_ms = op.body, op.hlc[0]
     if body.fence is not None:
         return Verdict.FENCE
-    if body.checkpoint is not None or body.beats_left is not None:
+    if (body.checkpoint, body.beats_left, body.progress) != (None, None, None):
         return Verdict.CHECKPOINT
     if wall_ms < job.retry_after_ms:
         return Verdict.NOT_YET

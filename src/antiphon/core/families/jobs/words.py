@@ -102,6 +102,8 @@ def _kept(body: ops.ClaimBody | ops.YieldBody) -> str:
         words = f", with {body.beats_left} beats left"
     if body.checkpoint is not None:
         words += f", and stored a checkpoint of {body.checkpoint.size:,} bytes"
+    if isinstance(body, ops.ClaimBody) and body.progress is not None:
+        words += f", {body.progress.permille // 10}% done"
     return words
 
 

@@ -312,8 +312,9 @@ class JobRun:
     # --- what it says -----------------------------------------------------------------------------
 
     def progressed(self, done: float, note: str) -> None:
-        """What the next claims say; from any thread."""
+        """What the next claims and renewals say; in the event loop."""
         self._progress = (done, note)
+        self.tenure.progressed(done, note)
 
     def emit(self, escalations: Sequence[str], why: str) -> None:
         """Tell listeners by each name that is to be emitted."""

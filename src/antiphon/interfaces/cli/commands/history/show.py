@@ -13,7 +13,7 @@ from antiphon.errors import JobFailed
 from antiphon.interfaces.cli.commands.graphs.graph_tree import as_objects, draw
 from antiphon.interfaces.cli.commands.jobs.jobs import job_object, wait_words
 from antiphon.interfaces.cli.commands.jobs.live_output import followed
-from antiphon.interfaces.cli.commands.jobs.wait import say_it_keeps_running
+from antiphon.interfaces.cli.commands.jobs.wait import progress_words, say_it_keeps_running
 from antiphon.interfaces.cli.commands.plans.plan import say_plan
 from antiphon.interfaces.cli.commands.tempo.address_options import happened_at, read_address
 from antiphon.interfaces.cli.screen import command_loop
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from antiphon.interfaces.cli.commands.tempo.address_options import Address
     from antiphon.sdk.dead_letters import RetryLinks
     from antiphon.sdk.graphs.neighbours import Around
+    from antiphon.sdk.handle import Progress
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
     from antiphon.sdk.results.job_details import Details
@@ -72,6 +73,7 @@ def show(
 
 async def _show(address: Address, home: Path | None, *, follow: bool, as_json: bool) -> int:
     from antiphon.sdk.graphs.neighbours import around
+    from antiphon.sdk.handle import progress_of
     from antiphon.sdk.results.job_details import OUTPUT, details_of
 
     mesh, prefix = open_mesh(home), address.what
@@ -85,7 +87,8 @@ async def _show(address: Address, home: Path | None, *, follow: bool, as_json: b
                 return await _show_other(mesh, found, as_json=as_json)
             handle = mesh.job(found.kind, found.id)
             job, story = await handle.state(), await handle.story()
-            details = details_of(await handle.lane())
+            view = await handle.lane()
+            details, progress = details_of(view), progress_of(view)
             if address.is_timed:
                 story = await happened_at(mesh, address, story)
             links = await handle.links()
@@ -110,11 +113,14 @@ async def _show(address: Address, home: Path | None, *, follow: bool, as_json: b
         lines = [_line_object(line, stamps) for line in story]
         chain = {"retry_of": links.retry_of, "retried_as": links.retried_as}
         near = {"after": as_objects(graph.before), "then": as_objects(graph.after)}
-        told = {"arguments": details.arguments, **chain, **near, **end}
+        far = {} if progress is None else {"progress": _progress_object(progress)}
+        told = {"arguments": details.arguments, **far, **chain, **near, **end}
         if details.failure is not None:
             told["traceback"] = details.failure.traceback
         print_json({**job_object(job), **told, "story": lines})
     else:
+        if progress is not None and not job.is_terminal:
+            end["progress"] = progress
         _tell(job, story, end, names, details, graph)
         _tell_links(links)
         draw(graph)
@@ -204,6 +210,17 @@ def _line_object(line: Line, stamps: BeatStamps) -> dict[str, Any]:
     }
 
 
+def _progress_object(progress: Progress) -> dict[str, Any]:
+    at_ms = round(progress.at.timestamp() * 1000)
+    return {"done": progress.done, "note": progress.note, "at_ms": at_ms}
+
+
+def _tell_progress(progress: Progress | None) -> None:
+    if progress is not None:
+        when = ago(round(progress.at.timestamp() * 1000))
+        out.hanging([("  progress ", "quiet")], [(f"{progress_words(progress)} ({when})", "")])
+
+
 def _tell(
     job: Job,
     story: list[Line],
@@ -218,6 +235,7 @@ def _tell(
         out.hanging([(f"  {what} ", "quiet")], [(details.words, "")])
     for words in [*_standing(job, story, names), *_place_in(graph)]:
         out.pieces((f"  {words}", "quiet"))
+    _tell_progress(end.get("progress"))
     out.say("")
     rows = [_row(line, job.scheduled_ms, _named(line, names)) for line in story]
     out.table((), rows, flexible=3, wraps=True)

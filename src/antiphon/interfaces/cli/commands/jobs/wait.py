@@ -17,7 +17,7 @@ from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out, sp
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from antiphon.sdk.handle import JobHandle, OutputMessage
+    from antiphon.sdk.handle import JobHandle, OutputMessage, Progress
     from antiphon.sdk.mesh import Card, Job, Mesh
 
 PATIENCE_S: Final = 3.0
@@ -211,7 +211,7 @@ async def _hear_progress(handle: JobHandle[Any], said: list[str]) -> None:
                 said[0] = progress_words(one) or said[0]
 
 
-def progress_words(words: OutputMessage) -> str:
+def progress_words(words: OutputMessage | Progress) -> str:
     """A progress report as text; empty if the message is about something else."""
     return f"{words.done:.0%} {words.note}".strip() if words.done is not None else ""
 
