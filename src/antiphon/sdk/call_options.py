@@ -94,7 +94,7 @@ class CallOptions(TypedDict, total=False):
     once: bool
     """Submitted again with the same arguments, it is the same job: no key is needed."""
     attempts: int
-    """Short for `retry=Retry(attempts=…)`; overrides it."""
+    """Short for `retry=Retry(attempts=…)`."""
     retry: Retry
     lease: Duration
     """How long a worker that stopped answering keeps the job."""
@@ -222,6 +222,17 @@ class Scheduling(Struct, frozen=True, kw_only=True):
         )
 
 
+def merged(before: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options, and others that override them: whichever way the number of attempts is said."""
+    found = {**before, **options}
+    retry = options.get("retry")
+    if "attempts" not in options and retry is not None and retry.attempts is not None:
+        found.pop("attempts", None)
+    elif "attempts" in options and "retry" not in options and "retry" in before:
+        found["retry"] = msgspec.structs.replace(before["retry"], attempts=None)
+    return found
+
+
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], HandlerOptions]:
     """The options of `Mesh.task`, checked: how its jobs are scheduled, and how they are run."""
     ours = {name: options[name] for name in HandlerOptions.__struct_fields__ if name in options}
@@ -281,9 +292,15 @@ def _key(given: object) -> str | None:
 
 def _retry(options: Mapping[str, Any]) -> ops.Retry:
     retry: Retry = options.get("retry", Retry())
-    if options.get("attempts") is not None:
-        retry = msgspec.structs.replace(retry, attempts=options["attempts"])
-    return retry.body()
+    attempts = options.get("attempts")
+    if attempts is None:
+        return retry.body()
+    if retry.attempts not in (None, attempts):
+        raise Misconfigured(
+            f"attempts={attempts} and retry=Retry(attempts={retry.attempts}) contradict each other",
+            hint="leave out one of them",
+        )
+    return msgspec.structs.replace(retry, attempts=attempts).body()
 
 
 def _label(given: str | None) -> str | None:
@@ -361,5 +378,6 @@ __all__ = [
     "Scheduling",
     "TaskOptions",
     "fresh_nonce",
+    "merged",
     "split_options",
 ]

@@ -11,7 +11,7 @@ from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.proof.output import Output
 from antiphon.core.story import Line, tell
-from antiphon.errors import Misconfigured, Rejected
+from antiphon.errors import Misconfigured, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.retry import retry as submit_retry
@@ -57,6 +57,9 @@ class ResultReader(Struct, frozen=True):
 
 
 PLAIN_RESULT: Final = ResultReader()
+MOVE_INTO_BLOCK: Final = (
+    "move this line into the block of 'async with mesh:' (or 'with mesh:'), above its end"
+)
 
 
 class JobHandle(Generic[R_co]):
@@ -77,7 +80,7 @@ class JobHandle(Generic[R_co]):
 
         `look_up` finds the job, where only the beginning of its id was given.
         """
-        self._session = session
+        self._session_of_mesh = session
         self._reader = reader
         self.kind = kind
         """Empty while the job is not looked up."""
@@ -149,15 +152,28 @@ class JobHandle(Generic[R_co]):
     async def _ended(self, limit: Duration | None) -> Ended:
         if self.known_end is None:
             await self.found()
-            self.known_end = await wait_for_end(
-                self._session, self.kind, self.id, limit, is_known=self.is_known
-            )
+            try:
+                self.known_end = await wait_for_end(
+                    self._session, self.kind, self.id, limit, is_known=self.is_known
+                )
+            except Unavailable:
+                _ = self._session  # closed meanwhile: that is the reason, and says more
+                raise
         return self.known_end
 
     @property
     def session(self) -> Session:
-        """The session that it reads and writes through."""
+        """The session that it reads and writes through; `Misconfigured` once it is closed."""
         return self._session
+
+    @property
+    def _session(self) -> Session:
+        if self._session_of_mesh.is_over:
+            raise Misconfigured(
+                f"the mesh of this handle (job {self.id[:8]}) is closed: its block has ended",
+                hint=MOVE_INTO_BLOCK,
+            )
+        return self._session_of_mesh
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[AsyncIterator[OutputMessage]]:

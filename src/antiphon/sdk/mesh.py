@@ -41,7 +41,7 @@ from antiphon.sdk.agents.agent_methods import AgentMethods
 from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
-from antiphon.sdk.handle import JobHandle, ResultReader
+from antiphon.sdk.handle import MOVE_INTO_BLOCK, JobHandle, ResultReader
 from antiphon.sdk.jobs.job_methods import JobMethods
 from antiphon.sdk.locks.lock_methods import LockMethods
 from antiphon.sdk.many.many_methods import ManyMethods
@@ -133,6 +133,7 @@ class Mesh(
         self._beat_calls = BeatCalls()
         self.tempo_metrics = TempoMetrics()
         """The numbers of the pulse and the reverb that run beside this mesh's node."""
+        self._was_open = False
         self._pid = os.getpid()
         self._of_parent: tuple[object, ...] = ()
 
@@ -236,6 +237,8 @@ class Mesh(
     async def __aexit__(self, *_: object) -> None:
         self._leave_to_parent()
         await self._beat_calls.end()
+        if self._connection is not None:
+            self._connection.session.is_over = self._was_open = True
         self._connection = self._artifacts = self._clock = None
         await self._stack.aclose()
         self._stack = AsyncExitStack()
@@ -254,7 +257,12 @@ class Mesh(
     def connection(self) -> MeshConnection:
         """This process's connection to the mesh."""
         if self._connection is None:
-            raise Misconfigured("the mesh is not open", hint="use it inside 'async with mesh:'")
+            if self._was_open:
+                raise Misconfigured("the mesh is closed: its block has ended", hint=MOVE_INTO_BLOCK)
+            raise Misconfigured(
+                "the mesh is not open",
+                hint="use it inside 'async with mesh:'; in a test, say mesh.use(MODULE.mesh) first",
+            )
         return self._connection
 
     @property
@@ -570,20 +578,6 @@ class Mesh(
         return self._blocking
 
 
-def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
-    """The newest jobs, as far as this machine's replica has them; makes no connection."""
-    from antiphon.runtime.node.replica import Replica
-
-    chosen = read_environment()
-    found = chosen.home(home)
-    chosen.require_scope(found)
-    replica = Replica(found.replica, mesh=found.mesh().mesh, read_only=True)
-    try:
-        return replica.jobs(limit=limit)
-    finally:
-        replica.close()
-
-
 __all__ = [
     "EngineName",
     "Job",
@@ -591,5 +585,4 @@ __all__ = [
     "State",
     "StateDirectory",
     "Verdict",
-    "recent_jobs",
 ]

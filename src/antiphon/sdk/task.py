@@ -7,7 +7,9 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Final,
     Generic,
+    NoReturn,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -19,7 +21,7 @@ from antiphon.core.record.subjects import is_kind
 from antiphon.errors import Misconfigured
 from antiphon.runtime.executors.handlers import JobContext
 from antiphon.runtime.values.signature import CONTEXT
-from antiphon.sdk.call_options import Scheduling
+from antiphon.sdk.call_options import Scheduling, merged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
@@ -65,6 +67,31 @@ class Submitter(Protocol):
         """Have a function give a coarser result of a task."""
 
 
+ELSEWHERE: Final = {
+    **dict.fromkeys(("delay", "apply_async", "send", "remote", "enqueue", "kiq"), "submit"),
+    **dict.fromkeys(("defer", "defer_async", "enqueue_job", "schedule", "spawn"), "submit"),
+    **dict.fromkeys(("with_options", "send_with_options", "configure", "kicker"), "options"),
+    **dict.fromkeys(("s", "si", "message", "starmap"), "bind"),
+}
+"""What other libraries call it (docs/coming-from.md)."""
+_WRITTEN: Final = {
+    "submit": "{name}.submit(...)",
+    "options": '{name}.options(priority="high").submit(...)',
+    "bind": "{name}.bind(...)",
+}
+
+
+def no_attribute(task: object, name: str, kind: str, prefix: str = "") -> AttributeError:
+    """The error for an attribute that a task does not have; `prefix` is how submitting begins."""
+    ours = ELSEWHERE.get(name)
+    words = f"the task {kind} has no attribute {name!r}"
+    if ours is not None:
+        called = getattr(task, "__name__", "task")
+        line = _WRITTEN[ours].format(name=called)
+        words += f": did you mean {ours}? {'' if ours == 'bind' else prefix}{line}"
+    return AttributeError(words, name=name, obj=task)
+
+
 class Task(Generic[P, R]):
     """A registered function. Called directly it is just the function; `submit` makes it a job."""
 
@@ -85,6 +112,11 @@ class Task(Generic[P, R]):
         self.scheduling = Scheduling.of(options)
         functools.update_wrapper(self, function)
 
+    if not TYPE_CHECKING:  # a checker would take every attribute for one of ours
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, name, self.__dict__.get("kind", ""), "await ")
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it in this process, without the mesh; its context belongs to no job."""
         given: tuple[Any, ...] = args
@@ -97,7 +129,7 @@ class Task(Generic[P, R]):
 
     def options(self, **options: Unpack[CallOptions]) -> Self:
         """The same task with other options: `render.options(priority="high").submit(...)`."""
-        chosen = {**self._options, **options}
+        chosen = merged(self._options, options)
         return type(self)(self.mesh, self.kind, self.function, self.signature, chosen)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from antiphon import Mesh
-from antiphon.errors import Malformed, Misconfigured, Rejected
+from antiphon.errors import Conflict, Malformed, Misconfigured, Rejected
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.req("S13")
@@ -39,13 +39,30 @@ async def test_what_was_not_read_is_not_replaced_and_its_writer_is_told():
         first = (await notes.put("plan", "first")).document
         assert (await notes.put("plan", "second", base=first)).outcome == "written"
         for late in (
-            await notes.put("plan", "blind"),
+            await notes.put("plan", "blind", base=None),
             await notes.put("plan", "late", base=first),
             await notes.delete("plan", base=first),
         ):
             assert late.outcome == "skipped"
             assert late.document.value == "second"
+            assert f"'plan' in notes is at revision {late.document.revision}" in late.why
         assert (await notes.get("plan")).value == "second"
+
+
+async def test_a_put_of_somebody_who_read_nothing_does_not_fail_in_silence():
+    async with opened() as mesh:
+        notes = mesh.memory["notes"]
+        first = await notes.put("plan", {"steps": 4})
+        assert (first.why, first.is_same) == ("", False)
+        with pytest.raises(Conflict, match="nothing was written: 'plan' in notes") as refused:
+            await notes.put("plan", {"steps": 5})
+        assert "base=old" in refused.value.hint
+        same = await notes.put("plan", {"steps": 4})
+        assert (same.outcome, same.is_same) == ("skipped", True)
+        assert same.why.startswith("'plan' in notes has this value already, at revision ")
+        beside = await notes.put("plan", 6, base=0, strategy="defer")
+        assert "beside" in beside.why
+        assert (await notes.get("plan")).value == {"steps": 4}
 
 
 async def test_a_writer_may_insist():

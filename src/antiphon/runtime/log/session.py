@@ -119,6 +119,8 @@ class Session:
         """First records of lanes and their verdicts, until the lanes are read back."""
         self._deps = BoundedCache[int, Dep](most=DEPS_KEPT, most_bytes=DEPS_KEPT_BYTES)
         self._sent: dict[bytes, tuple[int, float]] = {}
+        self.is_over = False
+        """Whether whoever opened the mesh has closed it."""
         self.lanes = LaneReader(self, author.did)
         self._entries = LaneEntries(self)
         self._chain_choice = ChainChoice(author.did)

@@ -8,12 +8,15 @@ from typing import (
     Any,
     Concatenate,
     Generic,
+    NoReturn,
     ParamSpec,
     Protocol,
     TypeVar,
     cast,
     overload,
 )
+
+from antiphon.sdk.task import no_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -79,6 +82,11 @@ class BlockingTask(Generic[P, R]):
         self.signature = task.signature
         self.scheduling = task.scheduling
         functools.update_wrapper(self, task.function)
+
+    if not TYPE_CHECKING:  # a checker would take every attribute for one of ours
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, name, self.__dict__.get("kind", ""))
 
     @property
     def unblocked(self) -> Task[P, R]:

@@ -12,6 +12,7 @@ first; an error inside the block submits nothing.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -26,7 +27,7 @@ from antiphon.errors import AntiphonError, Misconfigured, PartlySubmitted
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors.handler_call import inline_arguments, keep_arguments
 from antiphon.runtime.values.later_values import LaterValue, encode_call
-from antiphon.sdk.call_options import Scheduling, fresh_nonce
+from antiphon.sdk.call_options import Scheduling, fresh_nonce, merged
 from antiphon.sdk.command_job import command, with_inputs
 from antiphon.sdk.defaults import TIMEOUT_S
 from antiphon.sdk.graphs.step import CommandStep, Plan, Step, StepOutput, plan_of
@@ -152,7 +153,7 @@ class GraphPlan:
         of another command (`build.output("app.tar")`, or `build` if it has that name there), or a
         step, whose result it finds as JSON. It is tried once, unless `options` say otherwise.
         """
-        chosen = Scheduling.of({"attempts": 1, **(options or {})})
+        chosen = Scheduling.of(merged({"attempts": 1}, options or {}))
         step = _Commanded(self, self._next(), check_kind(kind), chosen)
         step.files = dict(inputs or {})
         for name, given in step.files.items():
@@ -187,6 +188,7 @@ class GraphPlan:
     # --- checks -------------------------------------------------------------------------------
 
     def _call(self, task: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
+        _check_task(task)
         plan = _Called(self, self._next(), task.kind, task.scheduling, task.signature)
         named: dict[str, Plan] = {}
 
@@ -343,6 +345,27 @@ class Graph(GraphPlan):
         `JobFailed` if there is none, TimeoutError if it comes too late.
         """
         return await self._result(step, timeout)
+
+
+def _check_task(task: object) -> None:
+    """`Misconfigured` for what is no task, with what to write instead."""
+    if all(hasattr(task, name) for name in ("kind", "scheduling", "signature")):
+        return
+    if inspect.iscoroutine(task):
+        called = task.__name__
+        task.close()
+        raise Misconfigured(
+            f"a step takes a task and its arguments, not a call: {called}(...) has begun already",
+            hint=f"g.add({called}, ...)",
+        )
+    name = getattr(task, "__name__", None)
+    if not callable(task) or name is None:
+        raise Misconfigured(f"a step calls a task, and {task!r} is none", hint="g.add(task, ...)")
+    raise Misconfigured(
+        f"{name} is a plain function and no task, so no worker could run it",
+        hint=f"""register it first: step = mesh.task("example.step")({name}), then"""
+        " g.add(step, ...); or call it inside a task",
+    )
 
 
 def _later(plan: Plan, named: dict[str, Plan]) -> LaterValue:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from antiphon.core.families.jobs.state import State
 from antiphon.errors import Misconfigured, Rejected
+from antiphon.sdk.environment import read_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from antiphon.core.families.jobs.state import Job
     from antiphon.runtime.node.replica import Replica
@@ -91,4 +93,18 @@ async def list_jobs(
         return replica.jobs(states=[known[name] for name in names], kind=kind, limit=limit)
 
 
-__all__ = ["ID_LENGTH", "find_job", "is_id", "list_jobs", "no_id", "plain_id"]
+def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
+    """The newest jobs, as far as this machine's replica has them; makes no connection."""
+    from antiphon.runtime.node.replica import Replica
+
+    chosen = read_environment()
+    found = chosen.home(home)
+    chosen.require_scope(found)
+    replica = Replica(found.replica, mesh=found.mesh().mesh, read_only=True)
+    try:
+        return replica.jobs(limit=limit)
+    finally:
+        replica.close()
+
+
+__all__ = ["ID_LENGTH", "find_job", "is_id", "list_jobs", "no_id", "plain_id", "recent_jobs"]

@@ -7,11 +7,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.families.memory.ops import MAX_KEY_LENGTH, Strategy
 from antiphon.core.families.memory.writing import Wanted
-from antiphon.errors import LostRace, Malformed, Misconfigured
+from antiphon.errors import Conflict, LostRace, Malformed, Misconfigured
 from antiphon.runtime.memory import document_values
 from antiphon.runtime.memory.documents import Deferred, Documents, Outcome, Settled
 
@@ -77,6 +77,23 @@ class PutResult(Struct, frozen=True, kw_only=True):
     """The document as it is now."""
     sibling: str = ""
     """For a conflict, the id by which it can be resolved."""
+    is_same: bool = False
+    """Whether it was skipped where nothing is lost: the document has just this value."""
+
+    @property
+    def why(self) -> str:
+        """Why it was not written, for people; empty if it was."""
+        document = self.document
+        if self.outcome == "written":
+            return ""
+        if document is None or document.is_deleted:
+            return "there is no such document"
+        where = f"{document.key!r} in {document.space}"
+        if self.is_same:
+            return f"{where} has this value already, at revision {document.revision}"
+        by = f"{document.author[-8:]}/{document.agent}"
+        stays = "keeps its value beside yours" if self.outcome == "conflict" else "stays as it is"
+        return f"{where} is at revision {document.revision}, written by {by}, and {stays}"
 
 
 class Host(Protocol):
@@ -137,15 +154,16 @@ class MemorySpace:
         key: str,
         value: object,
         *,
-        base: Document | int | None = None,
+        base: Document | int | UnsetType | None = UNSET,
         strategy: Strategy = "remote",
         merge: Callable[[Any, Any], Any] | None = None,
     ) -> PutResult:
         """Write a value that was made from `base`: a document that you read, or its revision.
 
-        Without a base the value is for a document that does not exist yet. If the document has
-        another revision than the base, the strategy decides. With `merge` (a function of the
-        value that is there and yours, async or not) it is `merge`.
+        None, for what you read, is a document that does not exist yet. If the document has another
+        revision than the base, the strategy decides, and the result says what became of the value.
+        With `merge` (a function of the value that is there and yours, async or not) it is `merge`.
+        Without a base, `Conflict` if there is a document with another value.
         """
         if merge is not None:
             strategy = "merge"
@@ -155,11 +173,19 @@ class MemorySpace:
                 "the strategy merge needs a function",
                 hint="put(…, merge=lambda theirs, mine: …), or update(key, function)",
             )
-        wanted = await self._wanted(key, value, base, strategy)
+        given = None if isinstance(base, UnsetType) else base
+        wanted = await self._wanted(key, value, given, strategy)
         settled = await self._of().put(wanted)
-        if merge is None or settled.outcome != "skipped":
-            return await self._result(settled)
-        return await self._merged(key, lambda theirs: merge(theirs, value))
+        if merge is not None and settled.outcome == "skipped":
+            return await self._merged(key, lambda theirs: merge(theirs, value))
+        result = await self._result(settled, wanted)
+        if base is UNSET and result.outcome == "skipped" and not result.is_same:
+            raise Conflict(
+                f"nothing was written: {result.why}",
+                hint=f"read it first: old = await space.get({key!r}), then put(…, base=old);"
+                " or update(key, function); or strategy='local' to write over it",
+            )
+        return result
 
     async def update(self, key: str, change: Callable[[Any], Any]) -> PutResult:
         """Write what a function makes of the present value, again while others write first.
@@ -272,10 +298,16 @@ class MemorySpace:
             resolves=resolves,
         )
 
-    async def _result(self, settled: Settled) -> PutResult:
+    async def _result(self, settled: Settled, wanted: Wanted | None = None) -> PutResult:
         state = settled.document
         document = None if state is None else await self._shown(state)
-        return PutResult(outcome=settled.outcome, document=document, sibling=settled.op_id)
+        is_same = state is not None and wanted is not None and state.value == wanted.value
+        return PutResult(
+            outcome=settled.outcome,
+            document=document,
+            sibling=settled.op_id,
+            is_same=is_same and settled.outcome == "skipped",
+        )
 
     async def _shown(self, state: State) -> Document:
         return Document(

@@ -29,7 +29,7 @@ def complete_kind(context: typer.Context, incomplete: str) -> list[str]:
 def _recent(context: typer.Context) -> list[Job]:
     home = context.params.get("home")
     try:
-        from antiphon.sdk.mesh import recent_jobs
+        from antiphon.sdk.jobs.job_lookup import recent_jobs
 
         return recent_jobs(Path(home) if home else None, limit=LOOKED_AT)
     except Exception:  # noqa: BLE001 - completion must never print an error
