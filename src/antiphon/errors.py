@@ -19,6 +19,7 @@ The branches follow what a caller can do about the error, not where it happened:
     │   ├── RateLimited     too many messages of one sender: none of them is stored
     │   ├── InboxFull       the receiver has not read enough of its messages
     │   └── EngineDenied    the engine's permissions do not allow it
+    │       └── NotPermitted    this key lacks a permission for some kind: the hint says which
     ├── PartlySubmitted     of a list of jobs some are on the log, and one could not be submitted
     ├── Corrupt             stop: what was read cannot be true
     │   └── LogReplaced     the log lacks what was read from it: an older copy was restored
@@ -66,6 +67,7 @@ __all__ = [
     "Malformed",
     "Misconfigured",
     "NobodyAnswers",
+    "NotPermitted",
     "OutcomeUnknown",
     "Outdated",
     "Overrun",
@@ -237,6 +239,12 @@ class InboxFull(Unavailable):
 
 class EngineDenied(Unavailable):
     """The engine's permissions do not allow this subject."""
+
+
+class NotPermitted(EngineDenied):
+    """This key lacks a permission for a kind, a space or a scope; the mesh's owner can grant it."""
+
+    reason = "permission"
 
 
 class PartlySubmitted(AntiphonError):

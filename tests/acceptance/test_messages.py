@@ -1,10 +1,27 @@
 """Messages, as typed: sent, read, acknowledged; threads and dead letters."""
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.acceptance.shell import Shell
 
 pytestmark = pytest.mark.nats
+
+CLEO = """
+import asyncio
+from antiphon import Mesh
+
+async def main():
+    async with Mesh.open(key="cleo", agent="cleo") as mesh:
+        print("here", flush=True)
+        async for message in mesh.inbox():
+            print(message.payload, flush=True)
+            await message.ack()
+
+asyncio.run(main())
+"""
 
 
 @pytest.mark.req("S9")
@@ -25,5 +42,24 @@ def test_a_message_is_sent_read_again_and_acknowledged(tmp_path):
         assert "no messages" in shell.run("msg", "read").err
         assert "no dead letters" in shell.run("msg", "dead").err
         refused = shell.run("msg", "send", "nobody", "x")
-        assert refused.code != 0
-        assert "nobody" in refused.err
+        assert refused.code == 5
+        assert "no node that is online is called 'nobody'" in refused.err
+        assert "antiphon nodes" in refused.err
+
+
+@pytest.mark.processes
+def test_an_agent_that_is_online_is_reached_by_its_alias_where_nobody_has_grants(tmp_path):
+    shell = Shell(tmp_path)
+    (tmp_path / "cleo.py").write_text(CLEO)
+    with shell.dev():
+        cleo = subprocess.Popen(
+            [sys.executable, "cleo.py"], cwd=tmp_path, env=shell.env, stdout=subprocess.PIPE
+        )
+        with cleo:
+            try:
+                assert cleo.stdout.readline() == b"here\n"
+                sent = shell.run("msg", "send", "cleo/cleo", "hello")
+                assert sent.code == 0, sent.err
+                assert cleo.stdout.readline() == b"hello\n"
+            finally:
+                cleo.kill()

@@ -91,6 +91,29 @@ def test_a_machine_that_joins_is_told_what_it_may_do(host, machine, right, may, 
     assert all(word in line for word, line in zip(to_type, typed, strict=True))
 
 
+def test_who_lacks_a_permission_is_told_which_and_what_the_owner_types(host, machine):
+    box = machine("narrow")
+    join(host, box, "--can", "schedule", "--kind", "example.*", alias="narrow")
+    grants = {}
+    for may_not, words in {
+        "schedule secret.job": ("submit", "--no-wait", "secret.job", "1"),
+        "read secret.notes": ("memory", "get", "secret.notes", "plan"),
+        "write to secret.notes": ("memory", "put", "secret.notes", "plan", "1"),
+    }.items():
+        refused = box.run(*words)
+        assert refused.code == 5, refused.err
+        assert f"this key may not {may_not}" in refused.err
+        assert " ap." not in refused.err
+        told = box.run(*words, "--json").json["error"]["hint"]
+        grants[may_not] = re.search(r"antiphon (delegate \S+ --can \S+ --kind \S+[^;\s])", told)[1]
+    assert grants["read secret.notes"].endswith("--can read-memory --kind secret.notes")
+    for may_not in ("schedule secret.job", "write to secret.notes"):
+        typed = grants[may_not].replace("NODE", "narrow").split()
+        assert host.run(*typed).code == 0, typed
+    until(lambda: box.run("submit", "--no-wait", "secret.job", "1").code == 0, within_s=20)
+    until(lambda: box.run("memory", "put", "secret.notes", "plan", "1").code == 0)
+
+
 def test_a_worker_that_may_not_claim_says_so_and_begins_when_it_may(host, machine):
     box = machine("caller")
     told = join(host, box, "--can", "schedule", "--kind", "example.*", alias="caller")

@@ -7,30 +7,34 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.assembly.logins import Purpose, connect, fresh_access, keep_fresh
+from antiphon.assembly.logins import Purpose, connect, fresh_access, keep_fresh, log_in
 from antiphon.core.authority import grant_terms
 from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.rules import Rules
+from antiphon.core.authority.scope import narrower, scope_of
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.ids import DEFAULT_AGENT
-from antiphon.errors import Misconfigured
+from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.log.author import Author, Mark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from antiphon.ports import Engine, EngineInfo, Keyring, WallClock
-    from antiphon.runtime.identity.state_directory import StateDirectory
+    from antiphon.runtime.identity.state_directory import Access, StateDirectory
 
 MACHINE = "machine"
 """The key of a joined machine: others delegate to it, and it delegates to its processes' keys."""
 OWNER = "owner"
 _ANY_TIME = 2**63
+
+log = LazyLogger(__name__)
 
 
 class MeshConnection(Struct, frozen=True):
@@ -84,12 +88,22 @@ async def join(
     try:
         access = await fresh_access(home, kinds)
         purpose = Purpose(name=held.name)
-        engine = await connect(
-            described, access, purpose, home=home, token=token, protocol=protocol
-        )
         alias = f"{access.alias}/{held.name}" if access.alias else held.name
-        connection = place(engine, described.mesh, held.keyring, alias, held.mark, protocol)
+
+        async def enter(by: Access) -> tuple[Engine, MeshConnection]:
+            engine = await connect(
+                described, by, purpose, home=home, token=token, protocol=protocol
+            )
+            who, mark = held.keyring, held.mark
+            return engine, place(engine, described.mesh, who, alias, mark, protocol)
+
+        engine, connection = await enter(access)
         try:
+            wider = await _wider_access(home, connection, access, kinds)
+            if wider is not None and token is None:
+                await engine.close()
+                access = wider
+                engine, connection = await enter(wider)
             async with keep_fresh(home, access, kinds):
                 await _pass_on(home, connection)
                 yield connection
@@ -98,6 +112,25 @@ async def join(
             connection.session.author.settle()
     finally:
         held.release()
+
+
+async def _wider_access(
+    home: StateDirectory, connection: MeshConnection, access: Access, kinds: Sequence[str]
+) -> Access | None:
+    """Another login, if this machine was granted more since it got the one that it has."""
+    if access.scope is None or not access.refresh_jwt or not home.has_key(MACHINE):
+        return None
+    session, machine = connection.session, home.signer(MACHINE).did
+    control, now_s = await session.sync_control(), session.wall.now_ms() // 1000
+    branches = session.protocol.branches
+    granted = scope_of(control, branches, machine, now_s, access.kinds)
+    if not narrower(access.scope, granted, branches):
+        return None
+    try:
+        return await log_in(home, access, kinds)
+    except AntiphonError as problem:
+        log.warning("login_not_renewed", problem=problem.message)
+        return None
 
 
 async def _pass_on(home: StateDirectory, connection: MeshConnection) -> None:

@@ -65,3 +65,22 @@ def test_end_and_alias_are_carried():
 def test_what_makes_no_sense_is_refused_with_words(said):
     with pytest.raises(Malformed):
         payloads(**said)
+
+
+@pytest.mark.parametrize(
+    "command, typed",
+    [
+        ("/job/read", "antiphon delegate box --can read --kind a.b"),
+        ("/job/schedule", "antiphon delegate box --can schedule --kind a.b"),
+        ("/job/complete", "antiphon delegate box --can claim --kind a.b"),
+        ("/memory/read", "antiphon delegate box --can read-memory --kind a.b"),
+        ("/memory/write", "antiphon delegate box --can memory --kind a.b"),
+        ("/lock/take", "antiphon delegate box --can lock --kind a.b"),
+        ("/plan/put", "antiphon delegate box --can all --kind a.b"),
+    ],
+)
+def test_what_grants_a_command_is_the_word_that_grants_the_least_besides(command, typed):
+    assert grant_terms.how_to_grant(command, "a.b", "box") == typed
+    word = grant_terms.right_for(command)
+    granted = [p.cmd for p in payloads(can=(word,))]
+    assert any(command == one or command.startswith(one.rstrip("/") + "/") for one in granted)

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.authority.scope import EVERYTHING, NOTHING, Scope, admits, beyond
-from antiphon.core.authority.subject_rights import WHOLE, SubjectRights, exceeds, rights_on
+from antiphon.core.authority.subject_rights import (
+    WHOLE,
+    SubjectRights,
+    exceeds,
+    reading_of,
+    rights_on,
+)
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.subjects import matches
@@ -155,3 +161,20 @@ def test_what_goes_through_the_gate_is_written_by_nobody_else_whatever_it_holds(
     rights = rights_on([branch], Scope(by_command={"/poll/open": (">",)}))
     assert rights.written == ()
     assert rights.relayed == ("close.>",)
+
+
+@pytest.mark.parametrize(
+    "subject, needed",
+    [
+        ("ap.m.job.secret.x.0f", ("/job/read", "secret.x")),
+        ("ap.m.call.normal.secret.x.0f", ("/job/read", "secret.x")),
+        ("ap.m.wait.secret.0f", ("/job/read", "secret")),
+        ("ap.m.memo.secret.notes.0f", ("/memory/read", "secret.notes")),
+        ("ap.m.lock.repo.0f", ("/lock/take", "repo")),
+        ("ap.m.job.>", ("/job/read", "")),
+        ("ap.m.nothing.of.ours", ("/", "")),
+        (">", ("/", "")),
+    ],
+)
+def test_what_it_takes_to_read_a_subject(subject, needed):
+    assert reading_of(PROTOCOL.branches, subject) == needed

@@ -36,6 +36,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The commands of each word: to claim includes to complete, to schedule includes to read. Beats
 are not about kinds: `tempo` is granted for all of them."""
+_ALL: Final = "all"
 MAX_ALIAS_LENGTH: Final = 64
 NONCE_BYTES: Final = 12
 _ALIAS: Final = "alias"
@@ -77,6 +78,21 @@ def check(terms: Terms) -> Terms:
         raise Malformed("a grant needs at least one permission and one kind", reason="right")
     check_alias(terms.alias)
     return terms
+
+
+def right_for(command: str) -> str:
+    """The word that grants a command and the least besides; `all` if no other does."""
+    exact = [word for word, commands in RIGHTS.items() if command in commands]
+    if exact:
+        return min(exact, key=lambda word: len(RIGHTS[word]))
+    covered = (w for w, cs in RIGHTS.items() if any(command.startswith(f"{c}/") for c in cs))
+    return next(covered, _ALL)
+
+
+def how_to_grant(command: str, kind: str, node: str = "NODE") -> str:
+    """What the owner types, so that a node may do this with a kind."""
+    right, of_kind = right_for(command), f" --kind {kind}" if kind else ""
+    return f"antiphon delegate {node} --can {right}{of_kind}"
 
 
 def check_alias(alias: str) -> None:

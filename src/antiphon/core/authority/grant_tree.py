@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core.authority.grant_reach import Grant, State, appraise
+from antiphon.core.ucan import MAX_LINKS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -71,6 +72,19 @@ class GrantTree(Struct, frozen=True, kw_only=True):
     def live_to(self, did: str) -> list[Grant]:
         """The live grants to a node."""
         return [one for one in self.grants() if one.audience == did and one.state is State.LIVE]
+
+    def member(self, did: str) -> str:
+        """What to call the node with a grant by the owner that a node's grants come from.
+
+        That is the machine: its processes have keys of their own, to which it passes grants on.
+        """
+        issuers = {one.audience: one.issuer for one in self.grants() if one.issuer != one.audience}
+        for _ in range(MAX_LINKS):
+            above = issuers.get(did, self.owner)
+            if above == self.owner:
+                break
+            did = above
+        return self.names.get(did, did[-8:])
 
     def nodes_called(self, text: str, *, trusted: frozenset[str], known: Iterable[str]) -> set[str]:
         """The nodes that a text may mean: an id, the end of one, or an alias.

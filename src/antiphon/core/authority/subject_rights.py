@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core.authority.scope import EVERY_KIND
+from antiphon.core.ucan import TOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,6 +67,16 @@ def rights_on(branches: Sequence[Branch], scope: Scope) -> SubjectRights:
         tuple(written),
         tuple(one for each in branches if each.via_gate for one in _filters(each, (EVERY_KIND,))),
     )
+
+
+def reading_of(branches: Sequence[Branch], subject: str) -> tuple[str, str]:
+    """The command that a member needs to read a subject, and its kind, as far as it has one."""
+    _, _, stem, *rest = [*subject.split("."), "", ""]
+    found = next((one for one in branches if one.stem == stem and one.shape == "kind"), None)
+    if found is None or not found.read_by:
+        return TOP, ""
+    tokens = [one for one in rest if one][bool(found.variants) : -1]
+    return found.read_by[0], ".".join(tokens)
 
 
 def below(kind_filter: str) -> str:

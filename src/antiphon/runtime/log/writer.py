@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.authority.grant_terms import how_to_grant, right_for
+from antiphon.core.authority.grant_tree import trace
 from antiphon.core.clock.hlc import ZERO
 from antiphon.core.family import Lane
 from antiphon.core.record.op import Op, subject_of
 from antiphon.core.record.verdict import ABOUT_TIME, LACKS_AUTHORITY, Verdict
-from antiphon.errors import AntiphonError, LostRace, Rejected
+from antiphon.errors import AntiphonError, EngineDenied, LostRace, NotPermitted, Rejected
 from antiphon.runtime.log.author import Author, Draft
 from antiphon.runtime.log.clock_check import HINT
 
@@ -200,10 +202,12 @@ async def _write(
     except AntiphonError as problem:
         return Written(intent, problem=problem)
     verdict = written.verdict
+    if isinstance(written.problem, EngineDenied):
+        return replace(written, problem=_not_admitted(session, written.problem, intent))
     if verdict is None or verdict.is_accepted or not policy.insists:
         return written
     fate = f"{policy.what or intent.op.type_name()} {'was' if written.seq else 'would be'} rejected"
-    return replace(written, problem=_refusal(session, fate, verdict))
+    return replace(written, problem=_refusal(session, fate, verdict, intent))
 
 
 async def _try(session: Session, intent: Intent, policy: Policy, begun: Begun) -> Written:
@@ -271,7 +275,27 @@ def _drafted(session: Session, intent: Intent, prev: int) -> Draft:
     return intent.by.draft(intent.op, intent.body, prev=prev, auth=(), deps=intent.deps)
 
 
-def _refusal(session: Session, what: str, verdict: Verdict) -> Rejected:
+def _member(session: Session) -> str:
+    """What the owner calls this machine."""
+    tree = trace(session.control, session.wall.now_ms() // 1000)
+    return tree.member(session.author.did)
+
+
+def _not_admitted(session: Session, denied: EngineDenied, intent: Intent) -> EngineDenied:
+    """What the server did not let this login write, by its permission instead of its subject."""
+    command, kind = intent.op.COMMAND, getattr(intent.body, "kind", "")
+    if not kind or not command or isinstance(denied, NotPermitted):
+        return denied
+    error = NotPermitted(
+        f"the mesh's server does not let this login {right_for(command)} {kind}",
+        hint=f"if it was granted just now, open the mesh again; else the mesh's owner grants it:"
+        f" {how_to_grant(command, kind, _member(session))}; 'antiphon who' shows who may do what",
+    )
+    error.__cause__ = denied
+    return error
+
+
+def _refusal(session: Session, what: str, verdict: Verdict, intent: Intent) -> Rejected:
     """Why, and what to do about it. For verdicts about time, say whether our own clock is wrong."""
     why = hint = ""
     if verdict in ABOUT_TIME:
@@ -279,4 +303,9 @@ def _refusal(session: Session, what: str, verdict: Verdict) -> Rejected:
         hint = HINT if why else "'antiphon doctor' compares the clocks"
     elif verdict in LACKS_AUTHORITY:
         hint = "'antiphon who' shows who may do what"
+        command, kind = intent.op.COMMAND, getattr(intent.body, "kind", "")
+        if kind and command and verdict in (Verdict.NO_CHAIN, Verdict.COMMAND, Verdict.POLICY):
+            node = _member(session)
+            why = f"{verdict.in_words}; this key may not {right_for(command)} {kind}"
+            hint += f"; the owner grants it: {how_to_grant(command, kind, node)}"
     return Rejected(f"{what}: {why or verdict.in_words}", reason=verdict.value, hint=hint)

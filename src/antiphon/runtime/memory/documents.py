@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.authority.grant_terms import how_to_grant, right_for
+from antiphon.core.authority.memory_rights import WRITE
 from antiphon.core.families.memory.ops import MEMO, MemoryBody, MemoryPut
 from antiphon.core.families.memory.state import Document, DocumentLane, document_key
 from antiphon.core.families.memory.writing import Wanted, put_body
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import name_of_key
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Corrupt, Rejected
+from antiphon.errors import Corrupt, NotPermitted, Rejected
 from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.log.writer import Intent, Policy, Written, own_record, write_one
 
@@ -115,7 +117,15 @@ class Documents:
         key = document_key(wanted.space, wanted.key)
         lane = self._lanes.get(key)
         if lane is None or _revision(lane) != wanted.base or wanted.resolves:
-            lane = await self._read(key)
+            try:
+                lane = await self._read(key)
+            except NotPermitted as denied:  # to write includes to read, so ask for both at once
+                raise NotPermitted(
+                    f"this key may not write to {wanted.space}: it lacks the permission"
+                    f" {right_for(WRITE)}",
+                    hint=f"the mesh's owner grants it: {how_to_grant(WRITE, wanted.space)};"
+                    " 'antiphon who' shows who may do what",
+                ) from denied
         body = put_body(lane.state, wanted)
         if body is None:
             return Settled("skipped", lane.state)

@@ -296,23 +296,41 @@ class MessageMethods:
         tree = trace(control, self.session.wall.now_ms() // 1000)
         trusted = frozenset({self.session.author.did})
         alias, slash, name = to.rpartition("/")
-        for word, agent in ((to, DEFAULT_AGENT), *([(alias, name)] if slash else [])):
+        meant = ((to, DEFAULT_AGENT), *([(alias, name)] if slash else []))
+        for word, agent in meant:
             found = tree.nodes_called(word, trusted=trusted, known=(control.coordinator,))
             if word == "owner":
                 found = {control.owner}
-            if len(found) == 1:
-                return agent_address(found.pop(), check_agent(agent))
             if found:
-                raise Rejected(
-                    f"{word!r} could be any of {len(found)} nodes",
-                    reason="ambiguous",
-                    hint="type the end of its id, or its whole address",
-                )
+                return _only(found, word, agent)
+        if control.rules.authority == "open":
+            # Nobody has a grant here, so nodes are called what they call themselves.
+            cards = [one.card for one in await self.live_nodes()]
+            for word, agent in meant:
+                found = {card.node for card in cards if card.alias == word}
+                if found:
+                    return _only(found, word, agent)
+            raise Rejected(
+                f"no node that is online is called {to!r}",
+                reason="no_node",
+                hint="'antiphon nodes' lists who is online; for one that is not, use its address"
+                " (did:key:…/agent): it prints it with 'antiphon msg address'",
+            )
         raise Rejected(
             f"no node with a grant is called {to!r}",
             reason="no_node",
             hint="'antiphon who --all' lists aliases; an address is did:key:…/agent",
         )
+
+
+def _only(found: set[str], word: str, agent: str) -> str:
+    if len(found) > 1:
+        raise Rejected(
+            f"{word!r} could be any of {len(found)} nodes",
+            reason="ambiguous",
+            hint="type the end of its id, or its whole address",
+        )
+    return agent_address(next(iter(found)), check_agent(agent))
 
 
 async def _read_into(answer: asyncio.Future[ReceivedMessage], reader: InboxReader) -> None:

@@ -34,7 +34,9 @@ CHANGED = 409
 """What the asker takes for its scope is not within it (any more)."""
 _BUSY_TRIES = 6
 _BUSY_PAUSE_S = 0.05
-ASK_FOR_MORE = "ask the mesh's owner for a delegation that covers it"
+ASK_FOR_MORE = (
+    "'antiphon who' shows who may do what; the mesh's owner grants more: antiphon delegate NODE"
+)
 _T = TypeVar("_T")
 _encode = msgspec.json.Encoder().encode
 

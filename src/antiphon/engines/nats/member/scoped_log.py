@@ -16,6 +16,8 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+from antiphon.core.authority.grant_terms import how_to_grant, right_for
+from antiphon.core.authority.subject_rights import reading_of
 from antiphon.core.record import subjects
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
@@ -28,9 +30,9 @@ from antiphon.engines.nats.log.lane_pages import lane_pages
 from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.log.pull_queue import LOAN_S
 from antiphon.engines.nats.member import relay_protocol
-from antiphon.engines.nats.member.scoped_direct_get import ASK_FOR_MORE, ScopedDirectGet, no_gate
+from antiphon.engines.nats.member.scoped_direct_get import ScopedDirectGet, no_gate
 from antiphon.engines.nats.member.visible_subjects import Reader, VisibleSubjects
-from antiphon.errors import AntiphonError, EngineDenied, Unavailable
+from antiphon.errors import AntiphonError, NotPermitted, Unavailable
 from antiphon.ports import Append, Hints, Page, Record, Told
 
 _log = logging.getLogger(__name__)
@@ -39,7 +41,7 @@ _log = logging.getLogger(__name__)
 class ScopedLog(NatsLog):
     """`ports.OpLog` for a reader: shows what is in scope and nothing else.
 
-    A filter that is entirely out of scope is `EngineDenied`; of any other filter the part in
+    A filter that is entirely out of scope is `NotPermitted`; of any other filter the part in
     scope is shown. A single sequence out of scope looks purged.
     """
 
@@ -119,7 +121,7 @@ class ScopedLog(NatsLog):
         wanted = dict.fromkeys(map(wire.check_filter, filters))
         seen = tuple(one for one in wanted if self._visible.parts(one))
         if wanted and not seen:
-            raise _outside(", ".join(filters))
+            raise self._outside(next(iter(wanted)))
         return lane_pages(self, seen, after=after, links_may_hide=self.links_may_hide)
 
     @property
@@ -138,7 +140,7 @@ class ScopedLog(NatsLog):
         """See `ports.OpLog.read_lanes`."""
         for lane in lanes:
             if not any(map(self._visible.sees, lane)):
-                raise _outside(", ".join(lane))
+                raise self._outside(lane[0])
         return await super().read_lanes(lanes)
 
     async def newest(self, subjects: Sequence[str]) -> list[Record]:
@@ -269,9 +271,13 @@ class ScopedLog(NatsLog):
 
     def _check(self, subject: str) -> str:
         if not self._visible.parts(wire.check_filter(subject)):
-            raise _outside(subject)
+            raise self._outside(subject)
         return subject
 
-
-def _outside(what: str) -> EngineDenied:
-    return EngineDenied(f"{what} is outside what this key may read", hint=ASK_FOR_MORE)
+    def _outside(self, subject: str) -> NotPermitted:
+        command, kind = reading_of(self._reader.branches, subject)
+        return NotPermitted(
+            f"this key may not read {kind or 'that'}: it lacks the permission {right_for(command)}",
+            hint=f"the mesh's owner grants it: {how_to_grant(command, kind)};"
+            " 'antiphon who' shows who may do what",
+        )

@@ -16,6 +16,7 @@ from antiphon.errors import (
     Corrupt,
     JobFailed,
     Misconfigured,
+    NotPermitted,
     Rejected,
     Unavailable,
 )
@@ -48,10 +49,11 @@ Exit codes:
   3  something must be set up       130  interrupted
   4  the engine is unreachable, or the wait timed out"""
 
-# The first match decides: JobFailed is a subclass of Rejected.
+# The first match decides: JobFailed is a subclass of Rejected, NotPermitted one of Unavailable.
 _CODES: tuple[tuple[type[AntiphonError], Exit], ...] = (
     (JobFailed, Exit.FAILED),
     (Rejected, Exit.REJECTED),
+    (NotPermitted, Exit.REJECTED),
     (Conflict, Exit.CONFLICT),
     (Unavailable, Exit.UNAVAILABLE),
     (Corrupt, Exit.CORRUPT),

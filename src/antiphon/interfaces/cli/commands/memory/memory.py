@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from antiphon.errors import NotPermitted
 from antiphon.interfaces.cli.commands.jobs.submit import parse_value
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
@@ -121,8 +123,10 @@ async def _put(
     async with mesh:
         documents = mesh.memory[space]
         if base is None:
-            present = await documents.get(key)
-            base = present.revision if present is not None else 0
+            base = 0
+            with suppress(NotPermitted):  # the put then says what it takes to write
+                present = await documents.get(key)
+                base = present.revision if present is not None else 0
         return await documents.put(key, value, base=base, strategy=strategy)
 
 
