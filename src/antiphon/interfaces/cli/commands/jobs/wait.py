@@ -103,7 +103,7 @@ async def say_submitted(
 
 
 async def _warn_if_nobody(mesh: Mesh, handle: JobHandle[Any], *, is_command: bool) -> None:
-    from antiphon.sdk.lacking_workers import lacking, online_soon
+    from antiphon.sdk.jobs.lacking_workers import lacking, online_soon
 
     cards, job = await asyncio.gather(online_soon(mesh), handle.state())
     lines = lacking(mesh, job, cards, is_command=is_command)
@@ -284,7 +284,7 @@ def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:
 
 def _say_if_stuck(mesh: Mesh, job: Job) -> bool:
     """Print at once why nobody may ever claim the job; whether that is so."""
-    from antiphon.sdk.lacking_workers import stuck
+    from antiphon.sdk.jobs.lacking_workers import stuck
 
     lines = stuck(mesh, job.kind)
     if lines:
@@ -300,7 +300,7 @@ def _say_waiting(lines: list[str]) -> None:
 
 def _say_diagnosis(mesh: Mesh, job: Job, cards: list[Card], *, is_command: bool) -> None:
     """Print why no worker may have claimed the job, and what to type."""
-    from antiphon.sdk.lacking_workers import lacking
+    from antiphon.sdk.jobs.lacking_workers import lacking
 
     err.erase()
     if job.attempts:
