@@ -14,7 +14,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.sdk.environment import read_environment
-from antiphon.sdk.mesh import recent_jobs
+from antiphon.sdk.jobs.job_lookup import recent_jobs
 from tests.patience import PATIENCE_S
 from tests.runtime.timeless import in_no_time
 
