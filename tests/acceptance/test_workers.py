@@ -49,6 +49,25 @@ def test_a_worker_answers_the_tasks_of_a_module_by_path_and_by_name(shell):
         assert "Traceback" not in worker.err
 
 
+def test_a_job_has_the_options_that_its_task_declares_if_the_module_is_named(shell):
+    (shell.directory / "orders.py").write_text(
+        "from antiphon import Mesh\nmesh = Mesh.open()\n"
+        "@mesh.task('shop.order', attempts=7, priority='high')\ndef order(number): ...\n"
+    )
+
+    def submitted(*words):
+        told = shell.run("show", call(shell, "shop.order", "1", *words), "--json").json
+        return told["attempts_max"], told["priority"]
+
+    assert submitted() == (3, "normal")
+    assert submitted("--module", "orders") == (7, "high")
+    typed = ("--module", "orders.py", "--attempts", "2", "--priority", "normal")
+    assert submitted(*typed) == (2, "normal"), "what is typed comes first"
+    answer = shell.run("submit", "shop.oder", "1", "--module", "orders")
+    assert answer.code == 2
+    assert "orders has no task of kind 'shop.oder': it has shop.order" in answer.err
+
+
 def test_a_stopping_worker_finishes_what_it_has_in_hand(shell):
     (shell.directory / "gated.py").write_text(
         "import pathlib, time\nfrom antiphon import Mesh\nmesh = Mesh.open()\n"

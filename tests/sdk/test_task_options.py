@@ -51,7 +51,7 @@ async def test_a_tasks_jobs_have_the_priority_that_it_names():
     async with mesh, mesh.worker():
         ended = await (await add.submit(1, 1)).end(timeout=20)
         assert ended.job.priority == "high"
-        called = await mesh.submit("example.add", 1, 2)
+        called = await mesh.submit("example.add", 1, 2, options={"priority": "normal"})
         assert (await called.end(timeout=20)).job.priority == "normal"
 
 
@@ -122,3 +122,20 @@ def test_an_option_that_means_nothing_is_refused_at_once(options, words):
     mesh = Mesh.open(engine="memory")
     with pytest.raises(Misconfigured, match=words):
         mesh.task("example.add", **options)(spawned.add)
+
+
+async def test_a_task_that_is_submitted_by_its_kind_has_its_own_options():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("shop.order", attempts=7, priority="high", timeout="2m")
+    async def order(number: int) -> int:
+        return number
+
+    async with mesh:
+        job = await (await mesh.submit("shop.order", 1)).state()
+        assert (job.attempts_max, job.priority) == (7, "high")
+        options = {"attempts": 2, "priority": "low"}
+        job = await (await mesh.submit("shop.order", 1, options=options)).state()
+        assert (job.attempts_max, job.priority) == (2, "low"), "the call's own come first"
+        job = await (await mesh.submit("shop.other", 1)).state()
+        assert (job.attempts_max, job.priority) == (mesh.rules.attempts, "normal")

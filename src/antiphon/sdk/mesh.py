@@ -121,6 +121,7 @@ class Mesh(
         self._key = key
         self._agent = agent
         self._handlers = Handlers()
+        self._task_options: dict[str, dict[str, Any]] = {}
         self._stack = AsyncExitStack()
         self._connection: MeshConnection | None = None
         self._memory: MemoryMesh | None = None
@@ -323,6 +324,7 @@ class Mesh(
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             name = kind or kind_of(function)
             signature = self._handlers.register(name, function, how)
+            self._task_options[name] = calls
             made = AsyncTask if inspect.iscoroutinefunction(function) else Task
             return made(self, name, function, signature, calls)
 
@@ -335,7 +337,7 @@ class Mesh(
     async def submit(
         self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
     ) -> JobHandle[Any]:
-        """Submit a task by its kind, without having its function here: plain JSON both ways."""
+        """Submit a task by its kind, with or without its function here: plain JSON both ways."""
         body = await self._plain_body(kind, args, kwargs, options)
         return self._handle(await submission.submit(self.session, body, breaker=self._breaker))
 
@@ -374,7 +376,7 @@ class Mesh(
     ) -> ScheduleBody:
         from antiphon.sdk.many.bound_calls import Call
 
-        scheduling = Scheduling.of(options or {})
+        scheduling = Scheduling.of({**self._task_options.get(kind, {}), **(options or {})})
         return await self._call_body(Call(kind, plain_call(args, kwargs), scheduling))
 
     async def _call_body(self, call: Call[Any]) -> ScheduleBody:

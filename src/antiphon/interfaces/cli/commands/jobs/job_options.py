@@ -168,6 +168,16 @@ def parse_variable(text: str) -> tuple[str, str]:
 
 # --- how it is run ----------------------------------------------------------------------------
 
+TaskModuleOption = Annotated[
+    str,
+    typer.Option(
+        "--module",
+        metavar="MODULE",
+        help="Use the options that the task declares in this module, as 'antiphon worker' takes"
+        " it; what you type overrides them.",
+        show_default=False,
+    ),
+]
 OnceOption = Annotated[
     bool,
     typer.Option("--once", help="Run the same kind with the same arguments only once, ever."),

@@ -8,6 +8,7 @@ error.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
@@ -38,6 +39,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     RetryBaseOption,
     RetryCapOption,
     ScoreOption,
+    TaskModuleOption,
     TimeoutOption,
     WaitOption,
     command_inputs,
@@ -118,6 +120,7 @@ class SubmitArguments(NamedTuple):
 
 
 def submit(
+    context: typer.Context,
     what: WhatArgument,
     args: ArgsArgument = None,
     *,
@@ -144,6 +147,7 @@ def submit(
     wait: WaitOption = None,
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
+    module: TaskModuleOption = "",
     detach: DetachOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -151,6 +155,9 @@ def submit(
     """Submit a job and print its result.
 
     The same manifest is the same job: if it already ran, you get its stored result.
+
+    The options that a task declares in code (attempts, timeout, priority …) are not known here:
+    type them, or name its module.
 
     \b
     Examples:
@@ -160,6 +167,7 @@ def submit(
       antiphon submit example.add 2 3 --delay 15m --detach
       antiphon submit example.add 2 3 --delay 4beats --detach
       antiphon submit 'example.add;beats=^^4' 2 3     (on the fourth beat from now)
+      antiphon submit shop.order 42 --module tasks.py
       antiphon submit example.add 2 3 --replicas 3 --quorum 2
       antiphon submit job.yaml --kind build
       antiphon submit job.yaml --kind build --again
@@ -183,7 +191,7 @@ def submit(
     asked = SubmitArguments(
         what, args or [], kw or [], kind, again, alias, inputs or [], outputs or []
     )
-    _refuse_mixture(asked, timeout=timeout, once=once)
+    _refuse_mixture(asked, timeout=timeout, once=once, module=module)
     if detach and wait is not None:
         raise WrongUsage("--detach and --wait cannot be combined", hint="leave out one of them")
     if delay is not None and at is not None:
@@ -213,17 +221,57 @@ def submit(
     wait_options = WaitOptions(not detach, wait, as_json, "leave out --once to run it again", {})
     if asked.is_manifest:
         return _submit_manifest(asked, options, wait_options, home)
-    call = _by_kind(asked, options)
-    return command_loop.run(_submit(open_mesh(home), call, wait_options))
+    if module:
+        mesh = _mesh_with(module, what, home)
+        options = _typed(context, options, attempts)
+    else:
+        mesh = open_mesh(home)
+    return command_loop.run(_submit(mesh, _by_kind(asked, options), wait_options))
 
 
-def _refuse_mixture(asked: SubmitArguments, *, timeout: int | None, once: bool) -> None:
+def _mesh_with(module: str, kind: str, home: Path | None) -> Mesh:
+    """The mesh of a module that has a task of this kind."""
+    from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
+
+    if home is not None:
+        os.environ["ANTIPHON_HOME"] = str(home)  # so that the module's Mesh.open() finds it
+    mesh = find_mesh(module)
+    if kind not in mesh.kinds:
+        raise WrongUsage(
+            f"{module} has no task of kind {kind!r}: it has {', '.join(mesh.kinds)}",
+            hint="name another module, or leave out --module",
+        )
+    return mesh
+
+
+def _typed(context: typer.Context, options: CallOptions, attempts: int | None) -> CallOptions:
+    """The options that were typed: the rest is left to the task."""
+
+    def is_typed(*names: str) -> bool:
+        sources = map(context.get_parameter_source, names)
+        return any(source is not None and source.name == "COMMANDLINE" for source in sources)
+
+    kept: dict[str, Any] = {**options}
+    for name in ("once", "timeout", "priority", "requires"):
+        if not is_typed(name):
+            kept.pop(name)
+    if not is_typed("retry_base", "retry_cap", "give_up_on"):
+        kept.pop("retry")
+    if attempts is not None:
+        kept["attempts"] = attempts
+    return cast("CallOptions", kept)
+
+
+def _refuse_mixture(
+    asked: SubmitArguments, *, timeout: int | None, once: bool, module: str
+) -> None:
     """Reject options of a kind with a manifest, and the other way round."""
     for_kinds: dict[str, object] = {
         "ARGS": asked.args,
         "--kw": asked.named,
         "--attempt-timeout": timeout,
         "--once": once,
+        "--module": module,
     }
     for_manifests: dict[str, object] = {
         "--kind": asked.kind,
