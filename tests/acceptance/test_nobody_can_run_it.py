@@ -43,13 +43,13 @@ def test_a_quorum_for_which_there_are_too_few_members_is_refused_at_once(host):
 
 
 def test_whoever_does_not_wait_is_warned_that_nobody_runs_the_kind(host):
-    answer = host.run("submit", "render.frame", "1", "--no-wait")
+    answer = host.run("submit", "render.frame", "1", "--detach")
     assert (answer.code, len(answer.out.strip())) == (0, 64)
     assert "warning: no worker that is online runs render.frame" in answer.err
     assert "antiphon worker MODULE" in answer.err
-    answer = host.run("submit", "render.frame", "2", "--no-wait", "--json")
+    answer = host.run("submit", "render.frame", "2", "--detach", "--json")
     assert (answer.json["is_new"], answer.err) == (True, ""), "a program is not warned"
-    later = host.run("submit", "render.frame", "3", "--no-wait", "--delay", "1h")
+    later = host.run("submit", "render.frame", "3", "--detach", "--delay", "1h")
     assert later.err == "", "who comes until then is not known"
 
 
@@ -81,7 +81,7 @@ def test_a_route_to_a_machine_that_was_revoked_is_told_by_every_command(host):
     for answer in (host.run("nodes"), host.run("route")):
         assert f"render {said}" in answer.err
         assert to_type in answer.err
-    submitted = host.run("submit", "render.frame", "5", "--no-wait")
+    submitted = host.run("submit", "render.frame", "5", "--detach")
     assert f"warning: render.frame {said}" in submitted.err
     seen = host.on_screen("submit", "render.frame", "6", columns=200, seeing=to_type, ends=True)
     assert f"waiting: render.frame {said}" in seen

@@ -39,7 +39,7 @@ def test_where_anybody_may_come_it_is_told_how_many_are_there(shell):
         call = ("submit", "text.count", "a", "--replicas", "2")
         seen = shell.on_screen(*call, columns=200, seeing="another member", ends=True)
         assert "2 independent parties have to agree on text.count, and workers of 1 are" in seen
-        answer = shell.run(*call, "--no-wait")
+        answer = shell.run(*call, "--detach")
         assert "warning: 2 independent parties have to agree on text.count" in answer.err
 
 
