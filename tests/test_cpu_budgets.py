@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import cpu_budgets
 from tests.cpu_budgets import (
     BUDGETS,
     LOOP_S,
@@ -50,6 +51,8 @@ def test_files_belong_to_the_folder_below_tests():
 )
 def test_a_whole_run_in_ci_that_took_too_much_fails(monkeypatch, ci, keyword, ends):
     monkeypatch.setenv("CI", ci)
+    for size in ("IS_FAST", "IS_SOAK"):
+        monkeypatch.setattr(cpu_budgets, size, False)
     option = SimpleNamespace(keyword=keyword, markexpr="")
     source = pytest.Config.ArgsSource.TESTPATHS
     meter = CpuMeter(SimpleNamespace(option=option, args_source=source))
