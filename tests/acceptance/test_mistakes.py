@@ -220,7 +220,7 @@ def test_one_name_for_one_thing_in_every_command(nowhere):
     app = typer.main.get_command(make_app())
     options = {one for command in _all(app) for option in command.params for one in option.opts}
     assert {"--detach", "--wait", "--attempt-timeout"} <= options
-    assert not {"--detach", "--wait-timeout", "--timeout"} & options
+    assert not {"--no-wait", "--wait-timeout", "--timeout"} & options
     for command in _all(app):
         # How long to wait is a time everywhere; whether to wait is --detach.
         assert all(not one.is_flag for one in command.params if "--wait" in one.opts)
