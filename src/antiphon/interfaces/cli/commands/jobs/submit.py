@@ -221,12 +221,9 @@ def submit(
     wait_options = WaitOptions(not detach, wait, as_json, "leave out --once to run it again", {})
     if asked.is_manifest:
         return _submit_manifest(asked, options, wait_options, home)
-    if module:
-        mesh = _mesh_with(module, what, home)
-        options = _typed(context, options, attempts)
-    else:
-        mesh = open_mesh(home)
-    return command_loop.run(_submit(mesh, _by_kind(asked, options), wait_options))
+    call = _by_kind(asked, _typed(context, options, attempts) if module else options)
+    mesh = _mesh_with(module, what, home) if module else open_mesh(home)
+    return command_loop.run(_submit(mesh, call, wait_options))
 
 
 def _mesh_with(module: str, kind: str, home: Path | None) -> Mesh:
