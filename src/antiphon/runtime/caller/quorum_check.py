@@ -38,10 +38,13 @@ async def check_quorums(session: Session, bodies: Iterable[ScheduleBody]) -> Non
     for body in bodies:
         if body.quorum is not None:
             wanted[body.kind] = max(body.quorum, wanted.get(body.kind, 0))
-    control, now_s = session.control, session.wall.now_ms() // 1000
-    if not wanted or control.rules.authority == "open":
+    if not wanted or session.control.rules.authority == "open":
         return
-    may = {kind: members_for(control, JobClaim.COMMAND, kind, now_s) for kind in wanted}
+    may = _members(session, wanted)
+    if all(len(may[kind]) >= quorum for kind, quorum in wanted.items()):
+        return
+    await session.sync_control()  # some may have joined since
+    may = _members(session, wanted)
     if all(len(may[kind]) >= quorum for kind, quorum in wanted.items()):
         return
     cards = await cards_of_live(session, wait_s=ASKED_S, answered_within_s=ASKED_S)
@@ -49,6 +52,12 @@ async def check_quorums(session: Session, bodies: Iterable[ScheduleBody]) -> Non
         parties = may[kind] | parties_online(session, kind, cards)
         if len(parties) < quorum:
             raise _too_few(session, kind, quorum, parties)
+
+
+def _members(session: Session, kinds: Iterable[str]) -> dict[str, frozenset[str]]:
+    """The members that may claim each kind, as far as control is known."""
+    control, now_s = session.control, session.wall.now_ms() // 1000
+    return {kind: members_for(control, JobClaim.COMMAND, kind, now_s) for kind in kinds}
 
 
 def parties_online(session: Session, kind: str, cards: Sequence[Card]) -> frozenset[str]:
