@@ -117,7 +117,7 @@ KNOWN_TO_CATCH = {
     "anyone_expires": 3,
     "slots_uncounted": 8,
     "stolen_calls_unheeded": 18,
-    "first_verdicts_kept": 75,
+    "first_verdicts_kept": 169,
     "turn_results_mixed": 8,
     "torn_turn_believed": 8,
     "locks_by_one_clock": 4,
