@@ -42,10 +42,10 @@ BUDGETS = {
     "typing": 18,
     LOOSE: 20,
 }
-"""Seconds: what was measured on a quiet machine, and three fifths more. Neighbours of a process
-cost it up to half, and a change may bring some tests before anybody has to count."""
+"""Seconds: about a third more than a whole run took on a machine that was busy with other things.
+To be lowered after a run on a quiet one; a change may bring some tests before anybody counts."""
 LOOP_S = 0.0045
-"""What `count_up` takes on the machine of that measurement."""
+"""What `count_up` takes at best on the machine of that measurement."""
 
 
 def count_up() -> float:
