@@ -188,10 +188,9 @@ class Coordinator(WokenService):
         if isinstance(problem, Unavailable):
             log.warning(self.WAITS, job=job.id, problem=problem.message)
             self._in_doubt[key] = job.concurrency
+        if key in self._in_doubt or (problem is None and (verdict is None or verdict in PASSING)):
             self.guard.drop(key)
             self.guard.rest(key)  # not longer than the first time: it is not the job's fault
-            return
-        if problem is None and (verdict is None or verdict in PASSING):
             return
         why = problem.message if problem is not None else verdict.in_words if verdict else ""
         if isinstance(written.intent.body, CancelBody):
