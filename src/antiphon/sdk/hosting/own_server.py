@@ -14,12 +14,14 @@ import time
 from pathlib import Path
 from typing import Final
 
+from antiphon.engines.nats.server.process import is_in_use
 from antiphon.errors import Held, Unavailable
 from antiphon.runtime.identity import key_files
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.environment import read_environment
 
 ORPHAN_GRACE_S: Final = 10.0
+LOCK_GRACE_S: Final = 2.0
 SUPERVISION_S: Final = 1.0
 """How often to check whether the server still runs."""
 
@@ -51,7 +53,8 @@ async def end_orphan(directory: Path) -> None:
     """Stop the server that a killed process left running on this store.
 
     A server writes its process id when it is ready and removes it when it ends in order. The
-    process with that id is ours only if it was started with this directory's config.
+    process with that id is ours only if it was started with this directory's config. A process
+    that ends loses its command line before its files, so the last thing to wait for is the lock.
     """
     for ports in (directory / "ports").glob("*.ports"):
         text = ports.stem.rpartition("_")[2]
@@ -66,6 +69,9 @@ async def end_orphan(directory: Path) -> None:
                     hint=f"kill {text}",
                 )
             await asyncio.sleep(0.05)
+    deadline = time.monotonic() + LOCK_GRACE_S
+    while is_in_use(directory) and time.monotonic() < deadline:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.05)
 
 
 def is_running(pid: int, config: Path) -> bool:

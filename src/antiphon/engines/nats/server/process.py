@@ -45,7 +45,7 @@ from antiphon.files import replace_file
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["LocalServer", "ServerUser", "Sync", "find_binary"]
+__all__ = ["LocalServer", "ServerUser", "Sync", "find_binary", "is_in_use"]
 
 _POLL_S = 0.01
 _START_S = 20.0
@@ -305,6 +305,17 @@ class LocalServer:
             else self._accounts,
             tls=self._tls,
         )
+
+
+def is_in_use(directory: Path) -> bool:
+    """Whether a server holds this directory, be it one that is about to end."""
+    try:
+        with _sole_use_of(directory):
+            return False
+    except FileNotFoundError:
+        return False
+    except Held:
+        return True
 
 
 @contextlib.contextmanager
