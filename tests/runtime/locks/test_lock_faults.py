@@ -183,6 +183,28 @@ async def test_clocks_that_differ_within_the_drift_make_no_two_holders(skews):
         assert most == 1
 
 
+@pytest.mark.parametrize("behind", [0.5, 0.9])
+async def test_a_holder_with_a_slow_clock_stops_before_the_next_one_begins(behind):
+    """Its hold ends early by the log's clock, and the log's answers tell it so."""
+    async with a_mesh("memory", OPEN) as mesh:
+        slow, right = await node_with(mesh, skew_ms=-behind * TTL_MS), await node_with(mesh)
+        lock = await lock_of(slow).take()
+        lock._keeper.cancel()  # nothing renews it: the engine does not answer any more
+        late = await lock_of(right).take()
+        assert not lock.is_held
+        await late.release()
+
+
+async def test_a_holder_with_a_slow_clock_renews_in_time_to_keep_its_lock():
+    async with a_mesh("memory", OPEN) as mesh:
+        lock = await lock_of(await node_with(mesh, skew_ms=-TTL_MS / 2)).take()
+        await asyncio.sleep(5 * TTL_S)
+        assert lock.is_held
+        view = await (await node_with(mesh)).read(lock_key(SCOPE, KEY))
+        assert len(view.history) < 5 * 12 + 2, "it does not renew without a pause"
+        await lock.release()
+
+
 async def test_a_clock_that_is_an_hour_ahead_ends_nobodys_hold_and_takes_nothing():
     async with a_mesh("memory", OPEN) as mesh:
         right, wrong = await node_with(mesh), await node_with(mesh, skew_ms=3_600_000)

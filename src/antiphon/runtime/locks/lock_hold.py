@@ -71,11 +71,29 @@ class LockHold:
     @property
     def is_held(self) -> bool:
         """Whether it is certain that nobody else can hold it now."""
-        return not (self.is_over or self.lost or self._left_s(self._time.stop_after_ms) <= 0)
+        return not (self.is_over or self.lost or self._stop_left_s <= 0)
 
     def _left_s(self, after_ms: int) -> float:
         """Time until so long after the last acknowledged take or renewal."""
         return self._boot_s + after_ms / 1000 - self.line.session.wall.boot_s()
+
+    @property
+    def _stop_left_s(self) -> float:
+        """Time until it has to stop without a renewal."""
+        return self._left_s(self._time.stop_after_ms) - self._behind_s
+
+    @property
+    def _behind_s(self) -> float:
+        """How much sooner the hold ends because this machine's clock is behind the log's.
+
+        Its deadline is this clock's time and its ttl; others may take the lock when the log's clock
+        has passed that.
+        """
+        if not self.deadline_ms:
+            return 0.0
+        least_ms = self.line.session.author.mesh_time.now().least_ms
+        ends_s = (self.deadline_ms - least_ms) / 1000
+        return max(self._left_s(self._time.ttl_ms) - ends_s, 0.0)
 
     async def keep(self) -> None:
         """Renew until it is released or lost; then return."""
@@ -84,17 +102,23 @@ class LockHold:
             hints.add(self.line.subject)
             retry_s = 0.0
             while not self.is_over and not self.lost:
-                if self._left_s(self._time.stop_after_ms) <= 0:
-                    self._lose("no renewal was acknowledged in time")
+                if self._stop_left_s <= 0:
+                    clock = self.line.session.author.mesh_time.fault(self._time.unit_ms // 3)
+                    self._lose(clock or "no renewal was acknowledged in time")
                     return
-                due_s = max(self._left_s(self._time.renew_after_ms), retry_s)
+                due_s = max(self._renew_left_s, retry_s)
                 if due_s > 0:
-                    stop_s = self._left_s(self._time.stop_after_ms)
-                    if await self._heard_within(min(due_s, max(stop_s, 0.0))):
+                    if await self._heard_within(min(due_s, max(self._stop_left_s, 0.0))):
                         await self._look(hints)
                     retry_s = 0.0
                     continue
                 retry_s = await self._renew()
+
+    @property
+    def _renew_left_s(self) -> float:
+        """Time until it is to be renewed, after a pause even if the clock is far behind."""
+        soonest_s = self._left_s(self._time.unit_ms // RETRY_SHARE)
+        return max(self._left_s(self._time.renew_after_ms) - self._behind_s, soonest_s)
 
     async def _renew(self) -> float:
         """Renew now; how long to wait before another try."""
@@ -103,7 +127,7 @@ class LockHold:
                 if self.is_over:
                     return 0.0
                 time, sent_s = self._next_time(self.deadline_ms), self.line.session.wall.boot_s()
-                left_s = max(self._left_s(self._time.stop_after_ms), 0.001)
+                left_s = max(self._stop_left_s, 0.001)
                 async with asyncio.timeout(left_s):
                     verdict = await self.line.take(time.ttl_ms, fence=self.fence)
         except (Unavailable, TimeoutError):
