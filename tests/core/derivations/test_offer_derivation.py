@@ -30,7 +30,8 @@ def derived(*outputs, may_read=True, state=State.SUCCEEDED, wanted=None):
     given = {} if wanted is None else {"output": wanted}
     read = ResultInput(of=key(1), name="/args/0", **given)
     return derive(
-        Waiter(job(2, after=[1]), replace(MANIFEST, inputs=(read,))),
+        Waiter(job(2, after=[1])),
+        replace(MANIFEST, inputs=(read,)),
         lambda _: before,
         lambda found: Predecessor(found, outputs),
         lambda _node, kind: may_read and kind == before.kind,
@@ -68,7 +69,8 @@ def test_what_is_too_long_for_an_offer_is_stored_beside_the_log():
 def test_who_may_not_read_a_job_learns_nothing_about_it(state):
     before = None if state is None else replace(job(1, state=state), outcome=state.value)
     found = derive(
-        Waiter(job(2, after=[1]), MANIFEST),
+        Waiter(job(2, after=[1])),
+        MANIFEST,
         lambda _: before,
         lambda _: pytest.fail("its end was read"),
         lambda _node, _kind: False,
@@ -89,7 +91,7 @@ def continued(ends, *, yielded_by="w", may_read=lambda _node, _kind: True):
         return Predecessor(found, outputs, error)
 
     waiting = replace(job(10**6), continuations=1, children=keys)
-    return derive(Waiter(waiting, MANIFEST, yielded_by), jobs.get, look, may_read)
+    return derive(Waiter(waiting, yielded_by), MANIFEST, jobs.get, look, may_read)
 
 
 @pytest.mark.parametrize("lacking", ["submitter", "worker"])

@@ -62,7 +62,6 @@ class Waiter(Struct, frozen=True):
     """A waiting job, and who waits with it."""
 
     job: Job
-    manifest: Manifest
     yielded_by: str = ""
     """The worker that gave it back until its children have ended; empty: it has not begun."""
 
@@ -82,9 +81,11 @@ class Derived(Struct, frozen=True):
     """The job and the output that each text is of: all of them at once may be too much."""
 
 
-def derive(waiter: Waiter, find: Find, look: Look, may_read: MayRead) -> Derived | None:
+def derive(
+    waiter: Waiter, manifest: Manifest, find: Find, look: Look, may_read: MayRead
+) -> Derived | None:
     """What follows for a waiting job; None while it has to wait."""
-    steps = derive_in_steps(waiter, find, look, may_read)
+    steps = derive_in_steps(waiter, manifest, find, look, may_read)
     while True:
         try:
             next(steps)
@@ -94,7 +95,7 @@ def derive(waiter: Waiter, find: Find, look: Look, may_read: MayRead) -> Derived
 
 
 def derive_in_steps(
-    waiter: Waiter, find: Find, look: Look, may_read: MayRead
+    waiter: Waiter, manifest: Manifest, find: Find, look: Look, may_read: MayRead
 ) -> Generator[None, None, Derived | None]:
     """The same, with a pause after each job that was read: there may be a thousand."""
     job = waiter.job
@@ -121,7 +122,7 @@ def derive_in_steps(
             yield
         return results.offer(job)
     results = _Results()
-    for one in results_read(waiter.manifest):
+    for one in results_read(manifest):
         name = RESULT if one.output is UNSET else str(one.output)
         before = found[one.of]
         output = next((each for each in look(before).outputs if each.name == name), None)

@@ -82,7 +82,7 @@ class Coordinator(WokenService):
         key = (job.kind, job.id)
         self._use.see(job)
         if job.waits_for_coordinator:
-            waiting.add(job, self._predecessors.states_for(job))
+            waiting.add(job, self._predecessors.states_for(job, applied.opened.op))
         else:
             waiting.remove(key)
             self._settle(key)

@@ -24,6 +24,7 @@ from antiphon.core.families.jobs.state import Job, State
 from antiphon.errors import Rejected
 
 if TYPE_CHECKING:
+    from antiphon.core.manifest import Manifest
     from antiphon.core.record.op import Op
     from antiphon.runtime.node.full_node import FullNode
 
@@ -42,13 +43,15 @@ class Predecessors:
         self._ends = BoundedCache[int, Predecessor](most=ENDS_KEPT, most_bytes=ENDS_KEPT_BYTES)
         """How jobs ended, by the record that ended them: many may wait for the same ones."""
 
-    def states_for(self, job: Job) -> Callable[[tuple[str, str]], State | None]:
-        """Gives the states of the jobs that a job waits for.
+    def states_for(
+        self, job: Job, op: Op | None = None
+    ) -> Callable[[tuple[str, str]], State | None]:
+        """Gives the states of the jobs that a job waits for, since `op` if that is at hand.
 
         None if such a job was not submitted before, or may not be read for the waiting one: in both
         cases the waiting job is cancelled at once. To wait until it ends would tell when it ended.
         """
-        waiter = self._waiter(job)
+        waiter = self._waiter(job, op)
         may_read = waiter is not None and waiter.unread_kind(self._readers()) is None
 
         def state(key: tuple[str, str]) -> State | None:
@@ -61,17 +64,15 @@ class Predecessors:
 
     def derive(self, job: Job) -> Derived | None:
         """What the log says should be written about a waiting job."""
-        waiter = self._waiter(job)
-        if waiter is None:
-            return None
-        return derive(waiter, self._find, self._look, self._readers())
+        known = self._known(job)
+        return derive(*known, self._find, self._look, self._readers()) if known else None
 
     async def derive_in_turns(self, job: Job) -> Derived | None:
         """The same, while other tasks have their turns; `Rejected` without the job's records."""
-        waiter = self._waiter(job)
-        if waiter is None:
+        known = self._known(job)
+        if known is None:
             raise Rejected("its own records are not in this node's replica", reason="replica")
-        steps = derive_in_steps(waiter, self._find, self._look, self._readers())
+        steps = derive_in_steps(*known, self._find, self._look, self._readers())
         while True:
             try:
                 next(steps)
@@ -86,16 +87,19 @@ class Predecessors:
         outputs = self._read_end(job).outputs if job is not None else ()
         return next((one.text for one in outputs if one.name == name), None)
 
-    def _waiter(self, job: Job) -> Waiter | None:
-        """A waiting job with whom it waits for; None if its records are not here."""
-        schedule = self._op(job.scheduled_seq)
-        if not isinstance(schedule, JobSchedule):
+    def _known(self, job: Job) -> tuple[Waiter, Manifest] | None:
+        """A waiting job, who waits with it, and its content; None if its records are not here."""
+        schedule, waiter = self._op(job.scheduled_seq), self._waiter(job)
+        if waiter is None or not isinstance(schedule, JobSchedule):
             return None
-        yielded = self._op(job.waiting_seq) if job.continuations else None
-        if job.continuations and not isinstance(yielded, JobYield):
-            return None
-        by = yielded.author if yielded is not None else ""
-        return Waiter(job, schedule.body.manifest, by)
+        return waiter, schedule.body.manifest
+
+    def _waiter(self, job: Job, op: Op | None = None) -> Waiter | None:
+        """A waiting job and who waits with it; only after a yield that takes another record."""
+        if not job.continuations:
+            return Waiter(job)
+        yielded = op or self._op(job.waiting_seq)
+        return Waiter(job, yielded.author) if isinstance(yielded, JobYield) else None
 
     def _find(self, key: tuple[str, str]) -> Job | None:
         return self.node.replica.job_lane(*key).job

@@ -16,7 +16,7 @@ from antiphon.core.families.jobs.ops import OfferBody, Result
 from antiphon.core.families.jobs.planned import starts_ms
 from antiphon.core.families.jobs.state import State
 from antiphon.core.family import Lane
-from antiphon.core.manifest import results_read, with_nonce
+from antiphon.core.manifest import Manifest, results_read, with_nonce
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.reducer import Outcome, judge, settled
@@ -124,8 +124,8 @@ def limits_forgotten() -> Iterator[None]:
 def predecessors_forgotten() -> Iterator[None]:
     """The coordinator offers a job without looking at those that it waits for."""
 
-    def derive(waiter: Waiter, *_: object) -> Generator[None, None, Derived]:
-        job, results = waiter.job, (Result(text="null"),) * len(results_read(waiter.manifest))
+    def derive(waiter: Waiter, content: Manifest, *_: object) -> Generator[None, None, Derived]:
+        job, results = waiter.job, (Result(text="null"),) * len(results_read(content))
         yield from ()
         body = OfferBody(kind=job.kind, job=job.id, priority=job.priority, results=results)
         return Derived(body)

@@ -50,12 +50,12 @@ def asked_too_late() -> Iterator[None]:
     """It asks who may read a job only after it has said why another cannot begin."""
 
     def derive(
-        waiter: Waiter, find: Any, look: Any, may_read: MayRead
+        waiter: Waiter, manifest: Any, find: Any, look: Any, may_read: MayRead
     ) -> Generator[None, None, Derived | None]:
-        told = yield from derive_in_steps(waiter, find, look, lambda *_: True)
+        told = yield from derive_in_steps(waiter, manifest, find, look, lambda *_: True)
         if told is not None and isinstance(told.body, CancelBody):
             return told
-        return (yield from derive_in_steps(waiter, find, look, may_read))
+        return (yield from derive_in_steps(waiter, manifest, find, look, may_read))
 
     with patched(predecessors, "derive_in_steps", derive):
         yield
