@@ -24,6 +24,7 @@ from antiphon.files import replace_file
 from antiphon.runtime.gate.admission import Gate
 from antiphon.runtime.gate.blob_rights import BlobRights
 from antiphon.runtime.gate.member_registry import MemberRegistry
+from antiphon.runtime.gate.pace_watch import PaceWatch
 from antiphon.runtime.gate.relay_rules import RelayRules
 from antiphon.runtime.gate.tickets import TicketRegistry
 from antiphon.runtime.identity import genesis
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from antiphon.engines.nats import LocalServer
     from antiphon.ports import Keyring
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.node.full_node import FullNode
 
 OWNER_KEY_WITHIN_S: Final = 5.0
 """Commands hold the owner's key for moments only; the gate waits for it this long."""
@@ -181,8 +183,13 @@ def _listening(home: StateDirectory) -> Listen:
 
 
 @asynccontextmanager
-async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[Gate]:
-    """The gate of a mesh that is hosted here, beside a block, over the connection of `session`."""
+async def gatekeeping(
+    home: StateDirectory, session: Session, node: FullNode | None = None
+) -> AsyncIterator[Gate]:
+    """The gate of a mesh that is hosted here, beside a block, over the connection of `session`.
+
+    With a node it pauses members that write faster than the node reads.
+    """
     from antiphon.engines.nats import (
         Accounts,
         BlobService,
@@ -245,7 +252,11 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
         roll_call_service(connection, described.mesh, asks=ENTRY, admits=admits),
         *mail_services(MailDesk(session, mail), put=mail_requests.PUT, mail=mail_requests.MAIL),
     )
-    services = (gate.run(), hearing.serve(*others), house.run(), storeroom.run())
+    services = [gate.run(), hearing.serve(*others), house.run(), storeroom.run()]
+    if node is not None:
+        pace = PaceWatch(node, gate)
+        node.watchers.append(pace.applied)
+        services.append(pace.run())
     try:
         async with beside(*services, ready=house.ready):
             await storeroom.ready.wait()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from antiphon.core.policy.allowance import Tokens, read_tokens
+from antiphon.core.policy.rate_limit import Tokens, read_tokens
 from antiphon.core.record.ids import name_of_key
 from antiphon.errors import AntiphonError, LostRace
 from antiphon.telemetry import LazyLogger
@@ -21,7 +21,7 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from antiphon.core.policy.allowance import Allowance
+    from antiphon.core.policy.rate_limit import Allowance
     from antiphon.ports import MailStore
 
 SAVE_AT: Final = 0.32

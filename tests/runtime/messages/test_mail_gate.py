@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.core.authority.rules import Rules
 from antiphon.core.messages import dead_letters, inbox, register, send_rate
-from antiphon.core.policy.allowance import Allowance
+from antiphon.core.policy.rate_limit import Allowance
 from antiphon.core.record.ids import agent_address
 from antiphon.errors import Held, InboxFull, Malformed, OutcomeUnknown, RateLimited, Rejected
 from antiphon.runtime import rate_books

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.messages.register import RETENTION_MS
-from antiphon.core.policy.allowance import Allowance
+from antiphon.core.policy.rate_limit import Allowance
 
 PER_S: Final = 20.0
 BURST: Final = 100.0

@@ -29,7 +29,14 @@ from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.subjects import calls_of, queue_name
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.subjects import is_kind
-from antiphon.errors import AntiphonError, Corrupt, Misconfigured, Rejected, Unavailable
+from antiphon.errors import (
+    AntiphonError,
+    Corrupt,
+    Misconfigured,
+    RateLimited,
+    Rejected,
+    Unavailable,
+)
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.member_registry import MAX_MEMBERS, Member
 from antiphon.runtime.log.session import Session
@@ -95,6 +102,8 @@ class Gate:
         self._looked_at: tuple[int, int] = (0, 0)
         self._looking_took_s = 0.0
         self._scopes: dict[str, tuple[tuple[int, int], tuple[str, ...], Scope]] = {}
+        self._paused: dict[str, tuple[int, str]] = {}
+        """By node: until when it gets no login, and why."""
 
     # --- scopes -----------------------------------------------------------------------------------
 
@@ -241,6 +250,18 @@ class Gate:
             self._members.keep(member)
             log.info("member_login_revoked", node=member.node, alias=member.alias)
 
+    def is_member(self, node: str) -> bool:
+        """Whether a machine joined under this id."""
+        return bool(self._members.users_of((node,)))
+
+    async def pause(self, node: str, length_s: int, why: str) -> None:
+        """End a member's connections, and give it no login for a while."""
+        now_s = self._now_s()
+        self._paused = {one: told for one, told in self._paused.items() if told[0] > now_s}
+        self._paused[node] = (now_s + length_s, why)
+        log.warning("member_paused", node=node, length_s=length_s, reason=why)
+        await self._issuer.expel(self._members.users_of((node,)), now_s)
+
     # --- requests -----------------------------------------------------------------------------
 
     async def _answer(self, request: BusMessage) -> bool:
@@ -352,6 +373,9 @@ class Gate:
             raise Rejected(
                 "the gate does not know this machine", reason="member", hint="antiphon join TICKET"
             )
+        until_s, why = self._paused.get(member.node, (0, ""))
+        if (left_s := until_s - self._now_s()) > 0:
+            raise RateLimited(f"this machine is paused for {left_s} s: {why}", retry_s=left_s)
         await self._session.sync_control()
         await self.look_after()
         member = self._members.by_refresh_key(refresh_key) or member

@@ -20,7 +20,7 @@ from antiphon.core.authority.scope import Scope
 from antiphon.core.bus.signed_message import IsSigned, Message, MessageType, Refused, Signer
 from antiphon.core.bus.subjects import JOIN, LOGIN
 from antiphon.core.record import signing
-from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
+from antiphon.errors import AntiphonError, Malformed, RateLimited, Rejected, Unavailable
 
 if TYPE_CHECKING:
     from antiphon.ports import Bus
@@ -68,6 +68,8 @@ class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     message: str
     reason: str = ""
     hint: str = ""
+    retry_s: float = 0.0
+    """When to ask again; 0: that would not help."""
 
 
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -145,10 +147,14 @@ def _login_in(payload: bytes) -> Login:
     if answer.login is not None:
         return answer.login
     told = answer.refusal or Refusal(message="the gate refused without giving a reason")
+    if told.retry_s:
+        raise RateLimited(told.message, retry_s=told.retry_s)
     raise Rejected(told.message, reason=told.reason, hint=told.hint)
 
 
 def refusal_of(error: AntiphonError) -> Answer:
     """An error as the answer that the asking machine gets."""
     reason = getattr(error, "reason", "")
-    return Answer(refusal=Refusal(message=error.message, reason=reason, hint=error.hint))
+    retry_s = error.retry_s if isinstance(error, RateLimited) else 0.0
+    refusal = Refusal(message=error.message, reason=reason, hint=error.hint, retry_s=retry_s)
+    return Answer(refusal=refusal)

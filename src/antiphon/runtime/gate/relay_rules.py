@@ -17,7 +17,7 @@ from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.delegations import open_token
 from antiphon.core.families.grants.ops import UcanDelegate, UcanRevoke
 from antiphon.core.opened_record import open_anywhere
-from antiphon.core.policy.allowance import Allowance
+from antiphon.core.policy.rate_limit import Allowance
 from antiphon.core.record.ids import message_id
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import LostRace, Rejected

@@ -17,13 +17,13 @@ from antiphon.core.authority.rules import Rules
 from antiphon.errors import Held, Misconfigured, PortTaken
 from antiphon.runtime.gate.tickets import Ticket, read_ticket, write_ticket
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
+from antiphon.runtime.node.full_node import FullNode
 from antiphon.sdk.hosting.own_server import end_orphan, supervise, take_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from antiphon.runtime.gate.admission import Gate
-    from antiphon.runtime.node.full_node import FullNode
     from antiphon.sdk.mesh import Mesh
 
 COMMAND: Final = "antiphon up"
@@ -59,7 +59,8 @@ class Hosting(Struct, frozen=True):
     @asynccontextmanager
     async def gate(self, over: FullNode | Mesh) -> AsyncIterator[Gate]:
         """Run the gate while the block runs, over the connection of a node or of a mesh."""
-        async with gatekeeping(self.home, over.session) as gate:
+        node = over if isinstance(over, FullNode) else None
+        async with gatekeeping(self.home, over.session, node) as gate:
             yield gate
 
     async def coordinate(self, node: FullNode) -> None:

@@ -230,7 +230,8 @@ class Connection:
     def _why_down(self) -> str:
         if self._closed:
             return "the connection is closed: nothing was sent"
-        because = f" ({self.last_error})" if self.last_error else ""
+        why = self._readmission.paused or self.last_error
+        because = f" ({why})" if why else ""
         return f"not connected to the NATS server{because}: nothing was sent"
 
     def watch_state(self, watcher: Callable[[bool], None]) -> Callable[[], None]:

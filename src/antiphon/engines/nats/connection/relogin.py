@@ -8,10 +8,13 @@ is the connection over.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 
-from antiphon.errors import AntiphonError, EngineDenied, Unavailable
+from antiphon.errors import AntiphonError, EngineDenied, RateLimited, Unavailable
+
+log = logging.getLogger(__name__)
 
 TRIES = 8
 """In one outage; a connection that came up starts again."""
@@ -30,6 +33,8 @@ class Relogin:
         self._renew = renew
         self._done = done
         self._tries = 0
+        self.paused = ""
+        """Why there is no other login for a while; empty if that is not so."""
         self._asking: asyncio.Task[None] | None = None
 
     def begin(self, ended: EngineDenied) -> bool:
@@ -55,7 +60,7 @@ class Relogin:
         try:
             answer = await self._ask_patiently(renew, ended)
         finally:
-            self._asking = None
+            self._asking, self.paused = None, ""
         self._done(answer)
 
     async def _ask_patiently(self, renew: Renew, ended: EngineDenied) -> EngineDenied | None:
@@ -68,6 +73,10 @@ class Relogin:
                 await renew()
             except EngineDenied:
                 return ended  # not even the login for asking the gate works
+            except RateLimited as paused:
+                log.warning("%s", paused.message)
+                self._tries, self.paused = 0, paused.message
+                await asyncio.sleep(paused.retry_s)
             except Unavailable:
                 continue
             except AntiphonError as refused:

@@ -1,0 +1,90 @@
+"""Who writes to the log faster than the mesh reads it, and for how long its login is paused.
+
+No server bounds how much one user writes, and everybody's records are read in one order: what one
+member writes in excess delays what all others do. So the node beside the gate compares how far it
+is behind with who wrote what it is reading (docs/decisions/0061).
+
+A party is found only if all of this holds: the node is behind, the party wrote more than half of
+the last seconds, and more than any node should mind. So nobody is paused for another's records,
+nor for a node that slept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BEHIND_MS: Final = 1_000
+"""How old a record may be when it is read."""
+WINDOW_MS: Final = 4_000
+SLOT_MS: Final = 500
+LEAST_RECORDS: Final = 800
+"""What a party may always write within the window, in records of up to 4 KiB."""
+_RECORD_BYTES: Final = 4_096
+PAUSE_S: Final = 10
+LONGEST_PAUSE_S: Final = 320
+FORGIVEN_S: Final = 600
+"""After so long without a pause the next one is as short as the first."""
+
+
+class Excess(Struct, frozen=True):
+    """A party that writes too fast."""
+
+    party: str
+    records: int
+    """What it wrote in the window; a large record counts as several."""
+
+
+class WritePace:
+    """What each party wrote in the last seconds of the log, by commit time."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, dict[str, int]] = {}
+        self._pauses: dict[str, tuple[int, int]] = {}
+        """By party: how many pauses in a row, and when the last one ends."""
+
+    def note(self, party: str, commit_ms: int, size: int) -> None:
+        """Count a record that was read; the party is empty if nobody knows whose it is."""
+        slot = commit_ms // SLOT_MS
+        written = self._slots.get(slot)
+        if written is None:
+            written = self._slots[slot] = {}
+            for old in [one for one in self._slots if one <= slot - WINDOW_MS // SLOT_MS]:
+                del self._slots[old]
+        written[party] = written.get(party, 0) + 1 + size // _RECORD_BYTES
+
+    def excess(self, behind_ms: int) -> Excess | None:
+        """Who wrote most of what is late, if the node is behind."""
+        if behind_ms < BEHIND_MS:
+            return None
+        sums = _sums(self._slots.values())
+        party = max(sums, key=lambda one: sums[one], default="")
+        is_most = 2 * sums.get(party, 0) > sum(sums.values())
+        return Excess(party, sums[party]) if is_most and sums[party] > LEAST_RECORDS else None
+
+    def pause_s(self, party: str, now_s: int) -> int:
+        """How long to pause a party now: twice as long as the last time."""
+        times, ended_s = self._pauses.get(party, (0, 0))
+        if now_s - ended_s > FORGIVEN_S:
+            times = 0
+        length = min(PAUSE_S << times, LONGEST_PAUSE_S)
+        self._pauses = {
+            one: (count, end_s)
+            for one, (count, end_s) in self._pauses.items()
+            if now_s - end_s <= FORGIVEN_S
+        }
+        self._pauses[party] = (times + 1, now_s + length)
+        self._slots.clear()
+        return length
+
+
+def _sums(slots: Iterable[dict[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for written in slots:
+        for party, count in written.items():
+            sums[party] = sums.get(party, 0) + count
+    return sums

@@ -1,0 +1,68 @@
+"""Who is paused for writing faster than the mesh reads, and for how long."""
+
+import pytest
+
+from antiphon.core.policy import write_pace
+from antiphon.core.policy.write_pace import BEHIND_MS, LEAST_RECORDS, WINDOW_MS, WritePace
+
+AT_MS = 1_700_000_000_000
+
+
+def written(pace: WritePace, party: str, records: int, *, size: int = 100, at_ms: int = AT_MS):
+    for number in range(records):
+        pace.note(party, at_ms + number * WINDOW_MS // (2 * records), size)
+
+
+def test_nobody_is_found_while_the_node_keeps_up():
+    pace = WritePace()
+    written(pace, "bulk", 10 * LEAST_RECORDS)
+    assert pace.excess(BEHIND_MS - 1) is None
+    assert pace.excess(BEHIND_MS).party == "bulk"
+
+
+def test_who_wrote_less_than_a_node_should_mind_is_not_found_however_late_it_is():
+    pace = WritePace()
+    written(pace, "honest", LEAST_RECORDS)
+    assert pace.excess(100 * BEHIND_MS) is None
+
+
+def test_who_wrote_half_or_less_of_what_is_late_is_not_found():
+    pace = WritePace()
+    for party in ("one", "two"):
+        written(pace, party, 2 * LEAST_RECORDS)
+    assert pace.excess(BEHIND_MS) is None
+    written(pace, "two", 1)
+    assert pace.excess(BEHIND_MS).party == "two"
+
+
+def test_large_records_count_as_several():
+    pace = WritePace()
+    written(pace, "large", LEAST_RECORDS // 8, size=40_000)
+    assert pace.excess(BEHIND_MS).records > LEAST_RECORDS
+
+
+def test_what_was_written_before_the_window_is_forgotten():
+    pace = WritePace()
+    written(pace, "bulk", 10 * LEAST_RECORDS)
+    pace.note("other", AT_MS + 2 * WINDOW_MS, 100)
+    assert pace.excess(BEHIND_MS) is None
+
+
+def test_each_pause_is_twice_as_long_until_there_was_none_for_a_while():
+    pace, now_s = WritePace(), 0
+    lengths = []
+    for _ in range(7):
+        lengths.append(pace.pause_s("bulk", now_s))
+        now_s += lengths[-1] + 1
+    assert lengths == [10, 20, 40, 80, 160, 320, 320]
+    assert pace.pause_s("other", now_s) == write_pace.PAUSE_S
+    assert pace.pause_s("bulk", now_s + 320 + write_pace.FORGIVEN_S) == write_pace.PAUSE_S
+
+
+@pytest.mark.parametrize("parties", [1, 50])
+def test_a_pause_begins_the_count_anew(parties):
+    pace = WritePace()
+    for number in range(parties):
+        written(pace, f"p{number}", 2 * LEAST_RECORDS)
+    pace.pause_s("p0", 0)
+    assert pace.excess(BEHIND_MS) is None

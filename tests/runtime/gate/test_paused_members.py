@@ -1,0 +1,112 @@
+"""A member that writes faster than the mesh reads is paused, is told so, and goes on afterwards."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from msgspec import structs
+
+from antiphon.core.authority.grant_terms import Terms
+from antiphon.core.authority.rules import Rules
+from antiphon.core.policy import write_pace
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import RateLimited, Unavailable
+from antiphon.runtime.gate.pace_watch import LOOK_EVERY_S, PaceWatch
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.node.full_node import Applied
+from antiphon.sdk.hosting import hosted_mesh
+from antiphon.sdk.mesh import Mesh
+from tests.patience import PATIENCE_S
+from tests.runtime.meshes import a_mesh, call, eventually
+
+
+@pytest.fixture
+def always_behind(monkeypatch):
+    """A node that is always late: it need not be overrun for the test."""
+    monkeypatch.setattr(write_pace, "BEHIND_MS", -60_000)
+    monkeypatch.setattr(write_pace, "LEAST_RECORDS", 40)
+    monkeypatch.setattr(write_pace, "PAUSE_S", 5)
+
+
+async def joined(directory, alias: str) -> StateDirectory:
+    home = StateDirectory(directory / alias)
+    terms = Terms(can=("schedule",), kinds=(f"{alias}.*",), alias=alias)
+    ticket = hosted_mesh.invite(StateDirectory(directory / "owner"), terms)
+    await hosted_mesh.redeem(home, ticket, alias=alias)
+    return home
+
+
+async def goes_on(mesh: Mesh) -> None:
+    """Submit until that works again."""
+    while True:
+        with suppress(Unavailable):
+            await mesh.submit("busy.work", "later")
+            return
+
+
+@pytest.mark.nats
+async def test_the_one_that_writes_too_much_is_paused_and_told_and_nobody_else(
+    tmp_path, always_behind, caplog
+):
+    listen = hosted_mesh.Listen(host="127.0.0.1", port=0, names=("127.0.0.1",))
+    async with (
+        hosted_mesh.found_and_host(tmp_path / "owner", name="paced", listen=listen) as hosted,
+        Mesh.open(home=tmp_path / "owner") as owner,
+        owner.node() as node,
+        hosted.gate(node) as gate,
+    ):
+        busy, quiet = await joined(tmp_path, "busy"), await joined(tmp_path, "quiet")
+        party = busy.signer("machine").did
+        async with Mesh.open(home=busy.path) as many, Mesh.open(home=quiet.path) as one:
+            with suppress(Unavailable):
+                for number in range(60):
+                    await many.submit("busy.work", number)
+            await eventually(lambda: party in gate._paused, within_s=PATIENCE_S)
+            aside = [item for item in node.replica.attention.newest(limit=9) if item.whose == party]
+            assert "paused for 5 s: it wrote " in aside[0].reason
+            await eventually(lambda: "this machine is paused for" in caplog.text)
+            with pytest.raises(RateLimited, match=r"this machine is paused for \d s: it wrote "):
+                async with Mesh.open(home=busy.path):
+                    pass
+            await one.submit("quiet.work", 1)
+            async with asyncio.timeout(PATIENCE_S):
+                await goes_on(many)
+        await eventually(
+            lambda: all(item.whose != party for item in node.replica.attention.newest(limit=9)),
+            within_s=PATIENCE_S,
+        )
+
+
+class Told:
+    """A gate that only notes whom it is told to pause."""
+
+    def __init__(self) -> None:
+        self.paused: list[str] = []
+
+    def is_member(self, _node: str) -> bool:
+        return True
+
+    async def pause(self, node: str, _length_s: int, _why: str) -> None:
+        self.paused.append(node)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("took_effect", [True, False])
+async def test_nobody_is_paused_for_records_that_took_no_effect(always_behind, took_effect):
+    """Anybody who may read a record can send it again, with its author's signature."""
+    async with a_mesh("memory", Rules(authority="open")) as mesh:
+        node, member = await mesh.node(), (await mesh.connection()).session
+        applied: list[Applied] = []
+        node.watchers.append(applied.append)
+        for number in range(60):
+            await call(member, number)
+        await node.reached((await member.log.last()).seq)
+        gate = Told()
+        watch = PaceWatch(node, gate)
+        for one in applied:
+            verdict = one.verdict if took_effect else Verdict.PREV
+            watch.applied(structs.replace(one, verdict=verdict))
+        looking = asyncio.ensure_future(watch.run())
+        await asyncio.sleep(4 * LOOK_EVERY_S)
+        looking.cancel()
+        assert gate.paused == ([member.author.did] if took_effect else [])
