@@ -283,7 +283,7 @@ class Forked(Misconfigured):
 
     def __init__(
         self,
-        message: str = "this was opened by the process that this one was forked from",
+        message: str = "this was opened in the parent process, before the fork",
         *,
         hint: str = "open the mesh again in this process, with 'async with' or 'with'",
     ) -> None:

@@ -34,4 +34,4 @@ def test_a_lock_is_held_while_a_command_runs_listed_broken_and_free_again(tmp_pa
         assert done.code == 1
         assert done.json["fence"] > held["fence"]
         assert "no locks are held" in shell.run("lock", "ls").out
-        assert "nothing to do while the lock is held" in shell.run("lock", "take", "x").err
+        assert "no command to run while the lock is held" in shell.run("lock", "take", "x").err

@@ -48,7 +48,7 @@ def test_a_lane_is_told_line_by_line():
     alice = short_node(ALICE.did)
     assert words[1] == f"{alice} claimed it for 30 s and started it"
     assert words[2] == f"{alice} renewed the lease for 10 s"
-    assert words[3].endswith("nothing changes, it is already so (already)")
+    assert words[3].endswith("it changes nothing (already)")
     assert words[4].endswith("rejected: its fence is not the current one (fence)")
     assert words[5].startswith("someone wrote a record that is not an op")
     assert words[6] == f"{alice} completed it, succeeded"

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.processes
 async def test_a_child_cannot_sign_through_its_parents_mesh():
     async with Mesh.open(engine="memory") as mesh:
         said = in_child(lambda: asyncio.run(mesh.submit("example.add", 2, 3)))
-        assert said.startswith("Forked: this was opened by the process")
+        assert said.startswith("Forked: this was opened in the parent process")
         await mesh.submit("example.add", 2, 3)
 
 

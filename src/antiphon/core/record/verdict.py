@@ -146,7 +146,7 @@ _ACCEPTED = frozenset({Verdict.OK, Verdict.EXISTS, Verdict.ALREADY})
 _WORDS = {
     Verdict.OK: "accepted",
     Verdict.EXISTS: "it already exists; the first one counts",
-    Verdict.ALREADY: "nothing changes, it is already so",
+    Verdict.ALREADY: "it changes nothing",
     Verdict.FRAME: "the record does not consist of an op and a signature block",
     Verdict.SIZE: "the op is too large",
     Verdict.MALFORMED: "the op does not match the schema",
@@ -194,8 +194,8 @@ _WORDS = {
     Verdict.LIMIT: "it does not name the label of its kind's limit, or names that of other kinds"
     " ('antiphon limits')",
     Verdict.RESULTS: "it does not carry the results that the job waits for",
-    Verdict.AFTER: "it names jobs to wait for without that reason, or the other way round, or names"
-    " one of them twice",
+    Verdict.AFTER: "a yield names jobs to wait for exactly if its reason is 'after', and each of"
+    " them once",
     Verdict.TOO_LATE: "the latest time to start has passed, or is not after the earliest",
     Verdict.COOLDOWN: "its lease on this job expired, so it has to wait for one lease",
     Verdict.PRIORITY: "its priority is not the job's",
@@ -208,7 +208,7 @@ _WORDS = {
     " room in a record for what a replica adds",
     Verdict.REPLICA: "it is not a replica of the job that it names",
     Verdict.BY_QUORUM: "the job is not run itself: it ends when enough of its replicas agree",
-    Verdict.QUORUM: "the replicas that it names are not enough that agree",
+    Verdict.QUORUM: "too few of the replicas that it names agree",
     Verdict.CHECKPOINT: "only a renewal carries a checkpoint, beats and progress, or too many"
     " earlier checkpoints are still kept",
     Verdict.PLAN: "the plan would trigger itself, has a time that only a single job can have, or"
@@ -216,7 +216,7 @@ _WORDS = {
     Verdict.DERIVED: "it does not follow from the plan that it names",
     Verdict.LOCKED: "the lock is held",
     Verdict.NO_LOCK: "nobody has ever taken that lock",
-    Verdict.BASE: "the document has another revision than the one that it was made from",
+    Verdict.BASE: "the document has changed since the revision that the writer started from",
     Verdict.SIBLINGS: "it does not name the conflicting values that the document has",
-    Verdict.UNRESOLVED: "the document has as many unresolved conflicts as one can have",
+    Verdict.UNRESOLVED: "the document has too many unresolved conflicts",
 }

@@ -212,7 +212,7 @@ async def test_a_forked_child_sends_nothing_through_its_parents_connection():
     engine = await NatsEngine.connect(server.url, new_mesh(), login=server.login, create=True)
     try:
         said = in_child(lambda: asyncio.run(engine.log.last()))
-        assert said.startswith("Forked: this was opened by the process")
+        assert said.startswith("Forked: this was opened in the parent process")
         assert await engine.log.last() is None
     finally:
         await engine.close()

@@ -61,12 +61,12 @@ def limits(
     if not label or not (is_change or remove):
         if is_change or remove or kind:
             raise WrongUsage(
-                "which limit? a label and --at-once, --rate or --remove belong together",
+                "a change needs a label, and --at-once, --rate or --remove",
                 hint="antiphon limits gpu --at-once 3 --kind 'render.*'",
             )
         return command_loop.run(_show(label, home, as_json=as_json))
     if is_change and remove:
-        raise WrongUsage("--remove ends a limit; it takes no new one", hint="antiphon limits")
+        raise WrongUsage("--remove excludes --at-once and --rate", hint="antiphon limits")
     period = parse_rate(rate) if rate else None
     return command_loop.run(_change(label, at_once, period, kind or [], home, as_json=as_json))
 

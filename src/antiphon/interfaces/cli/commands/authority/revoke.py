@@ -93,4 +93,4 @@ def _tell(ended: Revoked, held: Holdings) -> None:
         err.say("  ", stuck.words)
         err.say("  try: ", stuck.hint)
     if held.authority == "open":
-        err.say("  this mesh is open: everyone who can connect needs no grant")
+        err.say("  this mesh is open: whoever can connect may still do everything")

@@ -131,8 +131,8 @@ def command_inputs(
     if named.argument:
         path = shlex.quote(named.argument)
         raise WrongUsage(
-            f"{named.argument} is a file here, but not an input: the command runs where only its"
-            " inputs are, and would not find it",
+            f"{named.argument} is a file here, but not an input: the command sees only its inputs,"
+            " and would not find it",
             hint=f"--input {path}; or --output {path} if the command writes it",
         )
     if named.program:
@@ -173,8 +173,8 @@ TaskModuleOption = Annotated[
     typer.Option(
         "--module",
         metavar="MODULE",
-        help="Use the options that the task declares in this module, as 'antiphon worker' takes"
-        " it; what you type overrides them.",
+        help="Use the options that the task declares in this module. Options that you type override"
+        " them.",
         show_default=False,
     ),
 ]
@@ -231,7 +231,7 @@ LimitLabelOption = Annotated[
     typer.Option(
         "--label",
         metavar="LABEL",
-        help="The limit under which it is counted. Default: that of its kind, if there is one.",
+        help="The limit that it counts towards. Default: that of its kind, if there is one.",
     ),
 ]
 RequiresOption = Annotated[

@@ -87,7 +87,7 @@ def take(
         typer.Option(
             "--ttl",
             metavar="TIME",
-            help="How long it outlives us: 30s, 4beats; or the end of the phase, or of the bar.",
+            help="How long a crashed holder keeps it: 30s, 4beats, phase or bar.",
         ),
     ] = "30s",
     wait: Annotated[
@@ -114,7 +114,7 @@ def take(
     """  # noqa: D301 - \b keeps the lines apart
     if not words:
         raise WrongUsage(
-            "there is nothing to do while the lock is held",
+            "there is no command to run while the lock is held",
             hint=f"end with a command: antiphon lock take {key} -- ./deploy.sh",
         )
     times = (_lasting(ttl), wait)
@@ -173,7 +173,7 @@ def break_(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """End whoever's hold on a lock. Its holder is stopped, and the next one gets it."""
+    """Take a lock away from its holder, whose command is stopped."""
     return command_loop.run(_break(open_mesh(home), key, scope, fence, as_json=as_json))
 
 

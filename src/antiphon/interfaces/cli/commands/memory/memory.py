@@ -47,8 +47,8 @@ BaseOption = Annotated[
     typer.Option(
         "--base",
         metavar="REVISION",
-        help="The revision that the value was made from; 0: there is none yet. Default: the one "
-        "that is there now.",
+        help="The revision that your value started from; 0 for a new document. Default: the present"
+        " one.",
         show_default=False,
     ),
 ]
@@ -139,7 +139,7 @@ def delete(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Delete a document. What it was stays on the log."""
+    """Delete a document. Its history stays on the log."""
 
     async def deleted(mesh: Mesh) -> PutResult:
         async with mesh:
@@ -163,7 +163,7 @@ def resolve(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """End a document's conflicts with the value that shall hold."""
+    """Resolve the conflicts of a document: this value replaces them."""
 
     async def resolved(mesh: Mesh) -> PutResult:
         async with mesh:
@@ -197,7 +197,7 @@ async def _told(coming: Coroutine[object, object, PutResult], *, as_json: bool) 
 @memory.command("ls")
 def ls(
     space: SpaceArgument,
-    prefix: Annotated[str, typer.Argument(help="Only keys that begin so.")] = "",
+    prefix: Annotated[str, typer.Argument(help="Only keys with this beginning.")] = "",
     *,
     home: HomeOption = None,
     as_json: JsonOption = False,

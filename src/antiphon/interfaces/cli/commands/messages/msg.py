@@ -25,7 +25,7 @@ AgentOption = Annotated[
     str | None,
     typer.Option("--agent", metavar="NAME", help="Which agent of this node. Default: main."),
 ]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=64, help="At most so many.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=64, help="At most this many.")]
 
 
 @msg.command()
@@ -53,7 +53,7 @@ def send(
             "--ttl",
             parser=some_seconds,
             metavar="TIME",
-            help="How long it is of use: 90s, 15m, 4beats.",
+            help="When it becomes a dead letter: 90s, 15m, 4beats.",
         ),
     ] = None,
     key: Annotated[str, typer.Option("--key", help="The same key again is the same message.")] = "",
@@ -96,14 +96,14 @@ def read(
             parser=seconds,
             metavar="TIME",
             show_default="0s",
-            help="Wait for a message up to so long.",
+            help="How long to wait for a message.",
         ),
     ] = 0.0,
     ack: Annotated[bool, typer.Option("--ack", help="Acknowledge what is shown.")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the next messages. What is not acknowledged is shown again."""
+    """Show the next messages. Each is shown again until you acknowledge it."""
     return command_loop.run(_read(home, agent, limit, wait, is_acking=ack, as_json=as_json))
 
 

@@ -37,7 +37,7 @@ def nodes(
             "--wait",
             parser=some_seconds,
             metavar="TIME",
-            help="How long to wait for answers where no full node answers for all.",
+            help="How long to wait for answers if no full node answers for all.",
         ),
     ] = ROLL_CALL_S,
     stale: Annotated[
@@ -53,8 +53,7 @@ def nodes(
         bool,
         typer.Option(
             "--changes",
-            help="Show instead which nodes came, fell silent and went, as this machine's full"
-            " node noticed it.",
+            help="Show which nodes came, fell silent and left, as this machine's full node saw it.",
         ),
     ] = False,
     record: Annotated[

@@ -68,7 +68,7 @@ CronOption = Annotated[
     typer.Option(
         "--cron",
         metavar="EXPR",
-        help="When: minute, hour, day of month, month, day of week; or @daily and its kin.",
+        help="Run at: minute, hour, day of month, month, day of week; or @hourly, @daily, …",
     ),
 ]
 ZoneOption = Annotated[
@@ -80,7 +80,7 @@ MissedOption = Annotated[
 ]
 OnOption = Annotated[
     Literal["succeeded", "failed", "aborted", "ended"] | None,
-    typer.Option("--on", help="When: whenever a job ends so; --of says which jobs."),
+    typer.Option("--on", help="Run whenever a job of --of ends in this way."),
 ]
 OfOption = Annotated[
     str | None,
@@ -253,7 +253,7 @@ async def _add(
     if as_json:
         print_json({"changed": is_new, **(_facts(added) if added else {})})
     elif not is_new:
-        out.say(f"nothing to do: the plan {given.name} already stands so")
+        out.say(f"nothing to do: the plan {given.name} has not changed")
     else:
         said = f"{kind} {added.when}" if added else kind
         out.pieces(("✓ ", "succeeded"), (f"plan {given.name}: {said}", ""))

@@ -97,8 +97,8 @@ def _tell_gaps(total: CostLine) -> None:
             )
     if total.partial:
         err.say(
-            f"{counted(total.partial, 'job')} with a cost that lacks something that has a rate and"
-            " was not measured: antiphon proof JOB names it"
+            f"{counted(total.partial, 'job')} cost at least this much: something that has a rate"
+            " was not measured, and antiphon proof JOB names it"
         )
 
 

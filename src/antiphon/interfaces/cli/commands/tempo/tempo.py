@@ -77,7 +77,7 @@ def look(
         return
     if not follow:
         if topic:
-            raise WrongUsage("--topic is for following", hint="antiphon tempo --follow --topic …")
+            raise WrongUsage("--topic needs --follow", hint="antiphon tempo --follow --topic …")
         raise typer.Exit(command_loop.run(_now(home, as_json=as_json)))
 
     async def serve(stop: command_loop.Stop) -> int:
@@ -140,7 +140,7 @@ def _text_of(file: Path) -> str:
 
 @tempo.command()
 def freeze(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
-    """Hold the tempo where it is, whatever the load is. Only the owner can."""
+    """Keep the tempo as it is, whatever the load. Only the owner can."""
     return command_loop.run(_freeze(home, is_frozen=True, as_json=as_json))
 
 
@@ -179,7 +179,7 @@ def _tell_change(before: TempoPolicy, after: TempoPolicy, *, as_json: bool) -> i
         print_json({"changed": changed, "policy_hash": policy_hash(after), **policy_object(after)})
         return Exit.OK
     if before == after:
-        out.say("the tempo policy is already so")
+        out.say("nothing to do: the tempo policy has not changed")
         return Exit.OK
     limits = after.limits
     span = f"between {limits.min_bpm} and {limits.max_bpm}"
@@ -304,7 +304,7 @@ def _picture(mesh: Mesh, watch: TempoWatch) -> RenderableType:
     lines: list[RenderableType] = [joined(line) for line in _head(tempo_now(mesh.clock))]
     claims = sorted(watch.claims.values(), key=lambda one: one.hlc, reverse=True)
     if not claims:
-        lines.append(joined([("nobody says what it is doing", "quiet")]))
+        lines.append(joined([("no node reports what it is doing", "quiet")]))
         return Group(*lines)
     table = Table(box=None, pad_edge=False)
     for name in COLUMNS:
