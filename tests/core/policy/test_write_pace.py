@@ -35,6 +35,13 @@ def test_who_wrote_half_or_less_of_what_is_late_is_not_found():
     assert pace.excess(BEHIND_MS).party == "two"
 
 
+def test_nobody_is_found_for_records_of_which_nobody_knows_whose_they_are():
+    pace = WritePace()
+    written(pace, "", 10 * LEAST_RECORDS)
+    written(pace, "honest", 2 * LEAST_RECORDS)
+    assert pace.excess(BEHIND_MS) is None
+
+
 def test_large_records_count_as_several():
     pace = WritePace()
     written(pace, "large", LEAST_RECORDS // 8, size=40_000)

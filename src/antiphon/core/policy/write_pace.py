@@ -63,8 +63,9 @@ class WritePace:
             return None
         sums = _sums(self._slots.values())
         party = max(sums, key=lambda one: sums[one], default="")
-        is_most = 2 * sums.get(party, 0) > sum(sums.values())
-        return Excess(party, sums[party]) if is_most and sums[party] > LEAST_RECORDS else None
+        if not party or sums[party] <= LEAST_RECORDS or 2 * sums[party] <= sum(sums.values()):
+            return None
+        return Excess(party, sums[party])
 
     def pause_s(self, party: str, now_s: int) -> int:
         """How long to pause a party now: twice as long as the last time."""
