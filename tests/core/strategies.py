@@ -209,7 +209,7 @@ bodies = {
                 {
                     "attempts": optional(st.integers(1, 1000)),
                     "base_ms": st.integers(0, 3_600_000),
-                    "give_up_on": st.lists(texts, max_size=2).map(tuple),
+                    "give_up_on": st.lists(texts.filter(bool), max_size=2).map(tuple),
                 },
             ),
             "lease_ms": optional(st.integers(1, MAX_INTEGER)),

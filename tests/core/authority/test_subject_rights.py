@@ -1,5 +1,6 @@
 """What a scope comes to in subjects: for every family, by its branches and nothing else."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from antiphon.core.authority.subject_rights import (
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.subjects import matches
-from tests.families.polls import WITH_POLLS
+from tests.families.polls import POLLS, WITH_POLLS
 from tests.families.polls.ops import CLOSE, POLL, VOTE
 
 STEMS = ("job", "wait", "call.*", "plan")
@@ -78,21 +79,30 @@ def test_what_jobs_come_to_written_out(scope, shown, heard, unheard, written):
 
 
 def test_a_family_brings_its_own_commands_and_changes_nothing_for_others():
-    scope = held(poll_vote=("a.>", "b"), job_read=(">",))
+    scope = held(poll_vote=("a.>", "b"))
     rights = rights_on(WITH_POLLS.branches, scope)
-    jobs = {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>", "lock.>", "memo.>"}
     polls = {f"{one}.{end}" for one in ("poll", "vote", "close") for end in ("a.*.>", "b.*")}
     unheard = {f"{one}.b.*.>" for one in ("poll", "vote", "close")}
     relayed = {*RELAYED, "close.>"}
+    others = {"ctl.>", "seal"}
     assert sets(rights) == (
-        jobs | polls,
-        jobs | polls,
+        others | polls,
+        others | polls,
         unheard,
         {"vote.a.*.>", "vote.b.*"},
         relayed,
     )
-    assert rights_on(PROTOCOL.branches, scope).shown == WHOLE
+
+
+def test_whoever_reads_every_job_reads_the_whole_log_whatever_families_there_are():
+    """Or it would keep no tree, and could not check seals."""
+    assert rights_on(WITH_POLLS.branches, held(job_read=(">",))).shown == WHOLE
     assert rights_on(WITH_POLLS.branches, EVERYTHING).shown == WHOLE
+    hidden = msgspec.structs.replace(
+        POLLS, branches=(Branch(stem="poll", read_by=("/poll/read",)),)
+    )
+    with pytest.raises(ValueError, match="could not check seals"):
+        _ = PROTOCOL.adding(hidden).branches
 
 
 def test_where_there_is_no_kind_a_command_must_be_held_for_every_kind():

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from antiphon.core.record.branches import Branch
+from antiphon.core.record.branches import READS_ALL, Branch
 from antiphon.core.record.op import Body, Kind, Op, Text
 
-READ_BY: Final = ("/poll/read", "/poll/vote", "/poll/open")
+READ_BY: Final = ("/poll/read", "/poll/vote", "/poll/open", READS_ALL)
 POLL: Final = Branch(stem="poll", read_by=READ_BY, written_by=("/poll/open",))
 VOTE: Final = Branch(stem="vote", read_by=READ_BY, written_by=("/poll/vote",))
 CLOSE: Final = Branch(stem="close", read_by=READ_BY, via_gate=True)

@@ -21,6 +21,9 @@ from antiphon.core.record import subjects
 
 CONTROL: Final = "control"
 """The family name of control records; each subject below `ctl` is one lane."""
+READS_ALL: Final = "/job/read"
+"""Whoever holds this for every kind reads the whole log, and can check seals: so every branch that
+not all members read names it among its readers."""
 
 
 class Branch(Struct, frozen=True):
@@ -31,7 +34,8 @@ class Branch(Struct, frozen=True):
     variants: tuple[str, ...] = ()
     """One of these tokens follows the stem; a lane has one subject for each."""
     read_by: tuple[str, ...] = ()
-    """A member that holds one of these commands may read here; empty: every member may."""
+    """A member that holds one of these commands, `READS_ALL` among them, may read here; empty:
+    every member may."""
     written_by: tuple[str, ...] = ()
     """A member that holds one of these commands may write here; empty: no member may."""
     via_gate: bool = False
@@ -91,6 +95,11 @@ class Grammar:
             if branch.stem.split(".", 1)[0] != "ctl":
                 raise ValueError(f"{branch.stem} is not a control subject: it must begin with ctl")
             return
+        if branch.read_by and READS_ALL not in branch.read_by:
+            raise ValueError(
+                f"the readers of {branch.stem} lack {READS_ALL}: nodes that read every job would no"
+                " longer read the whole log, and could not check seals"
+            )
         slot = len(self._slots[family])
         self._slots[family] += [branch] * len(branch.stems)
         known = {"ctl", *self._plain, *self._varied, *self._single}
