@@ -31,6 +31,7 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
     StartBody,
 )
+from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
 from antiphon.runtime.identity import genesis
@@ -108,7 +109,7 @@ class MemoryMesh:
     async def add_worker(self, owner: Session) -> tuple[Session, str]:
         """A key with the right to claim, and the id of that delegation."""
         keyring = SeedKeyring(self.entropy.token(32))
-        wanted = grant_terms.payloads(
+        wanted = PROTOCOL.rights.payloads(
             grant_terms.Terms(can=("claim",)),
             issuer=self.owner.did,
             audience=keyring.did,

@@ -11,17 +11,12 @@ from pathlib import Path
 
 from antiphon import Mesh
 from antiphon.assembly.hosted_mesh import coordinate
-from antiphon.assembly.logins import log_in
-from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.grant_terms import Terms
-from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import EngineDenied, Rejected
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.node.sealer import Sealer
-from antiphon.sdk.authority.delegation import with_authority
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.lanes import find_lanes, story_of
 from antiphon.sdk.proofs import bundles
@@ -30,22 +25,6 @@ from tests.families.polls.state import PollLane
 
 KIND, OTHER, NAME = "team.lunch", "board.pay", "pizza"
 KEY = LaneKey("polls", KIND, NAME)
-
-
-async def grant(owner: Mesh, to: str, command: str) -> None:
-    """Delegate a command on everything below `team`, as the owner."""
-    keyring = owner.connection.keyring
-    payload = Payload(
-        iss=keyring.did,
-        aud=to,
-        sub=keyring.did,
-        cmd=command,
-        pol=Policy([["like", ".kind", "team.*"]]),
-        nonce=owner.session.entropy.token(12),
-        exp=None,
-    )
-    body = DelegateBody(token=token_of(keyring.delegate(payload).raw))
-    await write_one(owner.session, Intent(UcanDelegate, body))
 
 
 async def refused(write) -> str:
@@ -70,19 +49,15 @@ async def scene(directory: Path) -> dict[str, object]:
         whole = await enter(owner.node())
         await enter(here.gate(whole))
 
-        async def joined(alias: str, *commands: str) -> Mesh:
+        async def joined(alias: str, right: str) -> Mesh:
             place = StateDirectory(directory / alias)
-            terms = Terms(can=("read",), kinds=("team.*",), alias=alias)
+            terms = Terms(can=("read", right), kinds=("team.*",), alias=alias)
             ticket = hosted_mesh.invite(StateDirectory(directory / "owner"), terms)
             await hosted_mesh.redeem(place, ticket, alias=alias)
-            async with with_authority(directory / "owner") as authority:
-                for command in commands:
-                    await grant(authority, place.signer("machine").did, command)
-            await log_in(place, place.access(), ())  # the one from joining is older
             return await enter(Mesh.open(home=place.path, role="client"))
 
-        asker = await joined("asker", "/poll/open", "/poll/vote")
-        voter = await joined("voter", "/poll/vote")
+        asker = await joined("asker", "ask")
+        voter = await joined("voter", "vote")
         scoped = await enter(voter.node())
         await coordinate(StateDirectory(directory / "owner"), whole.session)
         found = await polled(owner, whole, asker, voter, scoped)

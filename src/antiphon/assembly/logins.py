@@ -98,7 +98,7 @@ async def _connect_by_login(
     if purpose.inspect and home is not None and (home.server / "accounts.json").is_file():
         system = system_login(Accounts.open(home.server, described.name))
     kept = _KeptLogin(home, access)
-    reader = Reader(access.user, kept.scope, protocol.branches)
+    reader = Reader(access.user, kept.scope, protocol.branches, protocol.rights)
 
     async def enter() -> Engine:
         return await NatsEngine.connect(

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from antiphon.assembly.mesh_connection import MACHINE, OWNER
-from antiphon.core.authority import grant_terms
 from antiphon.core.authority.scope import Scope, filter_of
 from antiphon.core.bus.subjects import JOIN
 from antiphon.core.protocol import PROTOCOL, Protocol
@@ -36,7 +35,7 @@ def invite(
     from antiphon.engines.nats.server import permissions
     from antiphon.engines.nats.server.login_issuer import check_size
 
-    grant_terms.check(granted)
+    protocol.rights.check(granted)
     described = home.mesh()
     if not (home.server / "accounts.json").is_file() or not home.has_key(OWNER):
         raise Misconfigured(

@@ -152,7 +152,7 @@ async def _pass_on(home: StateDirectory, connection: MeshConnection) -> None:
     elif home.has_key(OWNER):
         giver = home.signer(OWNER)
         everything = grant_terms.Terms(can=("all",), alias=connection.alias, network=True)
-        (payload,) = grant_terms.payloads(
+        (payload,) = session.protocol.rights.payloads(
             everything,
             issuer=giver.did,
             audience=did,

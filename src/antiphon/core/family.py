@@ -166,6 +166,9 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     """
     words: Callable[[Any], str]
     """What an op did, as the end of a sentence that begins with its author."""
+    rights: Mapping[str, tuple[str, ...]] = {}
+    """What `antiphon invite --can` grants: words, and the commands of each. The first command is
+    what the word is named after; others that it cannot be used without come with it."""
     lane: type[Lane] = Lane
     genesis: Callable[[Any, int, int], Moved | Verdict] = _before_genesis
     """The result of an op on a mesh that has not been created yet."""

@@ -15,6 +15,8 @@ from typing import Any, Final, Union
 
 import msgspec
 
+from antiphon.core.authority.grant_terms import Rights
+from antiphon.core.authority.job_rights import SEND_BY, TEMPO_BY
 from antiphon.core.families.grants import GRANTS
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.locks import LOCKS
@@ -30,6 +32,9 @@ PLACES_KEPT: Final = 4096
 LONGEST_KEPT: Final = 256
 """How many subjects are cached with their place: each of a job's is read several times in a row.
 Subjects longer than any op's are not: a node that may write on a lane chooses how they end."""
+
+_OF_SERVICES: Final = {"message": SEND_BY, "tempo": TEMPO_BY}
+"""Rights that are about no record: messages go through the gate, and beats over the bus."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,12 @@ class Protocol:
     def ops(self) -> Mapping[str, type[Op]]:
         """The op classes by the names of their types."""
         return MappingProxyType({op.type_name(): op for op in self.family_of})
+
+    @cached_property
+    def rights(self) -> Rights:
+        """The words that people grant permissions with."""
+        words = {word: given for one in self.families for word, given in one.rights.items()}
+        return Rights({**words, **_OF_SERVICES})
 
     @cached_property
     def _grammar(self) -> Grammar:

@@ -31,12 +31,12 @@ class RightName(StrEnum):
     SCHEDULE = "schedule"
     READ = "read"
     CANCEL = "cancel"
+    LOCK = "lock"
+    BREAK_LOCK = "break-lock"
     MEMORY = "memory"
     READ_MEMORY = "read-memory"
     MESSAGE = "message"
     TEMPO = "tempo"
-    LOCK = "lock"
-    BREAK_LOCK = "break-lock"
     ALL = "all"
 
 

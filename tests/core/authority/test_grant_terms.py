@@ -2,8 +2,8 @@
 
 import pytest
 
-from antiphon.core.authority import grant_terms
 from antiphon.core.authority.grant_terms import Terms
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.ucan import TOP
 from antiphon.errors import Malformed
 from tests.core.authors import ALICE, OWNER
@@ -11,7 +11,7 @@ from tests.core.ucan.principals import holds
 
 
 def payloads(**said):
-    return grant_terms.payloads(
+    return PROTOCOL.rights.payloads(
         Terms(**said),
         issuer=OWNER.did,
         audience=ALICE.did,
@@ -80,7 +80,7 @@ def test_what_makes_no_sense_is_refused_with_words(said):
     ],
 )
 def test_what_grants_a_command_is_the_word_that_grants_the_least_besides(command, typed):
-    assert grant_terms.how_to_grant(command, "a.b", "box") == typed
-    word = grant_terms.right_for(command)
+    assert PROTOCOL.rights.how_to_grant(command, "a.b", "box") == typed
+    word = PROTOCOL.rights.word_for(command)
     granted = [p.cmd for p in payloads(can=(word,))]
     assert any(command == one or command.startswith(one.rstrip("/") + "/") for one in granted)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from antiphon.core.authority.scope import Scope
+from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.nats import (
     Accounts,
     LocalServer,
@@ -59,7 +60,7 @@ class Operated:
         key = UserKey.new() if key is None else key
         jwt = self.issuer.admit(key.public, scope, queues, name="member", now_s=now_s())
         if self._has_gate:
-            extra = {"reader": Reader(key.public, scope, self.branches), **extra}
+            extra = {"reader": Reader(key.public, scope, self.branches, PROTOCOL.rights), **extra}
         return await self.enter(key, jwt, **extra)
 
     async def make_queues(self, kind: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import subjects
 from antiphon.engines.nats import (
     LocalServer,
@@ -104,7 +105,7 @@ class ScopedMesh:
             self.mesh,
             login=Login(user=user, password="pw"),
             inbox_prefix=f"_I.{user}",
-            reader=Reader(user, self.scopes[user], BRANCHES),
+            reader=Reader(user, self.scopes[user], BRANCHES, PROTOCOL.rights),
             **extra,
         )
 

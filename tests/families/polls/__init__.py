@@ -11,6 +11,7 @@ POLLS = Family(
     name="polls",
     ops=(ops.PollOpen, ops.PollVote, ops.PollClose),
     branches=(ops.POLL, ops.VOTE, ops.CLOSE),
+    rights={"vote": ("/poll/vote",), "ask": ("/poll/open", "/poll/vote")},
     lane=state.PollLane,
     step=table.step,
     enter=table.enter,

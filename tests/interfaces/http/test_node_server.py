@@ -19,6 +19,7 @@ from antiphon.core.authority.delegations import token_of
 from antiphon.core.bar_tokens import bar_token
 from antiphon.core.bar_tokens.bar_token import BarToken
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.tempo.meter import Meter
 from antiphon.errors import Misconfigured, PortTaken
 from antiphon.interfaces.http import application, bounded_server
@@ -203,7 +204,7 @@ class Holder:
     async def granted(self, can: str = "read", kinds: str = "*") -> "Holder":
         mesh = self._node.mesh
         self._session = (await mesh.connection(mesh.owner)).session
-        (payload, *_) = grant_terms.payloads(
+        (payload, *_) = PROTOCOL.rights.payloads(
             grant_terms.Terms(can=(can,), kinds=(kinds,)),
             issuer=mesh.owner.did,
             audience=self.key.did,

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.core.authority.delegations import open_token, token_of
-from antiphon.core.authority.grant_terms import Terms, payloads
+from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.rules import Rules
 from antiphon.core.authority.scope import NOTHING, Scope
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
@@ -55,7 +55,9 @@ class Desk:
 
     def delegation(self, giver, to: str):
         owner, token = self.gate.session.control.owner, self.mesh.entropy.token
-        (payload,) = payloads(ALL, issuer=giver.keyring.did, audience=to, owner=owner, nonce=token)
+        (payload,) = PROTOCOL.rights.payloads(
+            ALL, issuer=giver.keyring.did, audience=to, owner=owner, nonce=token
+        )
         body = DelegateBody(token=token_of(giver.keyring.delegate(payload).raw))
         return giver.session.draft(UcanDelegate, body, prev=0)
 

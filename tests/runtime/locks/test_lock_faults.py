@@ -13,6 +13,7 @@ from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.locks.state import lock_key
+from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.memory import MemoryEngine
 from antiphon.engines.memory.faults import FINE, Fate
 from antiphon.errors import AntiphonError, LockLost, StaleFence
@@ -148,7 +149,7 @@ async def revocable():
 
 async def grant(owner: Session, mesh: MeshUnderTest, key: SeedKeyring) -> str:
     terms = grant_terms.Terms(can=("lock",), kinds=("repo.*",))
-    [payload] = grant_terms.payloads(
+    [payload] = PROTOCOL.rights.payloads(
         terms,
         issuer=mesh.owner.did,
         audience=key.did,

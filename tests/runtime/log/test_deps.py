@@ -5,11 +5,12 @@ from collections import Counter
 import pytest
 
 from antiphon.core.authority.delegations import token_of
-from antiphon.core.authority.grant_terms import Terms, payloads
+from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.families.jobs.ops import ExpireBody, JobExpire
 from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import MAX_DEPS
 from antiphon.core.record.verdict import Verdict
@@ -36,7 +37,7 @@ class Counting:
 async def grant(owner, to) -> None:
     terms, did = Terms(can=("all",)), owner.author.did
     token = owner.entropy.token
-    (payload,) = payloads(terms, issuer=did, audience=to, owner=did, nonce=token)
+    (payload,) = PROTOCOL.rights.payloads(terms, issuer=did, audience=to, owner=did, nonce=token)
     body = DelegateBody(token=token_of(owner.author._keyring.delegate(payload).raw))
     await owner.commit(owner.draft(UcanDelegate, body, prev=0))
 

@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager
 from msgspec import Raw
 
 from antiphon.core.authority.delegations import token_of
-from antiphon.core.authority.grant_terms import Terms, payloads
+from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.messages import envelope, register
 from antiphon.core.messages.envelope import MessageBody
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import agent_address
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.messages.mail_gate import MailGate, Reading
@@ -89,7 +90,7 @@ async def grant(mesh, owner, to, can=("message",), kinds=("*",)):
     """The owner delegates; the delegations' ids."""
     cids = []
     terms = Terms(can=can, kinds=kinds)
-    for payload in payloads(
+    for payload in PROTOCOL.rights.payloads(
         terms,
         issuer=mesh.owner.did,
         audience=to,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from antiphon import assembly
 from antiphon.core.authority.delegations import token_of
-from antiphon.core.authority.grant_terms import Terms, payloads
+from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.families.jobs.derivation import Cron, Reaction
 from antiphon.core.families.jobs.planned import PlanBody
@@ -15,6 +15,7 @@ from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import plan_key
 from antiphon.core.manifest import author
+from antiphon.core.protocol import PROTOCOL
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
@@ -95,7 +96,9 @@ async def grant(by, to: str, *, can=("schedule",), kinds=("report.*",), **more) 
     """Delegate as the owner, or as who passes its permission on; the cids."""
     terms, did = Terms(can=can, kinds=kinds, **more), by.author.did
     owner, made = by.control.owner, []
-    for payload in payloads(terms, issuer=did, audience=to, owner=owner, nonce=by.entropy.token):
+    for payload in PROTOCOL.rights.payloads(
+        terms, issuer=did, audience=to, owner=owner, nonce=by.entropy.token
+    ):
         granted = by.author._keyring.delegate(payload)
         await write_one(by, Intent(UcanDelegate, DelegateBody(token=token_of(granted.raw))))
         made.append(granted.cid)

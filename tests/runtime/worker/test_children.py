@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from antiphon import After, JobContext, Mesh
 from antiphon.core.authority.delegations import token_of
-from antiphon.core.authority.grant_terms import Terms, payloads
+from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.families.jobs.state import State
+from antiphon.core.protocol import PROTOCOL
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.worker import tenure_runner
@@ -214,7 +215,9 @@ async def test_a_handler_that_could_not_tell_its_calls_apart_fails_at_once(engin
 
 async def grant(owner, to: str, can: tuple[str, ...]) -> None:
     terms, did = Terms(can=can, kinds=("test.*",)), owner.author.did
-    for payload in payloads(terms, issuer=did, audience=to, owner=did, nonce=owner.entropy.token):
+    for payload in PROTOCOL.rights.payloads(
+        terms, issuer=did, audience=to, owner=did, nonce=owner.entropy.token
+    ):
         granted = owner.author._keyring.delegate(payload)
         await write_one(owner, Intent(UcanDelegate, DelegateBody(token=token_of(granted.raw))))
 

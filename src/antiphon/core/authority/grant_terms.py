@@ -1,7 +1,8 @@
 """The words people use to grant permissions, and the delegations that they become.
 
 `claim render.* until Friday` becomes one delegation per command, since a UCAN has one. If you need
-a policy that these words cannot express, sign a delegation by hand.
+a policy that these words cannot express, sign a delegation by hand. Which words there are is said
+by the families of a protocol: `protocol.rights`.
 """
 
 from __future__ import annotations
@@ -10,33 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.authority import job_rights, lock_rights, memory_rights
+from antiphon.core.authority import job_rights
 from antiphon.core.authority.delegations import MESH_META
 from antiphon.core.authority.scope import EVERY_KIND, filter_of, kinds_of
 from antiphon.core.ucan import TOP, Payload, Policy
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from antiphon.core.ucan import Delegation
 
-RIGHTS: Final[dict[str, tuple[str, ...]]] = {
-    "claim": ("/job/claim", "/job/complete"),
-    "schedule": ("/job/schedule", "/job/read"),
-    "read": ("/job/read",),
-    "cancel": ("/job/cancel",),
-    "memory": (memory_rights.MEMORY,),
-    "read-memory": (memory_rights.READ,),
-    "message": job_rights.SEND_BY,
-    "tempo": job_rights.TEMPO_BY,
-    "lock": (lock_rights.TAKE,),
-    "break-lock": (lock_rights.BREAK,),
-    "all": (TOP,),
-}
-"""The commands of each word: to claim includes to complete, to schedule includes to read. Beats
-are not about kinds: `tempo` is granted for all of them."""
-_ALL: Final = "all"
+ALL: Final = "all"
+"""The word for everything."""
 MAX_ALIAS_LENGTH: Final = 64
 NONCE_BYTES: Final = 12
 _ALIAS: Final = "alias"
@@ -58,41 +45,86 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether commands that are claimed under it may use the network."""
 
 
-def check(terms: Terms) -> Terms:
-    """`terms`, or `Malformed` with the word that is not valid."""
-    for word in terms.can:
-        if word not in RIGHTS:
-            raise Malformed(
-                f"{word!r} is not a permission",
-                reason="right",
-                hint=f"choose from: {', '.join(RIGHTS)}",
+class Rights:
+    """The words of one protocol, and the commands that each of them grants."""
+
+    def __init__(self, words: Mapping[str, tuple[str, ...]]) -> None:
+        """Those of the families; `all` is added."""
+        self.words: Mapping[str, tuple[str, ...]] = {**words, ALL: (TOP,)}
+
+    def check(self, terms: Terms) -> Terms:
+        """`terms`, or `Malformed` with the word that is not valid."""
+        for word in terms.can:
+            if word not in self.words:
+                raise Malformed(
+                    f"{word!r} is not a permission",
+                    reason="right",
+                    hint=f"choose from: {', '.join(self.words)}",
+                )
+        for glob in terms.kinds:
+            if filter_of(glob) is None:
+                raise Malformed(
+                    f"{glob!r} is not a kind or a pattern of kinds",
+                    reason="kind",
+                    hint="write a kind ('render.video'), everything below one ('render.*'), or '*'",
+                )
+        if not terms.can or not terms.kinds:
+            raise Malformed("a grant needs at least one permission and one kind", reason="right")
+        check_alias(terms.alias)
+        return terms
+
+    def word_for(self, command: str) -> str:
+        """The word that grants a command and the least besides; `all` if no other does."""
+        exact = [word for word, commands in self.words.items() if command in commands]
+        if exact:
+            return min(exact, key=lambda word: len(self.words[word]))
+        known = self.words.items()
+        covered = (w for w, cs in known if any(command.startswith(f"{c}/") for c in cs))
+        return next(covered, ALL)
+
+    def how_to_grant(self, command: str, kind: str, node: str = "NODE") -> str:
+        """What the owner types, so that a node may do this with a kind."""
+        right, of_kind = self.word_for(command), f" --kind {kind}" if kind else ""
+        return f"antiphon delegate {node} --can {right}{of_kind}"
+
+    def in_words(self, command: str) -> str:
+        """The word whose first command this is, or the command in words."""
+        found = (word for word, commands in self.words.items() if commands[0] == command)
+        return next(found, command_in_words(command))
+
+    def payloads(
+        self,
+        terms: Terms,
+        *,
+        issuer: str,
+        audience: str,
+        owner: str,
+        nonce: Callable[[int], bytes],
+        mesh: str = "",
+    ) -> list[Payload]:
+        """The delegations for these terms, not signed yet."""
+        self.check(terms)
+        commands = dict.fromkeys(command for word in terms.can for command in self.words[word])
+        if TOP in commands:
+            commands = {TOP: None}
+        return [
+            Payload(
+                iss=issuer,
+                aud=audience,
+                sub=owner,
+                cmd=command,
+                pol=Policy([] if command in job_rights.TEMPO_BY else _policy(terms.kinds)),
+                nonce=nonce(NONCE_BYTES),
+                exp=terms.until_s,
+                meta=_meta(terms.alias, mesh, network=terms.network),
             )
-    for glob in terms.kinds:
-        if filter_of(glob) is None:
-            raise Malformed(
-                f"{glob!r} is not a kind or a pattern of kinds",
-                reason="kind",
-                hint="write a kind ('render.video'), everything below one ('render.*'), or '*'",
-            )
-    if not terms.can or not terms.kinds:
-        raise Malformed("a grant needs at least one permission and one kind", reason="right")
-    check_alias(terms.alias)
-    return terms
+            for command in commands
+        ]
 
 
-def right_for(command: str) -> str:
-    """The word that grants a command and the least besides; `all` if no other does."""
-    exact = [word for word, commands in RIGHTS.items() if command in commands]
-    if exact:
-        return min(exact, key=lambda word: len(RIGHTS[word]))
-    covered = (w for w, cs in RIGHTS.items() if any(command.startswith(f"{c}/") for c in cs))
-    return next(covered, _ALL)
-
-
-def how_to_grant(command: str, kind: str, node: str = "NODE") -> str:
-    """What the owner types, so that a node may do this with a kind."""
-    right, of_kind = right_for(command), f" --kind {kind}" if kind else ""
-    return f"antiphon delegate {node} --can {right}{of_kind}"
+def command_in_words(command: str) -> str:
+    """A command as people read it: `job claim`."""
+    return command.strip("/").replace("/", " ") or "everything"
 
 
 def check_alias(alias: str) -> None:
@@ -101,35 +133,6 @@ def check_alias(alias: str) -> None:
         raise Malformed(
             f"an alias has up to {MAX_ALIAS_LENGTH} printable characters", reason="alias"
         )
-
-
-def payloads(
-    terms: Terms,
-    *,
-    issuer: str,
-    audience: str,
-    owner: str,
-    nonce: Callable[[int], bytes],
-    mesh: str = "",
-) -> list[Payload]:
-    """The delegations for these terms, not signed yet."""
-    check(terms)
-    commands = dict.fromkeys(command for word in terms.can for command in RIGHTS[word])
-    if TOP in commands:
-        commands = {TOP: None}
-    return [
-        Payload(
-            iss=issuer,
-            aud=audience,
-            sub=owner,
-            cmd=command,
-            pol=Policy([] if command in job_rights.TEMPO_BY else _policy(terms.kinds)),
-            nonce=nonce(NONCE_BYTES),
-            exp=terms.until_s,
-            meta=_meta(terms.alias, mesh, network=terms.network),
-        )
-        for command in commands
-    ]
 
 
 def passing_on(
@@ -172,17 +175,6 @@ def alias_of(delegation: Delegation) -> str:
     meta = delegation.payload.meta
     alias = meta.get(_ALIAS) if isinstance(meta, dict) else None
     return alias[:MAX_ALIAS_LENGTH] if isinstance(alias, str) and alias.isprintable() else ""
-
-
-def rights_of(command: str) -> str:
-    """A command in the words above, or itself."""
-    jobs = ("claim", "schedule", "read", "cancel")
-    for word in (*jobs, "message", "lock", "break-lock", "memory", "read-memory"):
-        if RIGHTS[word][0] == command:
-            return word
-    return {TOP: "all", "/job": "all jobs", "/lock": "all locks", "/job/complete": "complete"}.get(
-        command, command
-    )
 
 
 def kinds_in_words(delegation: Delegation) -> str:

@@ -351,7 +351,7 @@ class Gate:
 
     async def _delegate(self, granted: grant_terms.Terms, node: str) -> None:
         async with self._owner() as (author, keyring):
-            wanted = grant_terms.payloads(
+            wanted = self._session.protocol.rights.payloads(
                 granted,
                 issuer=keyring.did,
                 audience=node,

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.authority.grant_terms import how_to_grant, right_for
 from antiphon.core.authority.grant_tree import trace
 from antiphon.core.clock.hlc import ZERO
 from antiphon.core.family import Lane
@@ -286,10 +285,12 @@ def _not_admitted(session: Session, denied: EngineDenied, intent: Intent) -> Eng
     command, kind = intent.op.COMMAND, getattr(intent.body, "kind", "")
     if not kind or not command or isinstance(denied, NotPermitted):
         return denied
+    rights = session.protocol.rights
+    typed = rights.how_to_grant(command, kind, _member(session))
     error = NotPermitted(
-        f"the mesh's server does not let this login {right_for(command)} {kind}",
+        f"the mesh's server does not let this login {rights.word_for(command)} {kind}",
         hint=f"if it was granted just now, open the mesh again; else the mesh's owner grants it:"
-        f" {how_to_grant(command, kind, _member(session))}; 'antiphon who' shows who may do what",
+        f" {typed}; 'antiphon who' shows who may do what",
     )
     error.__cause__ = denied
     return error
@@ -305,7 +306,7 @@ def _refusal(session: Session, what: str, verdict: Verdict, intent: Intent) -> R
         hint = "'antiphon who' shows who may do what"
         command, kind = intent.op.COMMAND, getattr(intent.body, "kind", "")
         if kind and command and verdict in (Verdict.NO_CHAIN, Verdict.COMMAND, Verdict.POLICY):
-            node = _member(session)
-            why = f"{verdict.in_words}; this key may not {right_for(command)} {kind}"
-            hint += f"; the owner grants it: {how_to_grant(command, kind, node)}"
+            rights, node = session.protocol.rights, _member(session)
+            why = f"{verdict.in_words}; this key may not {rights.word_for(command)} {kind}"
+            hint += f"; the owner grants it: {rights.how_to_grant(command, kind, node)}"
     return Rejected(f"{what}: {why or verdict.in_words}", reason=verdict.value, hint=hint)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.authority.grant_terms import how_to_grant, right_for
 from antiphon.core.authority.memory_rights import WRITE
 from antiphon.core.families.memory.ops import MEMO, MemoryBody, MemoryPut
 from antiphon.core.families.memory.state import Document, DocumentLane, document_key
@@ -120,10 +119,11 @@ class Documents:
             try:
                 lane = await self._read(key)
             except NotPermitted as denied:  # to write includes to read, so ask for both at once
+                rights = self.session.protocol.rights
                 raise NotPermitted(
                     f"this key may not write to {wanted.space}: it lacks the permission"
-                    f" {right_for(WRITE)}",
-                    hint=f"the mesh's owner grants it: {how_to_grant(WRITE, wanted.space)};"
+                    f" {rights.word_for(WRITE)}",
+                    hint=f"the mesh's owner grants it: {rights.how_to_grant(WRITE, wanted.space)};"
                     " 'antiphon who' shows who may do what",
                 ) from denied
         body = put_body(lane.state, wanted)

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.authority import grant_terms
 from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.grant_reach import Grant, State
-from antiphon.core.authority.grant_terms import RIGHTS, Terms, rights_of
+from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.grant_tree import Holder, bearers, is_reserved
 from antiphon.core.authority.rules import NOTICE_MS
 from antiphon.core.authority.scope import admits, filter_of, kinds_of
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.state import HELD, Job
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import short_node
 from antiphon.core.ucan import ChainVerdict
 from antiphon.errors import AntiphonError, Conflict, Rejected
@@ -50,6 +50,7 @@ from antiphon.sdk.authority.holdings import (
     own_grants,
     require_not_quarantined,
     rights_in_words,
+    rights_of,
     who,
     with_authority,
 )
@@ -90,7 +91,7 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
         _check_alias(held, control, node, wanted.alias)
     else:
         wanted = msgspec.structs.replace(wanted, alias=_known_as(held, node))
-    payloads = grant_terms.payloads(
+    payloads = mesh.session.protocol.rights.payloads(
         wanted,
         issuer=keyring.did,
         audience=node,
@@ -157,7 +158,7 @@ def _covered_until(held: Holdings, control: Control, wanted: Terms) -> int | Non
     ends = [] if wanted.until_s is None else [wanted.until_s]
     chains = chains_to(control.grants, control.owner, held.me, before=_ANY_TIME)
     for word, glob in ((word, glob) for word in wanted.can for glob in wanted.kinds):
-        for command in RIGHTS[word]:
+        for command in PROTOCOL.rights.words[word]:
             until: list[int | None] = []
             for chain in chains:
                 cids = tuple(link.cid for link in chain.links)
@@ -300,7 +301,6 @@ def _held_under(replica: Replica, cids: set[str]) -> list[Job]:
 __all__ = [
     "MEANINGS",
     "NOTICE_MS",
-    "RIGHTS",
     "SELECTIONS",
     "Changed",
     "Grant",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.grant_reach import Grant, State
-from antiphon.core.authority.grant_terms import rights_of
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import public_key_of, short_node
 from antiphon.errors import Held, Rejected
 from antiphon.runtime.caller.holdings import Holdings, holdings_of
@@ -68,7 +68,12 @@ async def own_grants(home: Path) -> tuple[Grant, ...]:
 
 
 # Permissions that another one includes, and that are not listed beside it.
-_INCLUDED: Final = {"complete": {"claim"}, "read": {"claim", "schedule"}}
+_INCLUDED: Final = {"job complete": {"claim"}, "read": {"claim", "schedule"}}
+
+
+def rights_of(command: str) -> str:
+    """The word that a command is granted with, or the command in words."""
+    return PROTOCOL.rights.in_words(command)
 
 
 def in_words(grants: Iterable[Grant]) -> str:

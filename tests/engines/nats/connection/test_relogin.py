@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.nats import Reader, UserKey
 from antiphon.engines.nats.connection import relogin
 from antiphon.engines.nats.connection.relogin import TRIES, Relogin
@@ -102,7 +103,7 @@ class Member:
 
     @asynccontextmanager
     async def entered(self):
-        reader = Reader(self.key.public, lambda: self.scope, BRANCHES)
+        reader = Reader(self.key.public, lambda: self.scope, BRANCHES, PROTOCOL.rights)
         async with (
             self.place.gate(BOTH),
             await self.place.enter(

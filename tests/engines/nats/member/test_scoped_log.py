@@ -6,6 +6,7 @@ import pytest
 
 from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.nats import Login, NatsEngine, Reader
 from antiphon.engines.nats.credentials.keypairs import UserKey
 from antiphon.engines.nats.gate import scoped_reads
@@ -290,7 +291,7 @@ async def test_connecting_asks_for_the_log_itself():
                 new_mesh(),
                 login=Login(user=MEMBER, password="pw"),
                 inbox_prefix=f"_I.{MEMBER}",
-                reader=Reader(MEMBER, here.scopes[MEMBER], BRANCHES),
+                reader=Reader(MEMBER, here.scopes[MEMBER], BRANCHES, PROTOCOL.rights),
             )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from antiphon.core.authority.scope import EVERYTHING
 from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import subjects
 from antiphon.engines.nats import NatsEngine, Reader, ReadService
 from antiphon.engines.nats.log.log import NatsLog
@@ -26,7 +27,7 @@ from tests.job_scopes import BRANCHES, job_scope
 
 pytestmark = pytest.mark.nats
 
-READER = Reader("UREADER", EVERYTHING, BRANCHES)
+READER = Reader("UREADER", EVERYTHING, BRANCHES, PROTOCOL.rights)
 
 
 class GatedHarness:
@@ -131,7 +132,7 @@ async def test_a_reader_on_three_copies_misses_nothing():
             )
 
         await put("ctl.genesis")
-        me = Reader("UREADER", scope, BRANCHES)
+        me = Reader("UREADER", scope, BRANCHES, PROTOCOL.rights)
         reader = await join(servers[1:], mesh, reader=me, inbox_prefix=f"_I.{me.user}")
         async with owner, reader, reader.log.follow(0) as batches:
             found = seqs(await collect(batches, 1))

@@ -32,5 +32,5 @@ def _grant(delegation: Delegation) -> str:
     whom = short_node(claims.aud) + (f" ({alias})" if alias else "")
     if claims.subject is None:
         return f"recorded a delegation to {whom}: everything that {short_node(claims.iss)} holds"
-    right = grant_terms.rights_of(claims.cmd)
+    right = grant_terms.command_in_words(claims.cmd)
     return f"recorded a delegation to {whom}: {right} {grant_terms.kinds_in_words(delegation)}"

@@ -37,6 +37,12 @@ JOBS: Final = Family(
         ops.JobEvict,
     ),
     branches=(ops.WAIT, ops.CALL, ops.JOB),
+    rights={
+        "claim": ("/job/claim", "/job/complete"),
+        "schedule": ("/job/schedule", "/job/read"),
+        "read": ("/job/read",),
+        "cancel": ("/job/cancel",),
+    },
     lane=state.JobLane,
     standing=table.standing,
     entitled=table.entitled,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from antiphon.core.authority import lock_rights
 from antiphon.core.families.locks import columns, ops, state, table, words
 from antiphon.core.family import Family
 
@@ -15,6 +16,7 @@ LOCKS: Final = Family(
     name="locks",
     ops=(ops.LockTake, ops.LockRelease, ops.LockBreak),
     branches=(ops.LOCK,),
+    rights={"lock": (lock_rights.TAKE,), "break-lock": (lock_rights.BREAK,)},
     lane=state.LockLane,
     standing=table.standing,
     step=table.step,

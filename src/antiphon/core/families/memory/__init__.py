@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from antiphon.core.authority import memory_rights
 from antiphon.core.families.memory import columns, ops, state, table, words
 from antiphon.core.family import Family
 
@@ -11,6 +12,7 @@ MEMORY: Final = Family(
     name="memory",
     ops=(ops.MemoryPut,),
     branches=(ops.MEMO,),
+    rights={"memory": (memory_rights.MEMORY,), "read-memory": (memory_rights.READ,)},
     lane=state.DocumentLane,
     step=table.step,
     enter=table.enter,

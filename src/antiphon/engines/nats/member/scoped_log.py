@@ -16,7 +16,6 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-from antiphon.core.authority.grant_terms import how_to_grant, right_for
 from antiphon.core.authority.subject_rights import reading_of
 from antiphon.core.record import subjects
 from antiphon.engines.nats.connection import wire
@@ -276,8 +275,10 @@ class ScopedLog(NatsLog):
 
     def _outside(self, subject: str) -> NotPermitted:
         command, kind = reading_of(self._reader.branches, subject)
+        rights = self._reader.rights
+        lacking = rights.word_for(command)
         return NotPermitted(
-            f"this key may not read {kind or 'that'}: it lacks the permission {right_for(command)}",
-            hint=f"the mesh's owner grants it: {how_to_grant(command, kind)};"
+            f"this key may not read {kind or 'that'}: it lacks the permission {lacking}",
+            hint=f"the mesh's owner grants it: {rights.how_to_grant(command, kind)};"
             " 'antiphon who' shows who may do what",
         )

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from antiphon.core.authority.grant_terms import Rights
 from antiphon.core.authority.scope import Scope
 from antiphon.core.authority.subject_rights import WHOLE, SubjectRights, rights_on
 from antiphon.core.record import subjects
@@ -36,6 +37,8 @@ class Reader(Struct, frozen=True):
     scope: Scope | Callable[[], Scope]
     branches: tuple[Branch, ...]
     """Of the log that it reads."""
+    rights: Rights
+    """What people call the permissions to read there."""
 
     def visible(self, mesh: str) -> VisibleSubjects:
         """What it sees now."""
