@@ -30,7 +30,7 @@ from antiphon.core.record.ids import digest, message_id
 from antiphon.core.record.op import subject_of
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.key_files import SeedKeyring
-from antiphon.testing.plain_proofs import plain_proof
+from simulator.plain_proofs import plain_proof
 
 KIND = "bench.noop"
 IN_FLIGHT = 64

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 600
 MAX_MODULES = 16
 MIRRORED = ("assembly", "core", "engines", "interfaces", "processes", "runtime", "sandbox", "sdk")
-PYTHON_FOLDERS = ("src", "bench", "chaos", "tests", "scripts", "examples")
+PYTHON_FOLDERS = ("src", "bench", "chaos", "simulator", "tests", "scripts", "examples")
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 # Words are put together here, so that this file does not offend against itself.
 UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
@@ -38,19 +38,10 @@ STRAYS = re.compile(
         )
     )
 )
-# Modules that no other imports because people do: `python -m antiphon.testing.simulate`, the
-# suite that an engine's own tests inherit.
+# Modules that no other imports because people do: the suite that an engine's own tests inherit.
 USED_BY_NAME = {
     "antiphon.core.policy.tentative_order",  # for the outbox of offline work
-    "antiphon.testing.simulate",
-    "antiphon.testing.simulate_tempo",
-    "antiphon.testing.simulation.tempo.tempo_mutants",
-    "antiphon.testing.simulation.messages.message_mutants",
-    "antiphon.testing.simulation.messages.message_world",
-    "antiphon.testing.mutants",
     "antiphon.testing.engine_suite",
-    "antiphon.testing.linearizability",  # of chaos runs
-    "antiphon.testing.local_server",
 }
 NOT_OURS = {".git", "__pycache__", "node_modules", "dist", "build", "results", "htmlcov"}
 DOT_FOLDERS_OF_OURS = {".ci", ".github"}
@@ -121,7 +112,7 @@ def too_long(root: Path) -> list[str]:
 def crowded(root: Path) -> list[str]:
     return [
         f"{folder.relative_to(root)}: {modules} modules; up to {MAX_MODULES}"
-        for top in ("src", "bench", "chaos")
+        for top in ("src", "bench", "chaos", "simulator")
         for folder in sorted((root / top).rglob("*"))
         if folder.is_dir() and folder.name not in NOT_OURS
         if (modules := sum(one.name != "__init__.py" for one in folder.glob("*.py"))) > MAX_MODULES
@@ -161,12 +152,12 @@ def unfinished(root: Path) -> list[str]:
 
 
 def printing(root: Path) -> list[str]:
-    """Only the interfaces and the testing commands speak to a terminal."""
+    """Only the interfaces speak to a terminal."""
     source = root / "src" / "antiphon"
     return [
-        f"{path.relative_to(root)}:{line}: print() outside interfaces and testing"
+        f"{path.relative_to(root)}:{line}: print() outside interfaces"
         for path in python_files(root, "src")
-        if path.relative_to(source).parts[0] not in {"interfaces", "testing"}
+        if path.relative_to(source).parts[0] != "interfaces"
         for name, line, is_plain in facts(path).calls
         if name == "print" and is_plain
     ]
@@ -238,7 +229,7 @@ def _is_private(name: str) -> bool:
 def undocumented(root: Path) -> list[str]:
     return [
         f"{path.relative_to(root)}: opens without a docstring"
-        for path in python_files(root, "src", "bench", "chaos", "scripts")
+        for path in python_files(root, "src", "bench", "chaos", "simulator", "scripts")
         if not facts(path).has_docstring
     ]
 
@@ -384,6 +375,7 @@ BREACHES = [
     (miscited, "docs/specification.md", "## 1. Who\nSee §2.\n"),
     (cited_by_another_name, "src/antiphon/core/jobs.py", '"""A job (SP' + 'EC §1)."""\n'),
     (undocumented, "chaos/stale.py", ""),
+    (undocumented, "simulator/seeds.py", ""),
     (naming_pages, "src/antiphon/core/jobs.py", DOC + "hint = 'see docs/jobs.md'\n"),
     (
         naming_pages,

@@ -21,11 +21,11 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import Applied, FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.services import beside
-from antiphon.testing.simulation.checks import laws, plain_record
-from antiphon.testing.simulation.checks.law_state import Committed, LawState
-from antiphon.testing.simulation.checks.laws import Violation
-from antiphon.testing.simulation.checks.plain_record import Key, PlainRecord
 from chaos.audit.execution_journal import ExecutionTally
+from simulator.checks import laws, plain_record
+from simulator.checks.law_state import Committed, LawState
+from simulator.checks.laws import Violation
+from simulator.checks.plain_record import Key, PlainRecord
 
 VIOLATIONS_KEPT: Final = 20
 

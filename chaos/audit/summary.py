@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import percentile, say
 from chaos.audit.execution_journal import ExecutionTally
 from chaos.audit.final_check import FinalCheck
+from simulator.checks.plain_record import Key
 
 SHOWN = 10
 """Lost and doubly accepted jobs that are named one by one."""

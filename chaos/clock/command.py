@@ -25,7 +25,6 @@ from msgspec import Struct
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.replica import Replica
-from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.audit.final_check import FinalCheck, check_log
@@ -36,6 +35,7 @@ from chaos.cluster.command_frame import parser_for, report, run_directory, run_t
 from chaos.cluster.job_load import ENDED_WITHIN_S, call_job
 from chaos.cluster.mesh import SHORT_LEASES, attended
 from chaos.cluster.worker_process import KINDS
+from simulator.checks.plain_record import Key
 
 SAID_SHARE: Final = 0.6
 """Of the processes that should have logged a wrong clock, how many must have: some were idle."""

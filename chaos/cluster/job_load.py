@@ -15,9 +15,9 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.replica import Replica
-from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.cluster.worker_process import KINDS
+from simulator.checks.plain_record import Key
 
 WORK_MS: Final = (20, 200)
 SUBMITTERS: Final = 8

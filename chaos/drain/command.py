@@ -28,13 +28,13 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
-from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import percentile, say
 from chaos.audit.execution_journal import ExecutionTally, JournalReader
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.cluster.mesh import attended
 from chaos.cluster.process_events import wait_for_event
+from simulator.checks.plain_record import Key
 
 RULES: Final = Rules(authority="open")
 KINDS: Final = ("drain.async",) * 4 + ("drain.blocking",)

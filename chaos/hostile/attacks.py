@@ -27,9 +27,9 @@ from antiphon.errors import AntiphonError
 from antiphon.ports import WorkQueue
 from antiphon.runtime.log.author import Draft
 from antiphon.runtime.log.session import Session
-from antiphon.testing.simulation.checks.plain_record import Key
 from chaos.hostile.target import KIND, RULES, SLOTS, TargetMesh
 from chaos.network.raw_connection import RawConnection, frame
+from simulator.checks.plain_record import Key
 
 STAYS_S: Final = 4.0
 QUEUES: Final = 32

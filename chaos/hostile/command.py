@@ -12,7 +12,6 @@ import asyncio
 import time
 from typing import Any, Final
 
-from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
@@ -20,6 +19,7 @@ from chaos.hostile.attacks import ATTACKS, Attack
 from chaos.hostile.reader import trial as reader
 from chaos.hostile.rights import trial as rights
 from chaos.hostile.target import KIND, TargetMesh, target_mesh
+from simulator.checks.plain_record import Key
 
 CALLS_PER_S: Final = 5
 PATIENCE_S: Final = 150.0

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from antiphon.testing.linearizability import Operation, is_linearizable
 from chaos.locks.process import Note
+from simulator.linearizability import Operation, is_linearizable
 
 MOST_OPERATIONS: Final = 200
 State = tuple[str, tuple[str, int] | None]

@@ -31,7 +31,6 @@ from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
-from antiphon.testing.simulation.messages.message_laws import MessageFacts, judge
 from bench.measurement.report import say
 from chaos.cluster.child_process import ChildProcess
 from chaos.cluster.command_frame import parser_for, report, run_to_end, timed
@@ -39,6 +38,7 @@ from chaos.messages import process
 from chaos.messages.fairness import FloodSwitch, measure
 from chaos.messages.journal import read_journal
 from chaos.messages.process import KEY, AgentConfig, FloodConfig, GateConfig
+from simulator.messages.message_laws import MessageFacts, judge
 
 AGENTS_PER_PROCESS: Final = 4
 LOOK_S: Final = 0.5

@@ -1,6 +1,6 @@
 """What every agent did, one line per step, written at once: a kill loses nothing of it.
 
-Lines and laws are those of the simulated inboxes (`antiphon.testing.simulation.messages`).
+Lines and laws are those of the simulated inboxes (`simulator.messages`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from antiphon.testing.simulation.messages.message_laws import Line
+from simulator.messages.message_laws import Line
 
 
 class Journal:

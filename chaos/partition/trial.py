@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.audit.summary import holds, summarize
@@ -22,6 +21,7 @@ from chaos.cluster.job_load import call_jobs, wait_for_ends
 from chaos.cluster.mesh import attended
 from chaos.cluster.worker_pool import WorkerPool
 from chaos.cluster.worker_process import WorkerConfig
+from simulator.checks.plain_record import Key
 
 SITES: Final = 3
 FAULT_S: Final = (0.3, 5.0)

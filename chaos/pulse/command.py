@@ -31,14 +31,14 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.runtime.tempo.tempo_messages import BEAT_FRAMES
-from antiphon.testing.simulation.tempo import tempo_laws
-from antiphon.testing.simulation.tempo.tempo_laws import Counted, Sent
 from bench.measurement.report import say
 from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.cluster.child_process import ChildProcess
 from chaos.cluster.command_frame import parser_for, report, run_to_end, timed
 from chaos.pulse import process
 from chaos.pulse.process import CandidateConfig
+from simulator.tempo import tempo_laws
+from simulator.tempo.tempo_laws import Counted, Sent
 
 CANDIDATES: Final = 3
 AGENTS: Final = 5

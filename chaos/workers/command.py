@@ -22,7 +22,6 @@ from msgspec import Struct
 from antiphon.engines.nats import LocalServer
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.replica import Replica
-from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.audit.final_check import FinalCheck, check_log
@@ -32,6 +31,7 @@ from chaos.cluster.job_load import call_jobs, wait_for_ends
 from chaos.cluster.mesh import SHORT_LEASES, attended
 from chaos.cluster.worker_pool import WorkerPool
 from chaos.cluster.worker_process import WorkerConfig
+from simulator.checks.plain_record import Key
 
 STRIKE_EVERY_S: Final = 0.25
 SERVER_DOWN_S: Final = (0.0, 0.8)

@@ -16,7 +16,7 @@ from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import did_of, digest
 from antiphon.core.record.op import Op, subject_of
-from antiphon.testing.plain_proofs import plain_proof
+from simulator.plain_proofs import plain_proof
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import pytest
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.ports import Engine
 from antiphon.testing import engine_suite as suite
-from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import until
+from tests.local_server import shared_server
 
 LOAN_S = 30.0
 

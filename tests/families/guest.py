@@ -8,8 +8,8 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
 from antiphon.errors import Conflict, Rejected, Unavailable
 from antiphon.runtime.log.writer import Intent, Policy, go_behind, write_one
-from antiphon.testing.simulation.actors.guests import Guest
-from antiphon.testing.simulation.actors.machines import Machine
+from simulator.actors.guests import Guest
+from simulator.actors.machines import Machine
 from tests.families.polls import POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
 from tests.families.polls.state import PollLane

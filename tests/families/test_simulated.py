@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.record.verdict import Verdict
-from antiphon.testing.simulation.seed_plan import Plan
-from antiphon.testing.simulation.world import run
+from simulator.seeds.seed_plan import Plan
+from simulator.seeds.world import run
 from tests.examples import size
 from tests.families.guest import polls_as_guest
 from tests.families.polls import POLLS, table

@@ -32,8 +32,8 @@ from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.battery_watch import Battery
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.host_clock import HostClock
-from antiphon.testing.local_server import shared_server
 from antiphon.testing.virtual_time import VirtualLoop
+from tests.local_server import shared_server
 from tests.patience import PATIENCE_S
 
 KIND = "test.work"

@@ -29,8 +29,8 @@ from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.services import beside
 from antiphon.testing.engine_suite.harness import whole_lane
-from antiphon.testing.local_server import shared_server
 from tests.job_lanes import job_of
+from tests.local_server import shared_server
 
 LONGEST_WAIT_MS = 6_000
 """How far a story may move the clocks: a server is really waited for."""

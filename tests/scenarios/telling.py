@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 from antiphon.core.authority.rules import Rules
 from antiphon.engines.memory import MemoryServer
-from antiphon.testing.local_server import shared_server
+from tests.local_server import shared_server
 from tests.scenarios.deeds import Names, perform
 from tests.scenarios.script import NOBODY, UNSENT, Check, Line, Move, Step, Story
 from tests.scenarios.stage import Stage, StoryClock, a_stage, key_of

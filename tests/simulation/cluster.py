@@ -4,9 +4,9 @@ import asyncio
 
 from antiphon.core import manifest
 from antiphon.core.protocol import PROTOCOL
-from antiphon.testing.simulation.actors.workload import Call
-from antiphon.testing.simulation.speedups import quiet_and_quick
-from antiphon.testing.simulation.world import Plan, World
+from simulator.actors.workload import Call
+from simulator.seeds.world import Plan, World
+from simulator.speedups import quiet_and_quick
 
 
 def play(tmp_path, story, *, seed=1, authority="open"):

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.ucan import Payload, Policy, issue
 from antiphon.ports import Record
-from antiphon.testing.simulation.checks import laws, plain_record
-from antiphon.testing.simulation.checks.law_state import Committed, LawState
+from simulator.checks import laws, plain_record
+from simulator.checks.law_state import Committed, LawState
 
 MESH = "abcdefghijklmnop"
 KIND, JOB = "build.fast", "a" * 64

@@ -4,9 +4,9 @@ import json
 from types import SimpleNamespace
 
 from antiphon.core.record.verdict import Verdict
-from antiphon.testing.simulation import world
-from antiphon.testing.simulation.actors.workload import Promise
-from antiphon.testing.simulation.final_audit import Auditor
+from simulator.actors.workload import Promise
+from simulator.seeds import world
+from simulator.seeds.final_audit import Auditor
 from tests.simulation.cluster import call, ended, key_of, play, submit, until
 
 KEY = ("build.fast", "a" * 64)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from antiphon.core.families.jobs.state import State
-from antiphon.testing.simulation.final_audit import Auditor, unfinished
-from antiphon.testing.simulation.world import Plan, run
+from simulator.seeds.final_audit import Auditor, unfinished
+from simulator.seeds.world import Plan, run
 from tests.simulation.cluster import call, ended, key_of, lane, play, submit, types_on, until
 
 STORM = {"chaos_s": 150.0, "faults_per_hour": 2_400.0, "jobs_per_hour": 600.0}

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from antiphon.testing.mutations.runtime import delays_unheeded
-from antiphon.testing.simulation.punctuality import BEGINS_WITHIN_S, Punctuality
+from simulator.mutants.runtime import delays_unheeded
+from simulator.seeds.punctuality import BEGINS_WITHIN_S, Punctuality
 from tests.simulation.cluster import call, ended, key_of, lane, play, submit, until
 
 DAY_MS = 24 * 3_600_000

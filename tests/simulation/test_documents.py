@@ -2,9 +2,9 @@
 
 import pytest
 
-from antiphon.testing.simulation.actors.document_writers import documents_as_guest
-from antiphon.testing.simulation.seed_plan import Plan
-from antiphon.testing.simulation.world import run
+from simulator.actors.document_writers import documents_as_guest
+from simulator.seeds.seed_plan import Plan
+from simulator.seeds.world import run
 from tests.examples import size
 
 

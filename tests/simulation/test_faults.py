@@ -10,12 +10,12 @@ from antiphon.core.families.jobs.state import HELD
 from antiphon.engines.memory import oplog
 from antiphon.engines.memory.faults import Fate
 from antiphon.engines.memory.oplog import MemoryLog
-from antiphon.testing.mutations.runtime import stolen_calls_unheeded
-from antiphon.testing.simulation.actors import machines
-from antiphon.testing.simulation.hostile.starvation import bury, drink, unquenchable
-from antiphon.testing.simulation.network import HalfOpen, Network, Weather
-from antiphon.testing.simulation.world import Plan, run
 from antiphon.testing.virtual_time import new_loop
+from simulator.actors import machines
+from simulator.hostile.starvation import bury, drink, unquenchable
+from simulator.mutants.runtime import stolen_calls_unheeded
+from simulator.network import HalfOpen, Network, Weather
+from simulator.seeds.world import Plan, run
 from tests.examples import size
 from tests.simulation.cluster import call, ended, key_of, lane, play, submit, types_on, until
 

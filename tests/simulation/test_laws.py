@@ -6,9 +6,9 @@ import pytest
 
 from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
-from antiphon.testing.simulation.checks import laws
-from antiphon.testing.simulation.checks.authority_model import AuthorityModel
-from antiphon.testing.simulation.checks.law_state import Call, Committed, LaneFacts, LawState
+from simulator.checks import laws
+from simulator.checks.authority_model import AuthorityModel
+from simulator.checks.law_state import Call, Committed, LaneFacts, LawState
 from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, SUBJECT, History
 
 

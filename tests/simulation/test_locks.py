@@ -6,12 +6,12 @@ import pytest
 
 from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
-from antiphon.testing.simulation.checks.law_state import Committed, LaneFacts, LawState
-from antiphon.testing.simulation.checks.plain_record import PlainRecord
-from antiphon.testing.simulation.locks.lock_agents import locks_as_guests
-from antiphon.testing.simulation.locks.lock_laws import Holder, LockLedger, Worker
-from antiphon.testing.simulation.seed_plan import Plan
-from antiphon.testing.simulation.world import run
+from simulator.checks.law_state import Committed, LaneFacts, LawState
+from simulator.checks.plain_record import PlainRecord
+from simulator.locks.lock_agents import locks_as_guests
+from simulator.locks.lock_laws import Holder, LockLedger, Worker
+from simulator.seeds.seed_plan import Plan
+from simulator.seeds.world import run
 from tests.examples import size
 
 TTL_MS = 6_000

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from antiphon.core.record.verdict import Verdict
-from antiphon.testing.simulation.checks.authority_model import AuthorityModel
+from simulator.checks.authority_model import AuthorityModel
 from tests.core.ucan.principals import ALICE, BOB, CAROL, DAN, ERIN, MALLORY
 from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, MESH, History
 

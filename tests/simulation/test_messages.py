@@ -2,9 +2,9 @@
 
 import pytest
 
-from antiphon.testing.simulation.messages import message_mutants
-from antiphon.testing.simulation.messages.message_laws import Line, judge
-from antiphon.testing.simulation.messages.message_world import MessagePlan, run
+from simulator.messages import message_mutants
+from simulator.messages.message_laws import Line, judge
+from simulator.messages.message_world import MessagePlan, run
 
 CAUGHT_BY = {
     message_mutants.acknowledgements_are_kept_in_memory: (0, "delivered_twice"),

@@ -33,13 +33,13 @@ from antiphon.runtime.plans.plan_runner import PlanRunner
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.tenure_runner import TenureRunner
-from antiphon.testing import mutants
-from antiphon.testing.simulation.fault_schedule import CHAINED_MENU
-from antiphon.testing.simulation.hostile.attacks import DEEDS
-from antiphon.testing.simulation.hostile.forgeries import FORGERIES
-from antiphon.testing.simulation.hostile.misused_services import MISUSE
-from antiphon.testing.simulation.hostile.starvation import GREED
-from antiphon.testing.simulation.world import run
+from simulator.hostile.attacks import DEEDS
+from simulator.hostile.forgeries import FORGERIES
+from simulator.hostile.misused_services import MISUSE
+from simulator.hostile.starvation import GREED
+from simulator.mutants import command as mutants
+from simulator.seeds.fault_schedule import CHAINED_MENU
+from simulator.seeds.world import run
 from tests.examples import IS_SOAK, size
 
 CAUGHT_BY = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.testing.simulation.actors.workload import LIAR, REPLICATED_AT
+from simulator.actors.workload import LIAR, REPLICATED_AT
 from tests.simulation.cluster import call, ended, key_of, lane, play, submit, types_on, until
 
 

@@ -12,10 +12,10 @@ from antiphon.errors import Corrupt, Unavailable
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
-from antiphon.testing.simulation.actors.machines import LOAN_S
-from antiphon.testing.simulation.final_audit import Auditor
-from antiphon.testing.simulation.network import READS, Network
-from antiphon.testing.simulation.world import Plan, run
+from simulator.actors.machines import LOAN_S
+from simulator.network import READS, Network
+from simulator.seeds.final_audit import Auditor
+from simulator.seeds.world import Plan, run
 from tests.simulation.cluster import call, ended, key_of, lane, play, submit, types_on, until
 
 

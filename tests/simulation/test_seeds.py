@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from antiphon.testing import simulate
-from antiphon.testing.simulation.world import Plan, run
+from simulator.seeds import command
+from simulator.seeds.world import Plan, run
 from tests.examples import size
 
 SHORT = {
@@ -20,7 +20,7 @@ MINUTES = size(3, soak=15)
 MOST_WORLDS = 12
 
 DIGEST = f"""
-from antiphon.testing.simulation.world import Plan, run
+from simulator.seeds.world import Plan, run
 print(run(Plan(seed=5, **{SHORT})).digest)
 """
 
@@ -51,10 +51,7 @@ def test_another_seed_is_another_run():
 def test_every_law_holds_under_fire(seed, monkeypatch):
     """Among the laws: no honest worker claims what it could know to be held (`no_racing`)."""
     outcome = run(Plan(seed=seed, chaos_s=60 * MINUTES, faults_per_hour=360))
-    replay = (
-        f"python -m antiphon.testing.simulate --seed {seed} --minutes {MINUTES} --faults 360"
-        " --hours 0.1"
-    )
+    replay = f"python -m simulator --seed {seed} --minutes {MINUTES} --faults 360 --hours 0.1"
     told = "\n".join([*map(str, outcome.violations), *outcome.stories, replay])
     assert not outcome.violations, told
     assert outcome.jobs >= 4 * MINUTES
@@ -98,7 +95,7 @@ def test_the_faults_that_are_promised_happen():
 
 
 def test_the_command_reports_in_one_line_and_by_its_exit_code(capsys):
-    assert simulate.main(["--hours", "0.05", "--minutes", "3", "--seed", "1"]) == 0
+    assert command.main(["--hours", "0.05", "--minutes", "3", "--seed", "1"]) == 0
     out = capsys.readouterr()
     report = json.loads(out.out.splitlines()[-1])
     assert report["violations"] == 0
@@ -111,10 +108,10 @@ def test_the_command_reports_in_one_line_and_by_its_exit_code(capsys):
 
 
 def test_a_broken_law_is_told_with_its_story_and_the_command_that_replays_it(capsys, monkeypatch):
-    from antiphon.testing.mutations.runtime import early_ack
+    from simulator.mutants.runtime import early_ack
 
     with early_ack():
-        code = simulate.main(["--hours", "0.01", "--minutes", "2", "--seed", "0"])
+        code = command.main(["--hours", "0.01", "--minutes", "2", "--seed", "0"])
     out = capsys.readouterr()
     assert code == 1
     assert json.loads(out.out.splitlines()[-1])["violations"] > 0

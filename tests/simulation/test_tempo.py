@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from antiphon.testing import simulate_tempo
-from antiphon.testing.simulation.tempo.tempo_mutants import MUTANTS
-from antiphon.testing.simulation.tempo.tempo_world import TempoPlan, run
+from simulator.tempo import command
+from simulator.tempo.tempo_mutants import MUTANTS
+from simulator.tempo.tempo_world import TempoPlan, run
 from tests.examples import size
 
 CAUGHT_BY = {
@@ -30,7 +30,7 @@ def small(seed: int) -> TempoPlan:
 def test_half_an_hour_of_many_agents_breaks_no_law(capsys):
     # 200 agents, as the command has by default, take eight times as long.
     agents = size(25, soak=200)
-    assert simulate_tempo.main(["--seed", "1", "--agents", str(agents)]) == 0
+    assert command.main(["--seed", "1", "--agents", str(agents)]) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (report["agents"], report["violations"]) == (agents, 0)
     assert report["minutes"] >= 30

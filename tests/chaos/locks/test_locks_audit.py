@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from antiphon.testing.linearizability import Operation, is_linearizable
 from chaos.locks import audit
 from chaos.locks.audit import Attempt
+from simulator.linearizability import Operation, is_linearizable
 
 A, B = ("a", 1), ("b", 1)
 

@@ -22,8 +22,8 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import NoMark
 from antiphon.testing import engine_suite as suite
 from antiphon.testing.engine_suite.artifacts import chunks_of, digest_of
-from antiphon.testing.local_server import shared_server
 from tests.engines.objects.stores import BUCKET, PIECES, BlobHarness, S3Server, s3_server
+from tests.local_server import shared_server
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,7 @@ import pytest
 from antiphon.runtime.node.full_node import SEAL_LANE
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
-from antiphon.testing.local_server import shared_server
+from tests.local_server import shared_server
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import a_mesh, call
 

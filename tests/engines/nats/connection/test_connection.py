@@ -13,9 +13,9 @@ from antiphon.engines.nats.connection.connection import Connection, Login
 from antiphon.engines.nats.connection.requester import Requester
 from antiphon.errors import Misconfigured, OutcomeUnknown, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
-from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import connect, sever, stalled, until
 from tests.forked import in_child
+from tests.local_server import shared_server
 from tests.patience import NEVER_S, PATIENCE_S
 
 pytestmark = pytest.mark.nats

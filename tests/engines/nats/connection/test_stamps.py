@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from antiphon.engines.nats.connection.stamps import parse_ack_subject, parse_rfc3339_ns
 from antiphon.errors import Corrupt
 from antiphon.testing.engine_suite.harness import new_mesh
-from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import connect
+from tests.local_server import shared_server
 
 WHOLE_S = calendar.timegm((2025, 11, 15, 0, 37, 12))
 

@@ -10,8 +10,8 @@ from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.log import follower
 from antiphon.errors import Corrupt
 from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon, whole_lane
-from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import connect, until
+from tests.local_server import shared_server
 
 pytestmark = pytest.mark.nats
 

@@ -10,8 +10,8 @@ from antiphon.engines.nats import blobs
 from antiphon.engines.nats.log.streams import Streams, blobs_name
 from antiphon.errors import Corrupt, Rejected
 from antiphon.testing.engine_suite.harness import new_mesh
-from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import connect
+from tests.local_server import shared_server
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nats

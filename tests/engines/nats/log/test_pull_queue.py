@@ -10,8 +10,8 @@ from antiphon.engines.nats.log import consumers, pull_queue
 from antiphon.engines.nats.log.streams import Streams, log_name
 from antiphon.errors import Misconfigured
 from antiphon.testing.engine_suite.harness import new_mesh, persist, soon, take
-from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import connect, sever, until
+from tests.local_server import shared_server
 
 pytestmark = pytest.mark.nats
 

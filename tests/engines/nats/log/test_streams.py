@@ -13,8 +13,8 @@ from antiphon.engines.nats.log.streams import (
 )
 from antiphon.errors import Misconfigured, Rejected
 from antiphon.testing.engine_suite.harness import new_mesh
-from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import connect
+from tests.local_server import shared_server
 
 pytestmark = pytest.mark.nats
 

@@ -21,9 +21,9 @@ from antiphon.testing.engine_suite.harness import (
     seqs,
     whole_lane,
 )
-from antiphon.testing.local_server import shared_server
 from tests.engines.nats.log.test_cluster import bootstrap, join, three_servers
 from tests.job_scopes import BRANCHES, job_scope
+from tests.local_server import shared_server
 
 pytestmark = pytest.mark.nats
 

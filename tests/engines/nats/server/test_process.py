@@ -12,9 +12,9 @@ from antiphon.engines.nats.server import process as server
 from antiphon.engines.nats.server import server_config as server_configs
 from antiphon.errors import Held, Misconfigured, PortTaken, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
-from antiphon.testing.local_server import running_server, shared_server
 from tests.engines.nats.harness import connect
 from tests.engines.nats.operated import RENDER, operated
+from tests.local_server import running_server, shared_server
 
 pytestmark = pytest.mark.nats
 
