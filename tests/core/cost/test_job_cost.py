@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.core.cost.job_cost import Cost, Spent, cost_of, estimate, price, rounded
+from antiphon.core.cost.job_cost import Cost, Spent, cost_of, price, rounded
 from antiphon.core.cost.rates import Rate, Rates, pico
 from antiphon.core.cost.usage import Reported, Resources
 from antiphon.core.record.codec import MAX_INTEGER
@@ -81,17 +81,12 @@ def test_a_device_that_nobody_reported_was_not_used_and_one_without_a_rate_is_na
     assert (found.nano, found.unmeasured, found.unpriced) == (0, (), ("gpu_sec[mi300]",))
 
 
-def test_ecu_is_for_estimates_and_never_billed():
+def test_ecu_is_never_billed():
     without = Rates(
         **{name: getattr(ALL, name) for name in Rates.__struct_fields__ if name != "ecu"}
     )
     billed = [price(one, "x", beats_milli=1_000, used=USED) for one in (ALL, without)]
     assert billed[0] == billed[1]
-    # 80 ecu-seconds take 10 s on a device that is eight times as fast: 10 · 0.0005
-    assert estimate(ALL, 80_000, device="a100") == 5_000_000
-    assert estimate(ALL, 80_000, device="tpu") == 6_000_000
-    assert estimate(ALL, 80_000, device="cheap") is None, "it has no rate"
-    assert estimate(ALL, 80_000, device="h100") is None, "it has no ecu"
 
 
 def test_without_rates_there_are_beats_and_no_amount():

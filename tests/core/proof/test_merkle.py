@@ -90,7 +90,7 @@ def test_growing_gives_what_the_definition_gives(leaves):
 def test_a_frontier_goes_on_where_it_was_laid_down(leaves, data):
     cut = data.draw(st.integers(0, len(leaves)))
     first = Grown(leaves[:cut]).frontier
-    again = Frontier(first.size, first.parts)
+    again = Frontier(first.size, first._full)
     for leaf in leaves[cut:]:
         again.append(leaf)
     assert again.root() == definition(leaves)

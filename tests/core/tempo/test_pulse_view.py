@@ -114,7 +114,7 @@ def test_without_a_leader_the_median_of_the_downbeats_is_followed_and_the_tempo_
         own_ms = gone_ms + 500
         assert take(seen, START_MS + own_ms + ahead_ms, own_ms=own_ms, term=0, author=author) == ""
     assert seen.mode(gone_ms + 500) == "median"
-    assert seen.pulses(gone_ms + 500) == 3
+    assert len(seen._fresh_pulses(gone_ms + 500)) == 3
     shift_ms = seen.now_ms(gone_ms) - START_MS - gone_ms
     assert shift_ms == 100
     other = replace(begun(POLICY), bpm=16)

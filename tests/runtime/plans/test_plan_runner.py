@@ -310,7 +310,7 @@ async def test_a_plan_that_cannot_be_run_is_set_aside_and_others_are_run(monkeyp
     really = CronTicks.next
 
     def next_tick(self, after_ms):
-        if self.expression == "1 1 1 1 1":
+        if self._plain == "1 1 1 1 1":
             raise OverflowError("date value out of range")
         return really(self, after_ms)
 

@@ -12,7 +12,7 @@ from antiphon.core.tempo.policy import DEFAULT_POLICY
 from antiphon.core.tempo.pulse_state import PulseState, beat_frame, begun
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.session import Session
-from antiphon.runtime.tempo.beat_clock import BeatClock
+from antiphon.runtime.tempo.beat_clock import BeatClock, Beats
 from antiphon.runtime.tempo.tempo_messages import BEAT_FRAMES
 from tests.runtime.meshes import QUICK, MeshUnderTest, a_mesh, eventually
 
@@ -47,7 +47,7 @@ async def test_without_any_pulse_it_counts_by_the_policy_and_nothing_runs():
         assert beat == DEFAULT_POLICY.meter.beat_at(mesh.wall.now_ms())
         assert (clock.mode(), clock.leader(), clock.now_ms()) == ("local", "", mesh.wall.now_ms())
         assert clock.phase() == DEFAULT_POLICY.beats.at(beat.index)
-        beats = clock.beats()
+        beats = Beats(clock)
         first, second = await anext(beats), await anext(beats)
         assert second.epoch_ms - first.epoch_ms == clock.meter().beat_ms
         assert len(asyncio.all_tasks()) == running

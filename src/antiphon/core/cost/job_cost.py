@@ -148,18 +148,3 @@ class Spent(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
             amount_nano=min(amount_nano, MAX_INTEGER),
             is_partial=self.is_partial or later.is_partial or not is_same or is_more,
         )
-
-
-# --- estimates --------------------------------------------------------------------------------
-
-
-def estimate(rates: Rates, ecu_milli: int, *, device: str) -> int | None:
-    """What work of so many milli-ecu-seconds would cost on a class of devices, in 10^-9.
-
-    None if the class has no ecu or no rate. For planning: nothing is ever billed in ecu.
-    """
-    speed = pico(rates.ecu.get(device, "0"))
-    rate = rates.gpu_sec.get(device) or rates.accel_sec.get(device)
-    if not speed or rate is None:
-        return None
-    return rounded(ecu_milli * pico(rate.rate) * NANO, speed * MILLI)

@@ -32,11 +32,6 @@ class Deadlines(Generic[K]):
     def __iter__(self) -> Iterator[K]:
         return iter(self._at)
 
-    @property
-    def places(self) -> int:
-        """How many places are kept, those that no longer count included."""
-        return len(self._heap)
-
     def set(self, key: K, at_ms: int) -> None:
         """This is the time of a key now."""
         if self._at.get(key) == at_ms:

@@ -108,13 +108,6 @@ class Inbox:
         """How much is remembered: messages, and ends of messages."""
         return len(self.entries) + len(self.done)
 
-    @property
-    def places(self) -> int:
-        """Places in all lists of what comes when; no more than a few for each message."""
-        kept = sum(len(waiting.heap) for waiting in self._threads.values())
-        offered = sum(turns.places for turns in self._turns)
-        return kept + offered + self._later.places + self._ends.places
-
     # --- what is in it ------------------------------------------------------------------------
 
     def apply(self, id_: str, revision: int, note: Note) -> None:

@@ -37,16 +37,11 @@ class Frontier:
     __slots__ = ("_full", "size")
 
     def __init__(self, size: int = 0, full: Sequence[bytes] = ()) -> None:
-        """Empty, or restored from the `parts` of an earlier one."""
+        """Empty, or an earlier one from its full subtrees, largest first."""
         if size < 0 or len(full) != size.bit_count() or any(len(h) != HASH_BYTES for h in full):
             raise ValueError(f"{len(full)} hashes do not make a tree of {size} leaves")
         self.size = size
         self._full = list(full)
-
-    @property
-    def parts(self) -> tuple[bytes, ...]:
-        """The full subtrees, largest first."""
-        return tuple(self._full)
 
     def append(self, leaf: bytes, note: Noted | None = None) -> None:
         """Add a leaf; `note` is called for each subtree that it fills, the leaf first."""

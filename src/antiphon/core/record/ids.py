@@ -25,7 +25,6 @@ AGENT_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z"
 DEFAULT_AGENT: Final = "main"
 """The agent of a process that names none."""
 _AGENT: Final = re.compile(AGENT_PATTERN)
-_DID: Final = "did:key:"
 
 
 def digest(data: bytes) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 MINUTE_MS: Final = 60_000
 DEFAULT_BPM: Final = 15
@@ -71,19 +70,6 @@ class Meter(Struct, frozen=True, kw_only=True):
         """The downbeat that many bars after the one before; with 1, when this bar ends."""
         return self.downbeat_before(now_ms) + bars * self.bar_ms
 
-    def beats_between(self, now_ms: int, target_ms: int) -> int:
-        """The nearest number of beats from now to a time; halves are rounded away from zero."""
-        ahead = target_ms - now_ms
-        whole = (2 * abs(ahead) + self.beat_ms) // (2 * self.beat_ms)
-        return whole if ahead >= 0 else -whole
-
     def beats_since(self, start_ms: int, now_ms: int) -> int:
         """Whole beats that have passed since a time."""
         return max(now_ms - start_ms, 0) // self.beat_ms
-
-    def at_tempo(self, bpm: int, now_ms: int) -> Meter:
-        """The meter with another tempo from the next downbeat on, which is the new anchor.
-
-        It holds from that downbeat; before it the old one does.
-        """
-        return replace(self, bpm=bpm, anchor_ms=self.downbeat_after(now_ms))

@@ -44,8 +44,6 @@ class FrameRefused(Struct, frozen=True):
     """Why a frame is not followed."""
 
     why: str
-    is_other_policy: bool = False
-    """The author knows another tempo policy: this node, or that one, has not read the newest."""
 
 
 def degraded_words(mode: Mode, *, is_other_policy: bool) -> str:
@@ -147,10 +145,6 @@ class PulseView:
         """How long ago a leader was last heard; None if never."""
         return None if self._leader is None else own_ms - self._leader.own_ms
 
-    def pulses(self, own_ms: int) -> int:
-        """How many nodes are heard that count for themselves."""
-        return len(self._fresh_pulses(own_ms))
-
     # --- the policy -------------------------------------------------------------------------------
 
     def set_policy(self, policy: TempoPolicy, own_ms: int) -> None:
@@ -196,7 +190,7 @@ class PulseView:
         if policy is None:
             if len(self.differing) < MAX_DIFFERING:
                 self.differing[author] = frame.policy_hash
-            return FrameRefused("it follows another tempo policy", is_other_policy=True)
+            return FrameRefused("it follows another tempo policy")
         self.differing.pop(author, None)
         heard = self._read(frame, author, policy, sent_ms=sent_ms, own_ms=own_ms)
         if isinstance(heard, FrameRefused):

@@ -417,15 +417,8 @@ class Session:
 
     def foresee_op(self, op: Op, lane: Lane) -> Verdict:
         """The same for an op that is composed already."""
-        return self._foreseen(opened_record.unsigned(self.protocol, op, 0, 0), lane)
-
-    def foresee_draft(self, draft: Draft, lane: Lane) -> Verdict:
-        """The same for an op that is drafted already."""
-        return self._foreseen(draft.opened, lane)
-
-    def _foreseen(self, opened: OpenedRecord, lane: Lane) -> Verdict:
-        named = (seq for seq, _ in opened.op.deps) if opened.op is not None else ()
-        newest = max(*lane.tails, self.history.applied, *named) + 1
+        opened = opened_record.unsigned(self.protocol, op, 0, 0)
+        newest = max(*lane.tails, self.history.applied, *(seq for seq, _ in op.deps)) + 1
         commit_ms = self.now_by_both_clocks_ms()
         outcome = judge(self.control, lane, replace(opened, seq=newest, commit_ms=commit_ms))
         verdict = Verdict.OK if isinstance(outcome, Needs) else outcome.verdict

@@ -53,7 +53,6 @@ class Deferred(Struct, frozen=True):
 
     op_id: str
     seq: int
-    commit_ms: int
     author: str
     body: MemoryBody
 
@@ -107,7 +106,7 @@ class Documents:
         op = opened.op
         if not isinstance(op, MemoryPut) or opened.op_id != op_id:
             raise Corrupt(f"record {record.seq} is not the value that the document names")
-        return Deferred(op_id, record.seq, record.commit_ms, op.author, op.body)
+        return Deferred(op_id, record.seq, op.author, op.body)
 
     # --- writing ------------------------------------------------------------------------------
 

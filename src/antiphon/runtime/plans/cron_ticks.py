@@ -50,7 +50,6 @@ class CronTicks:
 
     def __init__(self, expression: str, zone: str) -> None:
         """`Malformed` if either is not valid."""
-        self.expression = expression
         self.zone = zone_of(zone)
         self._plain = NAMED.get(expression.strip().lower(), expression)
         try:

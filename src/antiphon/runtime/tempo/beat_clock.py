@@ -131,10 +131,6 @@ class BeatClock:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
-    def beats(self) -> Beats:
-        """The beats from now on, without listening: as followed elsewhere, or counted here."""
-        return Beats(self)
-
     @asynccontextmanager
     async def calling(
         self, on_beat: Callable[[Beat], None], *, only_downbeats: bool = False

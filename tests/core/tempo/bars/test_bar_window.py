@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.tempo.bars import bar_facts, bar_window
 from antiphon.core.tempo.bars.bar_facts import JobEnd, Noted, Overran
-from antiphon.core.tempo.bars.bar_window import BarWindows, differing, settled
+from antiphon.core.tempo.bars.bar_window import BarWindows, settled
 from antiphon.core.tempo.messages import HelpPromise, StatusClaim
 from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.time_text import hlc_text, parse_time
@@ -323,10 +323,16 @@ def test_reports_are_equal_before_and_after_a_partition_heals(seed, count):
             reader.begin(METER, T0 + number * BAR)
         for fact in sorted(rest, key=lambda _: random.random()):
             note(reader, fact)
-        assert differing(reader, whole) == ()
+        assert differing(reader, whole) == []
         assert [settled(reader.report(at)) for at in reader.starts] == [
             settled(whole.report(at)) for at in whole.starts[-len(reader.starts) :]
         ]
+
+
+def differing(one, other):
+    """The ended bars that two readers know and report differently."""
+    shared = sorted(set(one.starts[:-1]) & set(other.starts[:-1]))
+    return [at for at in shared if settled(one.report(at)) != settled(other.report(at))]
 
 
 def time_of(fact):
@@ -336,12 +342,12 @@ def time_of(fact):
 
 
 @pytest.mark.req("B9")
-def test_the_law_sees_a_reader_that_has_not_heard_all():
+def test_a_reader_that_has_not_heard_all_reports_something_else():
     one, other = windows(3), windows(3)
     one.claim(claim(T0 + 1), NODES[0])
-    assert differing(one, other) == (T0,)
+    assert differing(one, other) == [T0]
     other.claim(claim(T0 + 1), NODES[0])
-    assert differing(one, other) == ()
+    assert differing(one, other) == []
 
 
 @pytest.mark.req("B4")
@@ -368,7 +374,7 @@ def test_asking_for_reports_in_between_changes_nothing(seed, count):
         note(asked, fact)
         note(not_asked, fact)
         asked.report(random.choice(asked.starts))
-    assert differing(asked, not_asked) == ()
+    assert differing(asked, not_asked) == []
     assert [asked.tally(at) for at in asked.starts] == [not_asked.tally(at) for at in asked.starts]
 
 

@@ -37,7 +37,7 @@ async def test_a_flood_is_refused_in_words_and_harms_nobody_else():
         served = []
         reading = asyncio.ensure_future(other.log.read(0, limit=99))
         while not reading.done():
-            served.append(here.hearing.guard.in_hand("get", MEMBER))
+            served.append(here.hearing.guard._held["get", MEMBER])
             await asyncio.sleep(0)
         assert [one.seq for one in reading.result().records] == [1, 3, 5, 7, 11, 13]
         assert 0 < max(served) <= READS_AT_ONCE
@@ -48,7 +48,7 @@ async def test_a_flood_is_refused_in_words_and_harms_nobody_else():
                 answers.append(header[9:12])
         busy = answers.count(b"503")
         assert 0 < busy <= FLOOD - READS_AT_ONCE
-        await until(lambda: not here.hearing.guard.in_hand("get", MEMBER))
+        await until(lambda: not here.hearing.guard._held["get", MEMBER])
 
 
 async def test_whoever_asks_for_far_too_much_is_not_heard_for_a_while(monkeypatch):

@@ -16,7 +16,6 @@ from antiphon.core.tempo.phases import Phases
 
 EDIT_MS: Final = 30_000
 """For an edit; the default."""
-LONG_TASK_MS: Final = 300_000
 Boundary = Literal["phase", "bar"]
 
 

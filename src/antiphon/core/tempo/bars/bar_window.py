@@ -376,12 +376,6 @@ def settled(report: BarReport) -> BarReport:
     return replace(report, claims_late=0, suggested=None)
 
 
-def differing(one: BarWindows, other: BarWindows) -> tuple[int, ...]:
-    """The ended bars that two readers know and report differently; none once both heard all."""
-    shared = sorted(set(one.starts[:-1]) & set(other.starts[:-1]))
-    return tuple(at for at in shared if settled(one.report(at)) != settled(other.report(at)))
-
-
 def _states(bar: Bar) -> dict[tuple[str, str], TaskState]:
     """The last state of each task; where the log has a job's end, that one."""
     last: dict[tuple[str, str], tuple[Hlc, TaskState]] = {}

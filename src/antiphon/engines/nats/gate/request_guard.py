@@ -117,10 +117,6 @@ class RequestGuard:
         self._refused = asyncio.Event()
         self._logged: dict[tuple[str, str], float] = {}
 
-    def in_hand(self, verb: str, party: str) -> int:
-        """Requests of a party that a service has not finished; by the first of its verbs."""
-        return self._held[verb, party]
-
     def handlers(
         self, service: Service, verb: str, begin: Callable[[Coroutine[Any, Any, None]], None]
     ) -> Handlers:

@@ -35,7 +35,6 @@ NOT_FOUND = 10059
 class ApiError(Struct, frozen=True):
     """JetStream's error object."""
 
-    code: int = 0
     err_code: int = 0
     description: str = ""
 
