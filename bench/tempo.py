@@ -83,7 +83,7 @@ async def drained(
         if profile is not None:
             profile.enable()
         began_s = time.process_time()
-        working = assembly.working(connection, handlers, settings)
+        working = assembly.working(connection, handlers.executors(), settings)
         worker = await stack.enter_async_context(working)
         async with asyncio.timeout(600):
             while worker.done < jobs:

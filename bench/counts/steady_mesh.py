@@ -73,7 +73,7 @@ class SteadyMesh:
         settings = WorkerSettings(slots=slots, drain_s=0)
         async with (
             self._connection("worker", 2) as connection,
-            assembly.working(connection, handlers, settings) as worker,
+            assembly.working(connection, handlers.executors(), settings) as worker,
         ):
             yield worker
 

@@ -22,7 +22,7 @@ async def work(home: StateDirectory) -> None:
     handlers.register(KIND, noop)
     async with (
         assembly.join(home, "worker") as connection,
-        assembly.working(connection, handlers, WorkerSettings(slots=16)),
+        assembly.working(connection, handlers.executors(), WorkerSettings(slots=16)),
     ):
         print(f"ready {connection.keyring.did}", flush=True)
         await asyncio.Event().wait()

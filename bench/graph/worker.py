@@ -42,7 +42,7 @@ async def work(home: StateDirectory, slots: int, witness: Path) -> None:
         handlers.register(LIMITED, limited)
         async with (
             assembly.join(home, "worker") as connection,
-            assembly.working(connection, handlers, WorkerSettings(slots=slots)),
+            assembly.working(connection, handlers.executors(), WorkerSettings(slots=slots)),
         ):
             print("ready", flush=True)
             await asyncio.Event().wait()

@@ -62,7 +62,9 @@ async def run_workers(home: StateDirectory, count: int) -> None:
                 handlers = Handlers()
                 handlers.register(KIND, answer)
                 await stack.enter_async_context(
-                    assembly.working(connection, handlers, WorkerSettings(slots=2, drain_s=0))
+                    assembly.working(
+                        connection, handlers.executors(), WorkerSettings(slots=2, drain_s=0)
+                    )
                 )
             up.release()
             await asyncio.Event().wait()

@@ -54,7 +54,7 @@ async def work(home: StateDirectory, out: int) -> None:
     handlers.register(KIND, start)
     async with (
         assembly.join(home, "worker") as connection,
-        assembly.working(connection, handlers, WorkerSettings(drain_s=0)),
+        assembly.working(connection, handlers.executors(), WorkerSettings(drain_s=0)),
     ):
         print("ready", flush=True)
         await note_bare(connection.engine.log, connection.session.mesh, out)

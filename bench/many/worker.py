@@ -24,7 +24,7 @@ async def work(home: StateDirectory, slots: int) -> None:
     handlers.register(KIND, double)
     async with (
         assembly.join(home, "worker") as connection,
-        assembly.working(connection, handlers, WorkerSettings(slots=slots)),
+        assembly.working(connection, handlers.executors(), WorkerSettings(slots=slots)),
     ):
         print("ready", flush=True)
         await asyncio.Event().wait()

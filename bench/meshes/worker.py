@@ -31,7 +31,9 @@ async def work(home: StateDirectory, slots: int, jobs: int, work_ms: float) -> N
     handlers.register(KIND, task)
     async with (
         assembly.join(home, "worker", kinds=(KIND,)) as connection,
-        assembly.working(connection, handlers, WorkerSettings(slots=slots, drain_s=0)) as worker,
+        assembly.working(
+            connection, handlers.executors(), WorkerSettings(slots=slots, drain_s=0)
+        ) as worker,
     ):
         print(f"ready {time.process_time()}", flush=True)
         if jobs:

@@ -114,7 +114,7 @@ async def opened() -> AsyncIterator[Bench]:
         caller = await stack.enter_async_context(memory.connection("caller"))
         connection = await stack.enter_async_context(memory.connection("worker"))
         settings = WorkerSettings(slots=SLOTS, drain_s=0)
-        working = assembly.working(connection, handlers_for([STEADY]), settings)
+        working = assembly.working(connection, handlers_for([STEADY]).executors(), settings)
         worker = await stack.enter_async_context(working)
         await worker.pause("sleep")
         access = HttpAccess(worker, OperatorToken(TOKEN))

@@ -25,7 +25,7 @@ async def work(home: StateDirectory) -> None:
     settings = WorkerSettings(slots=64, drain_s=0)
     async with (
         assembly.join(home, "worker", kinds=KINDS) as connection,
-        assembly.working(connection, handlers_for(list(KINDS)), settings) as worker,
+        assembly.working(connection, handlers_for(list(KINDS)).executors(), settings) as worker,
         worker_server(
             WorkerView(worker),
             HttpAccess(worker, OperatorToken(TOKEN)),

@@ -87,7 +87,7 @@ async def work(config: WorkerConfig) -> None:
         try:
             async with (
                 assembly.join(StateDirectory(config.home), "worker", kinds=KINDS) as connection,
-                assembly.working(connection, handlers_of(journal), settings),
+                assembly.working(connection, handlers_of(journal).executors(), settings),
             ):
                 journal.note("ready")
                 deadline = 0.0  # from here on it must stay up

@@ -178,7 +178,7 @@ async def trial(directory: Path, run: Run) -> Outcome:
             handlers.register(kind, _work)
         worker = await stack.enter_async_context(assembly.join(home, "worker"))
         await stack.enter_async_context(
-            assembly.working(worker, handlers, WorkerSettings(slots=8, drain_s=1.0))
+            assembly.working(worker, handlers.executors(), WorkerSettings(slots=8, drain_s=1.0))
         )
         await asyncio.gather(*(one.wait_until_ready() for one in candidates))
         await turns.name(candidates[0])

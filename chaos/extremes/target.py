@@ -184,14 +184,11 @@ async def _working(home: StateDirectory) -> AsyncIterator[None]:
     handlers = Handlers()
     handlers.register(WORKED, work)
     settings = WorkerSettings(slots=8, drain_s=0)
-    try:
-        async with (
-            assembly.join(home, "worker", kinds=[WORKED]) as connection,
-            assembly.working(connection, handlers, settings),
-        ):
-            yield
-    finally:
-        await handlers.close()
+    async with (
+        assembly.join(home, "worker", kinds=[WORKED]) as connection,
+        assembly.working(connection, handlers.executors(), settings),
+    ):
+        yield
 
 
 @asynccontextmanager

@@ -86,7 +86,7 @@ async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
         handlers = Handlers()
         handlers.register(KIND, work)
         await stack.enter_async_context(
-            assembly.working(honest, handlers, WorkerSettings(slots=SLOTS, drain_s=0))
+            assembly.working(honest, handlers.executors(), WorkerSettings(slots=SLOTS, drain_s=0))
         )
         await hostile.session.sync_control()
         yield TargetMesh(

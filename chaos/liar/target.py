@@ -135,9 +135,8 @@ async def _working(member: StateDirectory, crew: Crew, rounds: Rounds) -> AsyncI
             return await copied_answer(connection.session, number)
 
         handlers.register(KIND, work)
-        async with assembly.working(connection, handlers, settings):
+        async with assembly.working(connection, handlers.executors(), settings):
             yield
-    await handlers.close()
 
 
 async def copied_answer(session: Session, number: int) -> int:

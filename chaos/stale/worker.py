@@ -62,7 +62,7 @@ async def work(home: StateDirectory, name: str, seconds: float, *, insists: bool
     handlers.register(KIND, slow)
     async with (
         assembly.join(home, "worker", key=name) as connection,
-        assembly.working(connection, handlers, WorkerSettings(slots=1, drain_s=2)),
+        assembly.working(connection, handlers.executors(), WorkerSettings(slots=1, drain_s=2)),
     ):
         emit("ready")
         await returned.wait()

@@ -361,7 +361,7 @@ class WorkerMachine(Machine):
         settings = WorkerSettings(slots=SLOTS, drain_s=DRAIN_S)
         session = self.connect()
         await self.bring_paper(session)
-        self.worker = Worker(session, self._handlers, settings)
+        self.worker = Worker(session, self._handlers.executors(), settings)
         await self.worker.run()
 
     def drain(self) -> None:

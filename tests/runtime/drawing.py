@@ -72,7 +72,7 @@ class DrawingMesh:
             slots=slots, drain_s=1, traits=Traits(labels=labels, weight=weight)
         )
         return await self.stack.enter_async_context(
-            assembly.working(connection, handlers, settings)
+            assembly.working(connection, handlers.executors(), settings)
         )
 
     async def node(self) -> FullNode:

@@ -164,16 +164,16 @@ class MeshUnderTest:
     ) -> Worker:
         connection = connection or await self.connection()
         handlers = Handlers()
-        self.stack.push_async_callback(handlers.close)
         handlers.register(kind, function, how)
         for name, fallback in (fallbacks or {}).items():
             handlers.register_fallback(kind, name, fallback)
-        handlers.artifacts = Artifacts(connection.session.engine.blobs)
+        executors = handlers.executors(Artifacts(connection.session.engine.blobs))
+        self.stack.push_async_callback(executors.close)
         clock = FixedTempo(connection.session.wall, beat_ms) if beat_ms else None
         battery_low = 10 if battery is not None else 0
         settings = WorkerSettings(slots=slots, drain_s=drain_s, battery_low=battery_low)
         return await self.stack.enter_async_context(
-            assembly.working(connection, handlers, settings, battery, clock=clock)
+            assembly.working(connection, executors, settings, battery, clock=clock)
         )
 
 

@@ -118,7 +118,7 @@ def test_what_was_called_is_told(mesh):
 def test_a_programs_own_mesh_is_as_before_afterwards():
     program = Mesh.open(home="/nowhere/at/all")
     work = program.task("run.process", run_in="process")(spawned.add)
-    pool = program._handlers._by_kind["run.process"].pool
+    registered = program._handlers._by_kind["run.process"]
     tested = TestedMesh()
     tested.use(program)
     assert tested.call(work, 1, 1) == 2
@@ -126,7 +126,7 @@ def test_a_programs_own_mesh_is_as_before_afterwards():
         tested.use(Mesh.open(engine="memory"))
     tested.close()
     assert (program.engine, program._handlers.hooks) == ("nats", [])
-    assert program._handlers._by_kind["run.process"].pool is pool
+    assert program._handlers._by_kind["run.process"] is registered
     again = TestedMesh()
     again.use(program)
     assert again.run(submitted(program)) == 5

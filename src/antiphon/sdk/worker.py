@@ -17,7 +17,6 @@ from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.errors import Misconfigured
 from antiphon.runtime.executors.executor import CombinedExecutors, Executors
-from antiphon.runtime.executors.handler_call import ValueRoom
 from antiphon.runtime.executors.hooks import hooked
 from antiphon.runtime.executors.printed_output import passing_on_prints
 from antiphon.runtime.presence.worker_presence import Traits
@@ -109,12 +108,11 @@ async def answering(
     """A worker while the block runs; drained at its end."""
     settings = replace(settings, rates=tasks.rates | settings.rates)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(tasks.close)
         stack.enter_context(passing_on_prints())
-        tasks.wall = connection.session.wall
-        tasks.artifacts = artifacts = artifacts_of(connection, home)
-        tasks.room = ValueRoom(artifacts.value_bytes)
-        executors: Executors = tasks
+        artifacts = artifacts_of(connection, home)
+        functions = tasks.executors(artifacts, wall=connection.session.wall)
+        stack.push_async_callback(functions.close)
+        executors: Executors = functions
         if terms is not None:
             from antiphon.assembly.command_executor import open_commands
 
@@ -123,7 +121,7 @@ async def answering(
             commands = open_commands(
                 lambda: connection.session.control, artifacts, terms, place=place
             )
-            executors = CombinedExecutors(tasks, await stack.enter_async_context(commands))
+            executors = CombinedExecutors(functions, await stack.enter_async_context(commands))
         executors = hooked(executors, tasks.hooks)
         yield await stack.enter_async_context(working(connection, executors, settings))
 

@@ -264,7 +264,7 @@ class TestedMesh:
         before = (program._engine, program._given_memory, dict(handlers._by_kind))  # noqa: SLF001 - as above
         program._engine, program._given_memory = "memory", self._memory  # noqa: SLF001 - as above
         for kind, one in before[2].items():
-            handlers._by_kind[kind] = replace(one, pool=None)  # noqa: SLF001 - as above
+            handlers._by_kind[kind] = replace(one, how=replace(one.how, run_in=None, env=()))  # noqa: SLF001 - as above
         handlers.hooks.append(self._noted)
 
         def undo() -> None:

@@ -91,14 +91,13 @@ async def test_a_worker_that_took_two_costs_one_more_child(engine):
         handlers = Handlers()
         handlers.register(KIND, work)
         settings = WorkerSettings(slots=4, drain_s=0.1)
-        async with assembly.working(await mesh.connection(), handlers, settings):
+        async with assembly.working(await mesh.connection(), handlers.executors(), settings):
             job = await call(session, 7, replicas=2, quorum=2)
             await eventually(lambda: len(children(node, job)) == 3)
         await worker(mesh, true)
         ended = await submission.wait_for_end(session, KIND, job.id)
         assert ended.job.outcome == "succeeded"
         assert len(children(node, job)) == 3
-        await handlers.close()
 
 
 @on_both_engines

@@ -34,11 +34,15 @@ class Heard:
         self.notes.append((done, note))
 
 
-async def run(function, *args, how=OWN, live=None, handlers=None, timeout_s=30, gauge=None):
+def executors_of(function, how=OWN):
+    handlers = Handlers()
+    handlers.register(KIND, function, how)
+    return handlers.executors()
+
+
+async def run(function, *args, how=OWN, live=None, executors=None, timeout_s=30, gauge=None):
     """Run a function as a worker would; what it says of the run."""
-    own = handlers or Handlers()
-    if KIND not in own.kinds:
-        own.register(KIND, function, how)
+    own = executors or executors_of(function, how)
     content = author({"command": [f"@{KIND}"], "args": [call_text(args, {})], "timeout": timeout_s})
     assignment = Assignment(
         kind=KIND,
@@ -52,7 +56,7 @@ async def run(function, *args, how=OWN, live=None, handlers=None, timeout_s=30, 
     try:
         return await own.find(KIND, content).run(assignment)
     finally:
-        if handlers is None:
+        if executors is None:
             await own.close()
 
 
@@ -78,12 +82,12 @@ async def test_a_handler_knows_its_job_and_is_heard():
 
 
 async def test_a_child_is_used_again_and_ended_with_the_worker():
-    handlers = Handlers()
-    pids = {value_of(await run(spawned.whoami, handlers=handlers))[0] for _ in range(3)}
+    executors = executors_of(spawned.whoami)
+    pids = {value_of(await run(spawned.whoami, executors=executors))[0] for _ in range(3)}
     assert len(pids) == 1
-    both = await asyncio.gather(*(run(spawned.whoami, handlers=handlers) for _ in range(2)))
+    both = await asyncio.gather(*(run(spawned.whoami, executors=executors) for _ in range(2)))
     assert len({value_of(ran)[0] for ran in both}) == 2, "one job at a time each"
-    await handlers.close()
+    await executors.close()
     assert not any(is_alive(pid) for pid in pids)
 
 

@@ -19,8 +19,9 @@ pytestmark = pytest.mark.req("B21")
 
 async def used_by(function, *args, run_in=None) -> Resources:
     """What is known after a run."""
-    own = Handlers()
-    own.register(KIND, function, HandlerOptions(run_in=run_in))
+    handlers = Handlers()
+    handlers.register(KIND, function, HandlerOptions(run_in=run_in))
+    own = handlers.executors()
     content = author({"command": [f"@{KIND}"], "args": [call_text(args, {})], "timeout": 30})
     assignment = Assignment(kind=KIND, job_id="0" * 64, fence="f" * 16, attempt=1, manifest=content)
     try:

@@ -156,7 +156,7 @@ async def test_a_worker_stops_instead_of_working_on_another_log(engine):
         handlers.register(KIND, work)
 
         async def working() -> None:
-            async with assembly.working(connection, handlers, WorkerSettings(slots=1)):
+            async with assembly.working(connection, handlers.executors(), WorkerSettings(slots=1)):
                 works.set()
                 await asyncio.sleep(NEVER_S)
 
@@ -170,4 +170,3 @@ async def test_a_worker_stops_instead_of_working_on_another_log(engine):
         with pytest.raises(LogReplaced):
             async with asyncio.timeout(PATIENCE_S):
                 await worker
-        await handlers.close()

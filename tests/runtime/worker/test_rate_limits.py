@@ -28,7 +28,7 @@ class Begun:
         settings = WorkerSettings(slots=8, rates={"test.slow": parse_rate(rate)})
         connection = await mesh.connection()
         return await mesh.stack.enter_async_context(
-            assembly.working(connection, handlers, settings)
+            assembly.working(connection, handlers.executors(), settings)
         )
 
 

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.cost.usage import Resources
@@ -71,29 +71,37 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
 
 
 class Registered(Struct, frozen=True):
-    """A handler and how to call it: the executor of its kind."""
+    """A function that was registered for a kind."""
 
     function: Handler
     signature: CallSignature
-    is_async: bool
-    pool: Pool | None = None
-    """Its processes, if it runs in processes."""
-    goes_on: bool = False
-    """Whether it keeps running while the engine does not answer."""
-    keeps_output: bool = False
-    """Whether what it prints is stored."""
-    artifacts: Artifacts | None = None
-    """Where large arguments and results are."""
-    room: ValueRoom = field(default_factory=lambda: ValueRoom(MAX_VALUE_BYTES))
-    """For its worker's stored arguments."""
-    wall: WallClock = SystemClock()
+    how: HandlerOptions
     fallbacks: Mapping[str, Handler] = {}
     """Functions that give a coarser result, by name."""
+
+
+class HandlerExecutor(Struct, frozen=True):
+    """The executor of one kind on one worker."""
+
+    handler: Registered
+    is_async: bool
+    pool: Pool | None
+    """Its processes, if it runs in processes."""
+    artifacts: Artifacts | None
+    """Where large arguments and results are."""
+    room: ValueRoom
+    """For its worker's stored arguments."""
+    wall: WallClock
 
     @property
     def grace_s(self) -> float:
         """A function has no timer itself; its process pool does."""
         return 0 if self.pool is None else self.pool.grace_s
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it keeps running while the engine does not answer."""
+        return self.handler.how.on_disconnect == "continue"
 
     async def run(self, assignment: Assignment) -> Ran:
         """Call it; what it returns is the job's one output."""
@@ -103,7 +111,7 @@ class Registered(Struct, frozen=True):
                 reason="manifest",
             )
         assignment.run.store_in(self.artifacts)
-        assignment.printed.is_kept = self.keeps_output
+        assignment.printed.is_kept = self.handler.how.keep_output
         plain = plain_arguments(assignment)
         if plain is not None:
             return await self._run(assignment, plain)
@@ -112,13 +120,13 @@ class Registered(Struct, frozen=True):
 
     async def fall_back(self, name: str, assignment: Assignment) -> Ran | None:
         """The result of the fallback of this name, called with the job's arguments."""
-        function = self.fallbacks.get(name)
+        function = self.handler.fallbacks.get(name)
         if function is None:
             return None
+        signature = CallSignature(function, name=f"{assignment.kind}:{name}")
         instead = replace(
             self,
-            function=function,
-            signature=CallSignature(function, name=f"{assignment.kind}:{name}"),
+            handler=replace(self.handler, function=function, signature=signature),
             is_async=inspect.iscoroutinefunction(function),
             pool=None,
         )
@@ -126,16 +134,17 @@ class Registered(Struct, frozen=True):
             return await instead._run(assignment, text)  # noqa: SLF001 - of its own class
 
     async def _run(self, assignment: Assignment, text: str | bytes) -> Ran:
+        signature = self.handler.signature
         if self.pool is not None:
             given = text if isinstance(text, str) else text.decode()
-            wants = self.signature.wants_context
+            wants = signature.wants_context
             children = await children_of(assignment, self.artifacts) if wants else None
             last = await last_checkpoint_of(assignment, self.artifacts) if wants else None
             return await self.pool.call(assignment, given, self._kept, children, last)
         with given_up:
-            args, kwargs = self.signature.decode(text)
+            args, kwargs = signature.decode(text)
         stop = _nothing
-        if self.signature.wants_context:
+        if signature.wants_context:
             children = await children_of(assignment, self.artifacts)
             context = JobContext(
                 kind=assignment.kind,
@@ -150,7 +159,7 @@ class Registered(Struct, frozen=True):
                 run=assignment.run,
             )
             stop = context.stop.set
-            args, kwargs = self.signature.with_context(context, args, kwargs)
+            args, kwargs = signature.with_context(context, args, kwargs)
         try:
             with PrintingTo(assignment.printed.write):
                 value = await self._value(args, kwargs, assignment.gauge)
@@ -158,11 +167,11 @@ class Registered(Struct, frozen=True):
             stop()
             raise
         except After as after:
-            check_continuable(assignment.kind, wants_context=self.signature.wants_context)
+            check_continuable(assignment.kind, wants_context=signature.wants_context)
             awaited = await to_await(after, assignment, self.artifacts, self.wall.now_ms())
             return Ran(runner=python_runner(), after=awaited)
         with given_up:
-            result = self.signature.encode_result(value)
+            result = signature.encode_result(value)
         return Ran(runner=python_runner(), outputs=(await self._kept(result),))
 
     async def _kept(self, result: bytes) -> Output:
@@ -170,11 +179,11 @@ class Registered(Struct, frozen=True):
 
     async def _value(self, args: Sequence[Any], kwargs: dict[str, Any], gauge: UsageGauge) -> Any:
         if self.is_async:
-            return await self.function(*args, **kwargs)
+            return await self.handler.function(*args, **kwargs)
 
         def call() -> Any:
             with gauge.this_thread():
-                return self.function(*args, **kwargs)
+                return self.handler.function(*args, **kwargs)
 
         value = await asyncio.to_thread(call)
         if not inspect.isawaitable(value):
@@ -184,29 +193,24 @@ class Registered(Struct, frozen=True):
 
 
 class Handlers:
-    """The handlers of one worker, by kind."""
+    """A registry of handlers, by kind. Each worker makes its own executors of it."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self._by_kind: dict[str, Registered] = {}
-        self._rates: dict[str, Rate] = {}
-        self.artifacts: Artifacts | None = None
-        """Where large arguments and results are; a worker says it before it runs anything."""
-        self.room = ValueRoom(MAX_VALUE_BYTES)
-        """For the stored arguments of the jobs that run."""
-        self.wall: WallClock = SystemClock()
         self.hooks: list[Hook] = []
         """Wrapped around every run, the first outermost."""
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds that this worker can run."""
+        """The kinds that have a handler."""
         return sorted(self._by_kind)
 
     @property
     def rates(self) -> dict[str, Rate]:
         """The rates of those kinds that have one."""
-        return dict(self._rates)
+        rates = {kind: one.how.rate for kind, one in self._by_kind.items()}
+        return {kind: rate for kind, rate in rates.items() if rate is not None}
 
     def register(
         self, kind: str, function: Handler, how: HandlerOptions | None = None
@@ -220,19 +224,10 @@ class Handlers:
         if kind in self._by_kind:
             raise Misconfigured(f"two handlers are registered for {kind!r}")
         signature = CallSignature(function, name=kind)
-        is_async = inspect.iscoroutinefunction(function)
-        _check_place(kind, how, is_async=is_async)
-        pool = None
-        if how.run_in == "process":
-            from antiphon.runtime.executors.process_pool import Pool
-
-            pool = Pool(function, how.env)
-        goes_on = how.on_disconnect == "continue"
-        self._by_kind[kind] = Registered(
-            function, signature, is_async, pool, goes_on, how.keep_output
-        )
-        if how.rate is not None:
-            self._rates[kind] = how.rate
+        _check_place(kind, how, is_async=inspect.iscoroutinefunction(function))
+        registered = Registered(function, signature, how)
+        _pool_of(registered)  # what cannot run there is refused now
+        self._by_kind[kind] = registered
         return signature
 
     def register_fallback(self, kind: str, name: str, function: Handler) -> None:
@@ -243,18 +238,55 @@ class Handlers:
         CallSignature(function, name=f"{kind}:{name}")
         self._by_kind[kind] = replace(found, fallbacks={**found.fallbacks, name: function})
 
+    def executors(
+        self, artifacts: Artifacts | None = None, *, wall: WallClock | None = None
+    ) -> HandlerExecutors:
+        """What one worker runs them with: its own store, its own clock, its own processes."""
+        return HandlerExecutors(self._by_kind, artifacts, wall or SystemClock())
+
+
+class HandlerExecutors:
+    """The handlers that one worker runs, as its `Executors`. Close it with the worker."""
+
+    def __init__(
+        self, handlers: Mapping[str, Registered], artifacts: Artifacts | None, wall: WallClock
+    ) -> None:
+        """Those that are registered by now."""
+        room = ValueRoom(MAX_VALUE_BYTES if artifacts is None else artifacts.value_bytes)
+        self._by_kind = {
+            kind: HandlerExecutor(
+                one,
+                inspect.iscoroutinefunction(one.function),
+                _pool_of(one),
+                artifacts,
+                room,
+                wall,
+            )
+            for kind, one in handlers.items()
+        }
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that this worker can run."""
+        return sorted(self._by_kind)
+
     def find(self, kind: str, manifest: Manifest) -> Executor | None:
         """The handler of a kind; None for a command, which another worker may run."""
-        found = None if manifest.handler is None else self._by_kind.get(kind)
-        if found is None:
-            return None
-        return replace(found, artifacts=self.artifacts, room=self.room, wall=self.wall)
+        return None if manifest.handler is None else self._by_kind.get(kind)
 
     async def close(self) -> None:
         """End the idle processes."""
-        for registered in self._by_kind.values():
-            if registered.pool is not None:
-                await registered.pool.close()
+        for one in self._by_kind.values():
+            if one.pool is not None:
+                await one.pool.close()
+
+
+def _pool_of(handler: Registered) -> Pool | None:
+    if handler.how.run_in != "process":
+        return None
+    from antiphon.runtime.executors.process_pool import Pool
+
+    return Pool(handler.function, handler.how.env)
 
 
 def _check_place(kind: str, how: HandlerOptions, *, is_async: bool) -> None:
