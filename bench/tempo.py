@@ -32,7 +32,7 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.runtime.tempo.pulse import Pulse
-from antiphon.runtime.worker.runs.status_claims import StatusClaims
+from antiphon.runtime.worker.runs.status_sender import StatusSender
 from antiphon.runtime.worker.worker import WorkerSettings
 from bench.measurement.report import conclude, median, say
 from bench.signed_log import KIND
@@ -103,7 +103,7 @@ async def calls_of(home: StateDirectory, session: Session, jobs: int, *, tempo: 
 async def claim_us(session: Session, claims: int) -> float:
     """Microseconds of processor time for one claim."""
     async with asyncio.TaskGroup() as tasks:
-        sender = StatusClaims(session, tasks.create_task)
+        sender = StatusSender(session, tasks.create_task)
         began_s = time.process_time()
         for number in range(claims):
             claim = StatusClaim(

@@ -272,10 +272,10 @@ class CommandExecutor:
                 if stream == "stderr":
                     tail.extend(data)
                     del tail[:-TAIL_BYTES]
-                assignment.live.output(stream, data)
+                assignment.run.output(stream, data)
 
-            ended = await self._run_command(command, folder, hear, assignment.gauge)
-        assignment.gauge.measured(ended.used)
+            ended = await self._run_command(command, folder, hear, assignment.run.gauge)
+        assignment.run.gauge.measured(ended.used)
         outputs, problem = await self._keep(assignment, command, ended, folder)
         failure = command_outcome.failure_of(ended.reason, ended.exit, bytes(tail))
         return Ran(

@@ -61,7 +61,7 @@ async def working(
     if clock is None:
         beats = clock = BeatClock(connection.session)
     worker = Worker(connection.session, executors, settings, clock)
-    worker.claims.cpu = MachineUse().cpu
+    worker.status_sender.cpu = MachineUse().cpu
 
     def card() -> Card:
         return _card(

@@ -14,7 +14,7 @@ from antiphon.errors import Misconfigured
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.executor import Assignment
 from antiphon.runtime.executors.handlers import HandlerOptions, Handlers, call_text
-from antiphon.runtime.executors.usage_gauge import UsageGauge
+from antiphon.runtime.executors.run_services import WithoutWorker
 from tests.runtime import spawned
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines_in_real_time
 
@@ -23,12 +23,10 @@ pytestmark = pytest.mark.processes
 OWN = HandlerOptions(run_in="process")
 
 
-class Heard:
+class Heard(WithoutWorker):
     def __init__(self) -> None:
+        super().__init__()
         self.notes = []
-
-    def output(self, stream, data):
-        pass
 
     def progress(self, done, note=""):
         self.notes.append((done, note))
@@ -40,7 +38,7 @@ def executors_of(function, how=OWN):
     return handlers.executors()
 
 
-async def run(function, *args, how=OWN, live=None, executors=None, timeout_s=30, gauge=None):
+async def run(function, *args, how=OWN, heard=None, executors=None, timeout_s=30):
     """Run a function as a worker would; what it says of the run."""
     own = executors or executors_of(function, how)
     content = author({"command": [f"@{KIND}"], "args": [call_text(args, {})], "timeout": timeout_s})
@@ -50,8 +48,7 @@ async def run(function, *args, how=OWN, live=None, executors=None, timeout_s=30,
         fence="f" * 16,
         attempt=2,
         manifest=content,
-        live=live or Heard(),
-        gauge=gauge or UsageGauge(),
+        run=heard or Heard(),
     )
     try:
         return await own.find(KIND, content).run(assignment)
@@ -67,17 +64,17 @@ def value_of(ran):
 
 
 async def test_a_function_runs_in_another_process_and_its_result_comes_back():
-    gauge = UsageGauge()
-    ran = await run(spawned.add, 2, 3, gauge=gauge)
+    heard = Heard()
+    ran = await run(spawned.add, 2, 3, heard=heard)
     assert value_of(ran) == 5
     assert ran.isolation == statement.Isolation(level="process")
-    assert gauge.now().max_rss_kb > 0
+    assert heard.gauge.now().max_rss_kb > 0
     assert value_of(await run(spawned.slowly, 7)) == 7, "coroutine functions, too"
 
 
 async def test_a_handler_knows_its_job_and_is_heard():
     heard = Heard()
-    assert value_of(await run(spawned.about, live=heard)) == [KIND, 2, "f" * 16]
+    assert value_of(await run(spawned.about, heard=heard)) == [KIND, 2, "f" * 16]
     assert heard.notes == [(0.5, "half")]
 
 

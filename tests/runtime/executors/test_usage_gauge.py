@@ -30,7 +30,7 @@ async def used_by(function, *args, run_in=None) -> Resources:
         pass
     finally:
         await own.close()
-    return assignment.gauge.now()
+    return assignment.run.gauge.now()
 
 
 def spin(rounds: int) -> int:

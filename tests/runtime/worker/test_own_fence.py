@@ -7,7 +7,7 @@ from tests.core.authors import ALICE, BOB
 from tests.core.ledger import Story
 
 
-def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
+async def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
     story = Story()
     story.schedule()
     story.claim(ALICE, begin=True, at=100, lease_ms=10_000)

@@ -8,9 +8,8 @@ import threading
 import pytest
 
 from antiphon import CallOptions, JobFailed, Mesh
-from antiphon.runtime.executors import printed_output
-from antiphon.runtime.executors.executor import NoLiveOutput
-from antiphon.runtime.executors.printed_output import PrintedOutput, PrintingTo, passing_on_prints
+from antiphon.runtime.executors.printed_output import PrintingTo, passing_on_prints
+from antiphon.runtime.worker.runs.kept_output import KEPT_BYTES, KeptOutput
 from tests.patience import PATIENCE_S
 from tests.runtime import spawned
 
@@ -129,20 +128,19 @@ async def test_what_a_failed_run_printed_is_kept_if_its_task_says_so():
     assert text.startswith("about to fail\n  File ")
     assert text.endswith('    raise ValueError("no luck")\nValueError: no luck\n')
     assert [one.name for one in quiet] == ["result"]
-    assert printed_output.KEPT_BYTES < stored.size < printed_output.KEPT_BYTES + 200
+    assert KEPT_BYTES < stored.size < KEPT_BYTES + 200
     assert raw.startswith(b"... 2,")
     assert raw.endswith(b"the end\n")
 
 
 def test_what_is_kept_is_bounded_while_the_run_goes_on():
-    printed = PrintedOutput(NoLiveOutput())
-    printed.is_kept = True
+    printed = KeptOutput()
     for _ in range(100):
-        printed.write("stdout", b"y" * 100_000)
-    assert len(printed._kept) <= printed_output.KEPT_BYTES * 9 // 8
+        printed.add(b"y" * 100_000)
+    assert len(printed._kept) <= KEPT_BYTES * 9 // 8
     head, _, rest = printed.text().partition("\n")
-    assert head == f"... {10_000_000 - printed_output.KEPT_BYTES:,} bytes before this were not kept"
-    assert rest == "y" * printed_output.KEPT_BYTES
+    assert head == f"... {10_000_000 - KEPT_BYTES:,} bytes before this were not kept"
+    assert rest == "y" * KEPT_BYTES
 
 
 def test_streams_and_log_handlers_are_as_before_once_no_worker_runs(capsys):

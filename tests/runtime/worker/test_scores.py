@@ -153,7 +153,7 @@ async def test_a_fallback_answers_where_the_handler_did_not_and_the_result_says_
 @pytest.mark.req("B12")
 @on_both_engines
 async def test_a_handler_that_swallows_its_end_keeps_nothing(engine, monkeypatch):
-    monkeypatch.setattr("antiphon.runtime.worker.runs.job_run.STUBBORN_S", 0.3)
+    monkeypatch.setattr("antiphon.runtime.worker.runs.run_beats.STUBBORN_S", 0.3)
     over = asyncio.Event()
 
     async def stubborn() -> str:

@@ -15,9 +15,7 @@ from antiphon.core.families.jobs.ops import Checkpoint, Failure, JobKey, Result,
 from antiphon.core.policy.attempt_end import Fault, YieldReason
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
-from antiphon.runtime.executors.printed_output import PrintedOutput, Stream
-from antiphon.runtime.executors.run_services import RunServices, WithoutWorker
-from antiphon.runtime.executors.usage_gauge import UsageGauge
+from antiphon.runtime.executors.run_services import ExecutorServices, WithoutWorker
 
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
@@ -27,26 +25,6 @@ IN_PROCESS = statement.Isolation(level="none")
 
 class GivenBack(Exception):
     """This worker cannot run the job now; another may, and no attempt is counted."""
-
-
-class LiveOutput(Protocol):
-    """Receives a job's live output and progress. Nothing is stored, anything may be lost."""
-
-    def output(self, stream: Stream, data: bytes) -> None:
-        """Send what the job wrote; from any thread."""
-
-    def progress(self, done: float, note: str = "") -> None:
-        """Send the progress, from 0 to 1."""
-
-
-class NoLiveOutput:
-    """A `LiveOutput` that drops everything."""
-
-    def output(self, stream: Stream, data: bytes) -> None:
-        """Drop it."""
-
-    def progress(self, done: float, note: str = "") -> None:
-        """Drop it."""
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
@@ -70,15 +48,10 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """The `traceparent` that it was submitted with."""
     auth: tuple[str, ...] = ()
     """The delegations under which the job was claimed, by CID; none for the owner itself."""
-    live: LiveOutput = NoLiveOutput()
-    printed: PrintedOutput = field(default_factory=lambda: PrintedOutput(NoLiveOutput()))
-    """What a handler prints; a command's output goes to `live` and to files."""
-    gauge: UsageGauge = field(default_factory=UsageGauge)
-    """Where its executor says what the run has used so far."""
     checkpoint: Checkpoint | None = None
     """What earlier tenures have stored of the work."""
-    run: RunServices = WithoutWorker()
-    """What it may ask of its worker."""
+    run: ExecutorServices = field(default_factory=WithoutWorker)
+    """What it may tell its worker, and ask of it."""
 
 
 class Ran(Struct, frozen=True, kw_only=True):

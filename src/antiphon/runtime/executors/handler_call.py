@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.cost.usage import Reported
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.families.jobs.words import DEGRADED
 from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
@@ -26,14 +25,9 @@ from antiphon.core.tempo.phases import Phase
 from antiphon.core.tempo.score import Waited
 from antiphon.errors import GiveUp, Malformed, Misconfigured, Rejected
 from antiphon.runtime.artifacts.store import Artifacts, JobName
-from antiphon.runtime.executors.executor import (
-    Assignment,
-    GivenBack,
-    LiveOutput,
-    NoLiveOutput,
-)
+from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.run_services import Help, RunServices, Saved, WithoutWorker
-from antiphon.runtime.executors.usage_gauge import Seconds, UsageGauge, reported
+from antiphon.runtime.executors.usage_gauge import Seconds, reported
 from antiphon.runtime.values.checkpoint_bytes import read_checkpoint, stored_size
 from antiphon.runtime.values.later_values import fill, is_place
 from antiphon.runtime.values.signature import plain_call, read_call
@@ -87,13 +81,6 @@ class Reads(Protocol[R_co]):
         """The value of a result's text."""
 
 
-class Reports(Protocol):
-    """Takes what a handler says that it used."""
-
-    def reported(self, said: Reported, /) -> None:
-        """What it has used since it last said so."""
-
-
 class JobContext(Struct, frozen=True, kw_only=True):
     """What a handler may know about the job it runs."""
 
@@ -107,11 +94,9 @@ class JobContext(Struct, frozen=True, kw_only=True):
     """The jobs that it waited for last, and what became of each, in the order of `After`."""
     continuations: int = 0
     """How often it has waited for children; 0: it begins."""
-    live: LiveOutput = NoLiveOutput()
-    usage: Reports = msgspec.field(default_factory=UsageGauge)
     last_checkpoint: bytes | None = None
     """What the job's tenures before this one have stored with `checkpoint`; None: it begins."""
-    run: RunServices = WithoutWorker()
+    run: RunServices = msgspec.field(default_factory=WithoutWorker)
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""
 
@@ -142,7 +127,7 @@ class JobContext(Struct, frozen=True, kw_only=True):
 
         It is not stored, and only the newest is sent.
         """
-        self.live.progress(done, note)
+        self.run.progress(done, note)
 
     def used(self, *, gpu_sec: Seconds | None = None, accel_sec: Seconds | None = None) -> None:
         """Say what the job has used since you last said so, in seconds by device class.
@@ -151,7 +136,7 @@ class JobContext(Struct, frozen=True, kw_only=True):
         reported, not as measured; it counts against the job's budget and is part of its cost.
         `ValueError` if a class or a time cannot be right.
         """
-        self.usage.reported(reported(gpu_sec, accel_sec))
+        self.run.reported(reported(gpu_sec, accel_sec))
 
     # --- work so far ------------------------------------------------------------------------------
 

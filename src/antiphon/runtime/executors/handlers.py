@@ -43,12 +43,12 @@ from antiphon.runtime.executors.handler_call import (
 from antiphon.runtime.executors.hooks import Hook
 from antiphon.runtime.executors.printed_output import PrintingTo
 from antiphon.runtime.executors.proof_writer import python_runner
-from antiphon.runtime.executors.usage_gauge import UsageGauge
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.values.signature import CallSignature
 
 if TYPE_CHECKING:
     from antiphon.runtime.executors.process_pool import Pool
+    from antiphon.runtime.executors.run_services import ExecutorServices
 
 Handler = Callable[..., Any]
 RunIn = Literal["loop", "thread", "process"]
@@ -110,8 +110,7 @@ class HandlerExecutor(Struct, frozen=True):
                 f"a job of kind {assignment.kind} names the handler @{assignment.manifest.handler}",
                 reason="manifest",
             )
-        assignment.run.store_in(self.artifacts)
-        assignment.printed.is_kept = self.handler.how.keep_output
+        assignment.run.store_in(self.artifacts, keeps_output=self.handler.how.keep_output)
         plain = plain_arguments(assignment)
         if plain is not None:
             return await self._run(assignment, plain)
@@ -153,16 +152,14 @@ class HandlerExecutor(Struct, frozen=True):
                 attempt=assignment.attempt,
                 children=children,
                 continuations=assignment.continuations,
-                live=assignment.live,
-                usage=assignment.gauge,
                 last_checkpoint=await last_checkpoint_of(assignment, self.artifacts),
                 run=assignment.run,
             )
             stop = context.stop.set
             args, kwargs = signature.with_context(context, args, kwargs)
         try:
-            with PrintingTo(assignment.printed.write):
-                value = await self._value(args, kwargs, assignment.gauge)
+            with PrintingTo(assignment.run.output):
+                value = await self._value(args, kwargs, assignment.run)
         except asyncio.CancelledError:
             stop()
             raise
@@ -177,9 +174,12 @@ class HandlerExecutor(Struct, frozen=True):
     async def _kept(self, result: bytes) -> Output:
         return await keep_result(result, self.artifacts)
 
-    async def _value(self, args: Sequence[Any], kwargs: dict[str, Any], gauge: UsageGauge) -> Any:
+    async def _value(
+        self, args: Sequence[Any], kwargs: dict[str, Any], run: ExecutorServices
+    ) -> Any:
         if self.is_async:
             return await self.handler.function(*args, **kwargs)
+        gauge = run.gauge
 
         def call() -> Any:
             with gauge.this_thread():

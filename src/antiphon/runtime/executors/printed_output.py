@@ -1,4 +1,4 @@
-"""What a handler prints and logs: told to whoever follows its job, and kept if its task says so.
+"""What a handler prints and logs is told to its run (`ExecutorServices.output`).
 
 While a worker runs, `sys.stdout` and `sys.stderr` pass everything on to the streams that were
 there before, and to the job in whose context it was written: a coroutine's, its tasks' or its
@@ -15,55 +15,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 Stream = Literal["stdout", "stderr"]
 
-KEPT_BYTES: Final = 1 << 20
-"""The end of a run's output that is kept, both streams together."""
 OUTPUT: Final = "output"
 """The name of the output that has it."""
-
-
-class Takes(Protocol):
-    """Receives output, from any thread."""
-
-    def output(self, stream: Stream, data: bytes) -> None:
-        """Send it on."""
-
-
-class PrintedOutput:
-    """What one run prints."""
-
-    def __init__(self, live: Takes) -> None:
-        """`live` is told at once."""
-        self._live = live
-        self._lock = threading.Lock()
-        self._kept = bytearray()
-        self._dropped = 0
-        self.is_kept = False
-        """Whether the task wants it stored at the end."""
-
-    def write(self, stream: Stream, data: bytes) -> None:
-        """Take what the handler wrote; from any thread."""
-        if self.is_kept:
-            with self._lock:
-                self._kept += data
-                over = len(self._kept) - KEPT_BYTES
-                if over > KEPT_BYTES // 8:  # not for every line
-                    del self._kept[:over]
-                    self._dropped += over
-        self._live.output(stream, data)
-
-    def text(self) -> str:
-        """What is to be stored; empty if nothing is."""
-        with self._lock:
-            kept, dropped = bytes(self._kept), self._dropped
-        over = max(len(kept) - KEPT_BYTES, 0)
-        text = kept[over:].decode("utf-8", "replace")
-        if dropped + over:
-            return f"... {dropped + over:,} bytes before this were not kept\n{text}"
-        return text
 
 
 _current: ContextVar[Callable[[Stream, bytes], None] | None] = ContextVar("printed", default=None)

@@ -117,7 +117,7 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class _Line:
-    """The socket, writable from any thread. It is also a `LiveOutput`."""
+    """The socket, writable from any thread."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -169,12 +169,6 @@ class _Line:
         for at in range(0, len(data), MAX_PIECE):
             self.say(ChildMessage(output=(stream, data[at : at + MAX_PIECE])))
 
-    def progress(self, done: float, note: str = "") -> None:
-        self.say(ChildMessage(progress=(done, note)))
-
-    def reported(self, said: Reported) -> None:
-        self.say(ChildMessage(reported=said))
-
 
 class _Services:
     """What a call may ask of its worker, over the socket."""
@@ -186,8 +180,11 @@ class _Services:
         self._number = 0
         self._wall = SystemClock()
 
-    def store_in(self, artifacts: object) -> None:
-        """The worker stores them."""
+    def progress(self, done: float, note: str = "") -> None:
+        self._line.say(ChildMessage(progress=(done, note)))
+
+    def reported(self, said: Reported) -> None:
+        self._line.say(ChildMessage(reported=said))
 
     def checkpoint(self, data: bytes) -> Saved:
         future = Future[bool]()
@@ -264,9 +261,7 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             signature = CallSignature(function, name=call.kind)
             args, kwargs = signature.decode(call.arguments)
         if call.context is not None:
-            services = _Services(call, line)
-            fields = structs.asdict(call.context)
-            context = JobContext(**fields, live=line, usage=line, run=services)
+            context = JobContext(**structs.asdict(call.context), run=_Services(call, line))
             args, kwargs = signature.with_context(context, args, kwargs)
         try:
             with PrintingTo(line.output), continued(call.trace):

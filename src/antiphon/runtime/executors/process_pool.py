@@ -208,13 +208,13 @@ class _Child:
         return cls(process, reader, writer)
 
     async def answer(self, call: Call, assignment: Assignment) -> ChildMessage:
-        tree = TreeUsage(self._process.pid, assignment.gauge.measured)
+        tree = TreeUsage(self._process.pid, assignment.run.gauge.measured)
         tree.start()
         try:
             message = await self._answer(call, assignment)
         finally:
             tree.stop()
-        assignment.gauge.measured(
+        assignment.run.gauge.measured(
             Resources(
                 cpu_ms=message.cpu_ms,
                 max_rss_kb=message.max_rss_kb,
@@ -246,12 +246,12 @@ class _Child:
                 raise ProcessDied(await self._epitaph())
             message = _decode(line)
             if message.progress is not None:
-                assignment.live.progress(*message.progress)
+                assignment.run.progress(*message.progress)
             elif message.output is not None:
-                assignment.printed.write(*message.output)
+                assignment.run.output(*message.output)
             elif message.reported is not None:
                 with suppress(ValueError):  # too many classes, which its next call says
-                    assignment.gauge.reported(message.reported)
+                    assignment.run.gauge.reported(message.reported)
             elif message.checkpoint is not None:
                 task = asyncio.ensure_future(self._save(assignment.run, *message.checkpoint))
                 self._saving.add(task)

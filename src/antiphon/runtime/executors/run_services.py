@@ -1,8 +1,8 @@
-"""What a running job may ask of its worker: checkpoints, its place in time, help.
+"""What a running job may tell its worker and ask of it: progress, checkpoints, time, help.
 
-A handler reaches these through its `JobContext`. In a worker they are
-`antiphon.runtime.worker.runs.job_run`; in a handler's own process they go over its socket; and a
-task that is called directly, without a mesh, gets `WithoutWorker`.
+A handler reaches these through its `JobContext`, its executor through the `Assignment`. In a worker
+they are `antiphon.runtime.worker.runs.job_run`; in a handler's own process they go over its socket;
+and a task that is called directly, without a mesh, gets `WithoutWorker`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from antiphon.core.cost.usage import Reported
 from antiphon.core.policy.phrase_run import RunTime
 from antiphon.core.tempo.phases import Phase
 from antiphon.core.tempo.policy import DEFAULT_POLICY
 from antiphon.core.tempo.score import Waited
 from antiphon.errors import Misconfigured
 from antiphon.ports import WallClock
+from antiphon.runtime.executors.printed_output import Stream
+from antiphon.runtime.executors.usage_gauge import UsageGauge
 from antiphon.runtime.identity.host_clock import SystemClock
 
 if TYPE_CHECKING:
@@ -64,10 +67,13 @@ class Help(Protocol):
 
 
 class RunServices(Protocol):
-    """What a running job may ask for."""
+    """What a handler may tell and ask."""
 
-    def store_in(self, artifacts: Artifacts | None) -> None:
-        """Where checkpoints are stored: the executor knows it."""
+    def progress(self, done: float, note: str = "") -> None:
+        """Send the progress, from 0 to 1; from any thread. It may be lost."""
+
+    def reported(self, said: Reported, /) -> None:
+        """What the handler says that it has used since it last said so; from any thread."""
 
     def checkpoint(self, data: bytes) -> Saved:
         """Store what the job has done so far; from any thread."""
@@ -88,15 +94,40 @@ class RunServices(Protocol):
         """Ask whoever works on this kind."""
 
 
+class ExecutorServices(RunServices, Protocol):
+    """The same for the executor, which says more."""
+
+    @property
+    def gauge(self) -> UsageGauge:
+        """Where it says what the run has used so far."""
+
+    def store_in(self, artifacts: Artifacts | None, *, keeps_output: bool = False) -> None:
+        """Where checkpoints are stored, and what is printed if that is to be kept."""
+
+    def output(self, stream: Stream, data: bytes) -> None:
+        """What the job wrote; from any thread."""
+
+
 class WithoutWorker:
     """For a task that is called directly: time by this machine's clock, and nothing is stored."""
 
     def __init__(self, wall: WallClock | None = None) -> None:
         """Beats of the default tempo."""
         self._wall = wall or SystemClock()
+        self.gauge = UsageGauge()
 
-    def store_in(self, artifacts: Artifacts | None) -> None:
+    def store_in(self, artifacts: Artifacts | None, *, keeps_output: bool = False) -> None:
         """Nowhere."""
+
+    def output(self, stream: Stream, data: bytes) -> None:
+        """Nobody listens."""
+
+    def progress(self, done: float, note: str = "") -> None:
+        """Nobody listens."""
+
+    def reported(self, said: Reported) -> None:
+        """Added up."""
+        self.gauge.reported(said)
 
     def checkpoint(self, data: bytes) -> Saved:
         """Not stored: nobody would continue from it."""

@@ -69,9 +69,18 @@ OUTPUT_MESSAGES: Final = MessageType("live", OutputMessage, max_bytes=MAX_BYTES)
 
 
 class LiveOutputSender:
-    """The `LiveOutput` of one tenure. Close it at the tenure's end."""
+    """Sends what one tenure writes, and how far it is. Close it at the tenure's end."""
 
-    def __init__(self, session: Session, kind: str, job_id: str, fence: str) -> None:
+    def __init__(
+        self,
+        session: Session,
+        kind: str,
+        job_id: str,
+        fence: str,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Made in its event loop, or in any thread and told which loop."""
         self._session = session
         self._job = (kind, job_id)
         self._fence = fence
@@ -80,7 +89,7 @@ class LiveOutputSender:
         self._held: deque[tuple[Stream, int, bytes]] = deque()
         self._held_bytes = 0
         self._progress: tuple[float, str] | None = None
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()
         self._sending: asyncio.Task[None] | None = None
         self._is_closed = False
         self._lock = threading.Lock()

@@ -102,6 +102,7 @@ class Tenure:
         """All three are the worker's: how it writes, its timer, and a way to start tasks."""
         job = claimed.job
         self.session = session
+        self.loop = asyncio.get_running_loop()
         self._turns = turns
         self.delivery = claimed.delivery
         self.lane = claimed.lane
@@ -162,7 +163,7 @@ class Tenure:
         """
         self._work = work
         self._goes_on = goes_on
-        now_s = asyncio.get_running_loop().time()
+        now_s = self.loop.time()
         self._limit_s = now_s + limit_s if limit_s else math.inf
         self._follow_s = now_s + FOLLOW_AFTER_S
         self._tell_from_s = now_s + PROGRESS_AFTER_S
@@ -199,7 +200,7 @@ class Tenure:
 
     def _notice_lateness(self) -> None:
         """A check that comes late was delayed by something that blocked the event loop."""
-        late_s = asyncio.get_running_loop().time() - self.due_s
+        late_s = self.loop.time() - self.due_s
         self._late_s = max(self._late_s, late_s)
 
     def look(self) -> None:
@@ -209,7 +210,7 @@ class Tenure:
         if work is None or work.done():
             self.lease_timer.drop(self)
             return
-        now_s = asyncio.get_running_loop().time()
+        now_s = self.loop.time()
         if now_s >= self._limit_s:
             self.is_out_of_time = True
             self._limit_s = math.inf
@@ -266,7 +267,7 @@ class Tenure:
         self._progress = Progress(permille=round(done * 1000), note=note)
         if self._work is None or self._progress == self._told or self._progress_s < math.inf:
             return
-        now_s = asyncio.get_running_loop().time()
+        now_s = self.loop.time()
         self._progress_s = max(now_s, self._tell_from_s)
         self._move_on(now_s)
         self.lease_timer.keep(self)
@@ -289,7 +290,7 @@ class Tenure:
                 self._lose(TenureLost(f"the renewal was rejected: {verdict.in_words}", verdict))
 
     def _renew_again_soon(self) -> None:
-        self._next_s = min(self._next_s, asyncio.get_running_loop().time() + RENEW_AGAIN_S)
+        self._next_s = min(self._next_s, self.loop.time() + RENEW_AGAIN_S)
         self.due_s = min(self.due_s, self._next_s)
         if self._work is not None:
             self.lease_timer.keep(self)
@@ -327,7 +328,7 @@ class Tenure:
             self._lease_ms = lease_ms
             if progress is not None:
                 self._told = progress
-                self._tell_from_s = asyncio.get_running_loop().time() + PROGRESS_EVERY_S
+                self._tell_from_s = self.loop.time() + PROGRESS_EVERY_S
         return verdict
 
     # --- writing ------------------------------------------------------------------------------

@@ -28,12 +28,10 @@ from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.children import key_of
 from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.failure import failed_with, failure_of
-from antiphon.runtime.executors.printed_output import PrintedOutput
-from antiphon.runtime.worker.job_output import LiveOutputSender
 from antiphon.runtime.worker.runs import run_end
+from antiphon.runtime.worker.runs.budget_timer import STUBBORN_S
 from antiphon.runtime.worker.runs.job_run import JobRun
 from antiphon.runtime.worker.runs.kept_output import with_output
-from antiphon.runtime.worker.runs.run_cost import STUBBORN_S, RunCost
 from antiphon.runtime.worker.runs.run_figures import RunFigures
 from antiphon.runtime.worker.runs.run_report import RunReport
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.worker.run_slots import RunSlots
     from antiphon.runtime.worker.runs.run_clock import RunClock
-    from antiphon.runtime.worker.runs.status_claims import StatusClaims
+    from antiphon.runtime.worker.runs.status_sender import StatusSender
 
 LATER_S: Final = 3600.0
 """How long to try to write the end of a job that kept running through a disconnect."""
@@ -59,13 +57,13 @@ class TenureRunner:
     """Runs the tenures of one worker."""
 
     def __init__(
-        self, session: Session, clock: RunClock, claims: StatusClaims, slots: RunSlots
+        self, session: Session, clock: RunClock, status: StatusSender, slots: RunSlots
     ) -> None:
         """No tenure yet."""
         self.session = session
         self._slots = slots
         self.clock = clock
-        self.claims = claims
+        self._status = status
         self.figures = RunFigures()
         self.done = 0
         """Jobs whose accepted end was read."""
@@ -74,7 +72,7 @@ class TenureRunner:
 
     async def run(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
-        run = JobRun(tenure, body, self.clock, self.claims)
+        run = JobRun(tenure, body, self.clock, self._status)
         if await self._has_slot(run):
             try:
                 await self._run(run, body, executor)
@@ -84,9 +82,6 @@ class TenureRunner:
     async def _run(self, run: JobRun, body: ScheduleBody, executor: Executor) -> None:
         tenure, job = run.tenure, run.tenure.job
         report = RunReport(job, self.session.wall, self.figures)
-        live = LiveOutputSender(self.session, job.kind, job.id, job.fence)
-        printed = PrintedOutput(live)
-        live.on_progress = run.progressed
         manifest, texts = with_results(body.manifest, job.results)
         assignment = Assignment(
             kind=job.kind,
@@ -100,11 +95,8 @@ class TenureRunner:
             child_results=job.child_results,
             trace=body.trace,
             auth=job.auth,
-            live=live,
-            printed=printed,
             checkpoint=job.checkpoint,
             run=run,
-            gauge=run.gauge,
         )
         work = asyncio.ensure_future(self._ran(executor, assignment))
         limit_s = body.manifest.timeout
@@ -116,7 +108,6 @@ class TenureRunner:
         task = asyncio.current_task()
         give_up = task.cancel if task is not None else work.cancel
         run.keep(work, give_up)
-        run.cost.watch(work, give_up)
         try:
             ran = await self._result(run, work, executor, assignment)
         except GivenBack as why:
@@ -127,12 +118,10 @@ class TenureRunner:
         finally:
             self._slots.leave(run)
             report.stop_clock()
-            run.cost.stop()
-            if run.has_given_up and task is not None:
+            if run.gave_up and task is not None:
                 task.uncancel()
             tenure.release()
             run.release()
-            live.close()
         if ran is None:
             report.unfinished(_without_result(tenure))
             return
@@ -140,7 +129,7 @@ class TenureRunner:
         # keeps running without one.
         patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
         until_s = self.session.wall.boot_s() + patience_s
-        is_accepted = await self._end(run, body, (ran, printed), until_s=until_s)
+        is_accepted = await self._end(run, body, ran, until_s=until_s)
         report.ended(ran, tenure.job, is_accepted=is_accepted)
 
     async def _has_slot(self, run: JobRun) -> bool:
@@ -161,18 +150,19 @@ class TenureRunner:
         """What became of the run; None if its tenure is over already."""
         job, tenure = assignment, run.tenure
         try:
-            return run_end.marked(await _end_of(work, run), run)
+            ran = await _end_of(work, run)
+            return ran if run.beats is None else run_end.marked(ran, run.beats)
         except asyncio.CancelledError:
             work.cancel()
-            if run.cost.over is not None:
-                return run.cost.failure()
-            if run.over and tenure.lost is None:
+            if run.budget is not None and run.budget.over is not None:
+                return run.budget.failure()
+            if run.is_cut and tenure.lost is None:
                 return await run_end.after_cut(run, executor, assignment)
             if tenure.is_out_of_time:
                 limit_s = assignment.manifest.timeout
                 return failed_with(TimeoutError(f"took longer than {limit_s} s"))
             if tenure.lost is None:
-                run.saver.ask()
+                run.ask_for_checkpoint()
                 await self._give_back(run, self.reason)
                 return None
             # A cancelled job is not a problem of the worker.
@@ -184,7 +174,7 @@ class TenureRunner:
         except GivenBack:
             raise
         except Overrun as over:
-            run.over = over.message
+            run.in_time().over = over.message
             return await run_end.after_cut(run, executor, assignment)
         except WaitExhausted as spent:
             return await run_end.after_wait(run, spent, executor, assignment)
@@ -229,7 +219,7 @@ class TenureRunner:
         self,
         run: JobRun,
         body: ScheduleBody,
-        done: tuple[Ran, PrintedOutput],
+        ran: Ran,
         *,
         until_s: float,
     ) -> bool:
@@ -237,8 +227,8 @@ class TenureRunner:
 
         Returns whether that was accepted.
         """
-        tenure, (ran, printed) = run.tenure, done
-        run.claim("done" if ran.failure is None else "failed", first=False)
+        tenure = run.tenure
+        run.speak("done" if ran.failure is None else "failed")
         goes_on = ran.failure is not None or bool(ran.after)
         checkpoint = await run.last_checkpoint() if goes_on else None
         if ran.after:
@@ -254,16 +244,17 @@ class TenureRunner:
             checkpoint=checkpoint,
             chance=self.session.entropy.random(),
         )
-        end = await with_output(end, printed, run.saver.artifacts)
+        if run.kept is not None:
+            end = await with_output(end, run.kept, run.artifacts)
         if isinstance(end, YieldBody):
             return await self._write(run, JobYield, end, until_s=until_s)
-        usage = run.cost.usage(end.outputs)
+        usage = run.usage(end.outputs)
         proven = proof_writer.Run(
             manifest=body.manifest,
             inputs=with_results(body.manifest, tenure.results)[0].inputs,
             started=hlc.unpack(tenure.fence),
             usage=usage,
-            cost=run.cost.cost(usage),
+            cost=run.cost(usage),
             runner=ran.runner,
             isolation=ran.isolation,
             environment=ran.environment,
@@ -292,7 +283,7 @@ class TenureRunner:
         """
         tenure = run.tenure
         try:
-            verdict = await self._written(tenure, op_type, _costed(end, run.cost), until_s)
+            verdict = await self._written(tenure, op_type, _costed(end, run), until_s)
         except TenureLost as lost:
             _tell_refusal(tenure, op_type, lost.verdict)
             self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
@@ -369,9 +360,9 @@ def _standstill(tenure: Tenure) -> dict[str, str]:
     }
 
 
-def _costed(end: attempt_end.Ending, cost: RunCost) -> attempt_end.Ending:
+def _costed(end: attempt_end.Ending, run: JobRun) -> attempt_end.Ending:
     """A yield that says what its tenure has cost."""
-    said = cost.cost(cost.usage(())) if isinstance(end, YieldBody) else None
+    said = run.cost(run.usage(())) if isinstance(end, YieldBody) else None
     return end if said is None else structs.replace(end, cost=said)
 
 
@@ -385,12 +376,12 @@ async def _end_of(work: asyncio.Future[Ran], run: JobRun) -> Ran:
         await _over(work)
     except asyncio.CancelledError:
         work.cancel()
-        await asyncio.wait({work}, timeout=0 if run.has_given_up else STUBBORN_S)
+        await asyncio.wait({work}, timeout=0 if run.gave_up else STUBBORN_S)
         if not work.done():
             log.warning("handler_ignores_cancellation")
             work.add_done_callback(_forget)
             raise
-    if run.over or run.cost.over is not None:
+    if run.is_cut:
         _forget(work)
         raise asyncio.CancelledError
     return work.result()

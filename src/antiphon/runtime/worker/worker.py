@@ -46,10 +46,10 @@ from antiphon.runtime.worker.lease_timer import LeaseTimer
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
 from antiphon.runtime.worker.run_slots import RunSlots
-from antiphon.runtime.worker.runs.job_run import phrase_of
+from antiphon.runtime.worker.runs.run_beats import phrase_of
 from antiphon.runtime.worker.runs.run_clock import LocalClock, RunClock
 from antiphon.runtime.worker.runs.run_figures import RunFigures
-from antiphon.runtime.worker.runs.status_claims import StatusClaims
+from antiphon.runtime.worker.runs.status_sender import StatusSender
 from antiphon.runtime.worker.tenure import Claimed, Tenure
 from antiphon.runtime.worker.tenure_runner import TenureRunner
 from antiphon.telemetry import LazyLogger
@@ -124,8 +124,8 @@ class Worker:
         self._lease_timer = LeaseTimer()
         self._turns = WriteTurns(session, self._spawn)
         self.clock = clock or LocalClock(session)
-        self.claims = StatusClaims(session, self._spawn)
-        self._runner = TenureRunner(session, self.clock, self.claims, self._slots)
+        self.status_sender = StatusSender(session, self._spawn)
+        self._runner = TenureRunner(session, self.clock, self.status_sender, self._slots)
 
     @property
     def done(self) -> int:

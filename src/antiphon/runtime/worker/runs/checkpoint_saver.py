@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs.ops import Checkpoint
 from antiphon.core.record.verdict import Verdict
@@ -23,7 +23,7 @@ from antiphon.runtime.worker.tenure import TenureLost
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.worker.runs.run_clock import RunClock
@@ -43,17 +43,16 @@ class CheckpointSaver:
         self,
         tenure: Tenure,
         clock: RunClock,
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        artifacts: Artifacts | None,
     ) -> None:
-        """Costs nothing before the first one."""
-        self.artifacts: Artifacts | None = None
-        """Where they are stored; the executor says it."""
+        """Made with the first one, in any thread."""
+        self.artifacts = artifacts
+        """Where they are stored."""
         self.saver: Callable[[], bytes] | None = None
         """The handler's own function that makes one."""
         self._tenure = tenure
         self._clock = clock
-        self._spawn = spawn
-        self._loop = asyncio.get_running_loop()
+        self._loop = tenure.loop
         self._newest: bytes | None = None
         self._given: list[Future[bool]] = []
         self._saving: asyncio.Task[None] | None = None
@@ -90,7 +89,7 @@ class CheckpointSaver:
         self._newest = data
         self._given.append(future)
         if self._saving is None:
-            self._saving = self._spawn(self._save_all())
+            self._saving = self._tenure.spawn(self._save_all())
 
     async def _save_all(self) -> None:
         try:

@@ -1,367 +1,245 @@
-"""One run of a job in time: its phrase, its limits, its waits, its checkpoints, its claims.
+"""One run of a job: what its handler and its executor tell the worker and ask of it.
 
-It is what a handler's context asks (`RunServices`), and what the worker's one timer looks at: on
-every beat, and where its phase ends. A run that uses up its beats is cut there: what the score says
-for that case is done, and its tenure ends (`run_end`). Its budget is watched by `run_cost`.
-
-A job without a score has no such end. It is looked at only while a leader's beats are heard, for
-its claims.
+What a plain job does not use is made when it is first used: the gauge of what it used, the sender
+of its output, its checkpoints, its beats, the timer of its budget.
 """
 
 from __future__ import annotations
 
-import asyncio
-import math
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from antiphon.core.policy.phrase_run import (
-    PhraseRun,
-    RunTime,
-    WaitUse,
-    beats_text,
-    capped_phases,
-    capped_waits,
-)
-from antiphon.core.tempo.budget import Budget
-from antiphon.core.tempo.messages import StatusClaim, TaskState
-from antiphon.core.tempo.time_text import hlc_text
-from antiphon.errors import Overrun, WaitExhausted
+from msgspec import structs
+
+from antiphon.core.cost.job_cost import cost_of
+from antiphon.core.cost.usage import Usage, storage_kbh
+from antiphon.core.policy.budget_watch import BeatCount
+from antiphon.core.tempo.policy import DEFAULT_POLICY, policy_hash
 from antiphon.runtime.executors.usage_gauge import UsageGauge
-from antiphon.runtime.tempo.help_threads import HelpThread
+from antiphon.runtime.worker.job_output import LiveOutputSender
+from antiphon.runtime.worker.runs.budget_timer import BudgetTimer
 from antiphon.runtime.worker.runs.checkpoint_saver import CheckpointSaver
-from antiphon.runtime.worker.runs.run_cost import STUBBORN_S, RunCost
-from antiphon.telemetry import LazyLogger
+from antiphon.runtime.worker.runs.kept_output import KeptOutput
+from antiphon.runtime.worker.runs.run_beats import RunBeats
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Sequence
 
+    from antiphon.core.cost.job_cost import Cost
+    from antiphon.core.cost.usage import Reported
     from antiphon.core.families.jobs.ops import Checkpoint, ScheduleBody
-    from antiphon.core.families.jobs.state import Job
+    from antiphon.core.policy.phrase_run import RunTime
+    from antiphon.core.proof.output import Output
+    from antiphon.core.tempo.messages import TaskState
     from antiphon.core.tempo.phases import Phase
-    from antiphon.core.tempo.score import Score, Waited
+    from antiphon.core.tempo.score import Waited
     from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.executors.printed_output import Stream
     from antiphon.runtime.executors.run_services import Help, Saved
     from antiphon.runtime.worker.runs.run_clock import RunClock
-    from antiphon.runtime.worker.runs.status_claims import StatusClaims
+    from antiphon.runtime.worker.runs.status_sender import StatusSender
     from antiphon.runtime.worker.tenure import Tenure
 
-MAX_NOTE: Final = 512
-STATES: Final[dict[str, TaskState]] = {
-    "plan": "planning",
-    "work": "executing",
-    "review": "review",
-}
-
 T = TypeVar("T")
-log = LazyLogger(__name__)
+
+_making: Final = threading.Lock()
+"""For what any thread of a handler may be the first to use."""
 
 
 class JobRun:
     """The run of one tenure."""
 
+    beats: RunBeats | None = None
+    budget: BudgetTimer | None = None
+    saver: CheckpointSaver | None = None
+    kept: KeptOutput | None = None
+    """What it printed, if its task wants that stored."""
+    artifacts: Artifacts | None = None
+    """Where checkpoints and kept output are stored; the executor says it."""
+    _gauge: UsageGauge | None = None
+    _live: LiveOutputSender | None = None
+    _is_released = False
+
     def __init__(
-        self, tenure: Tenure, body: ScheduleBody, clock: RunClock, claims: StatusClaims
+        self, tenure: Tenure, body: ScheduleBody, clock: RunClock, status: StatusSender
     ) -> None:
-        """Its phrase is the tenure's, which began with the first whole beat after the claim."""
-        self.clock = clock
+        """Nothing runs yet."""
         self.tenure = tenure
-        self.score: Score | None = body.score
-        self.saver = CheckpointSaver(tenure, clock, tenure.spawn)
-        self.gauge = UsageGauge()
-        self.cost = RunCost(tenure.session, tenure, body, self.gauge, clock)
-        self.over = ""
-        """Why it was cut, in words; empty: it was not."""
-        self.exhausted: WaitExhausted | None = None
-        """The first wait that used up its budget."""
-        self.phrase: PhraseRun | None = tenure.phrase
-        self._has_given_up = False
-        self._give_up: Callable[[], object] = lambda: None
-        self.due_s = math.inf
-        self._claims = claims
-        self._loop = asyncio.get_running_loop()
-        self._work: asyncio.Future[Any] | None = None
-        self._budget = body.budget
-        self._waits: WaitUse | None = None
-        self._waiting: dict[str, int] = {}
-        """What the handler waits for, and how many times at once."""
-        self._threads: list[HelpThread] = []
-        self._progress = (0.0, "")
-        self._note = ""
-        self._has_claimed = False
-        self._beat_epoch_ms = 0
-        """When the beat began that was looked at last."""
-        if self.phrase is not None:
-            tenure.beats = self
+        self.body = body
+        self.clock = clock
+        self._status = status
+        if body.score is not None:
+            self.in_time()
 
-    @property
-    def waits(self) -> WaitUse | None:
-        """How long it has waited; None without a score."""
-        if self._waits is None and self.score is not None and self.phrase is not None:
-            caps = (self._budget or Budget()).wait_caps
-            waits = capped_waits(self.score.wait_budget, caps)
-            self._waits = WaitUse(budget=waits, beat_ms=self.phrase.meter.beat_ms)
-        return self._waits
+    def in_time(self) -> RunBeats:
+        """Its beats; from any thread."""
+        with _making:
+            if self.beats is None:
+                self.beats = RunBeats(
+                    self.tenure, self.body, self.clock, self._status, self.ask_for_checkpoint
+                )
+            return self.beats
 
-    @property
-    def has_given_up(self) -> bool:
-        """Whether the work did not end when it was cut, so that the wait for it was."""
-        return self._has_given_up or self.cost.gave_up
-
-    # --- the timer --------------------------------------------------------------------------------
+    # --- its limits -------------------------------------------------------------------------------
 
     def keep(self, work: asyncio.Future[Any], give_up: Callable[[], object]) -> None:
-        """Look at it from now on, if there is anything to look at.
-
-        `give_up` ends the wait for work that was cut and does not end.
-        """
-        self._work, self._give_up = work, give_up
-        if self.phrase is not None:
-            # The claim was a moment ago, so the phrase's beat is the next one.
-            ahead_ms = self.phrase.began_ms - self.clock.now_ms()
-            self._beat_epoch_ms = self.phrase.began_ms
-            self.due_s = self._loop.time() + max(ahead_ms, 0) / 1000
-        elif self.clock.mode() == "leader":
-            self._set_due()
-        else:
-            return
-        self.tenure.lease_timer.keep(self)
+        """End the work where its beats or its budget end; `give_up` if it does not end then."""
+        if self.body.score is not None or self.clock.mode() == "leader":
+            self.in_time().keep(work, give_up)
+        if self.body.budget is not None:
+            self.budget = BudgetTimer(self.tenure, self.body.budget, self.gauge, self.clock)
+            self.budget.watch(work, give_up)
 
     def release(self) -> None:
-        """Stop looking."""
-        self._work = None
-        self.tenure.lease_timer.drop(self)
-        self.saver.close()
-        for thread in self._threads:
-            thread.close()
+        """The work is over, or is no longer waited for."""
+        with _making:
+            self._is_released = True
+        for used in (self.beats, self.budget, self.saver, self._live):
+            if used is not None:
+                used.close()
 
-    def look(self) -> None:
-        """Cut it or send a claim, whichever is due."""
-        work = self._work
-        if work is None or work.done():
-            self.tenure.lease_timer.drop(self)
-            return
-        self._notice_lateness()
-        now_ms = self.clock.now_ms()
-        if self.over:
-            self._abandon()
-            return
-        if self.phrase is not None and self.phrase.is_over(now_ms):
-            self._cut(f"it used up {self.phrase.overran}")
-            return
-        epoch_ms = self.clock.meter().beat_at(now_ms).epoch_ms
-        if epoch_ms != self._beat_epoch_ms:
-            self._beat_epoch_ms = epoch_ms
-            self.claim()
-        self._set_due()
-
-    def _cut(self, why: str) -> None:
-        """End the run: what the handler has is asked for first."""
-        if self._work is None:
-            return
-        self.over = why
-        self.saver.ask()
-        self._work.cancel()
-        self.due_s = self._loop.time() + STUBBORN_S
-        self.tenure.lease_timer.keep(self)
-
-    def _abandon(self) -> None:
-        self.due_s = math.inf
-        self._has_given_up = True
-        self._give_up()
-
-    def _set_due(self) -> None:
-        now_ms, meter = self.clock.now_ms(), self.clock.meter()
-        beat = meter.beat_at(now_ms)
-        self._beat_epoch_ms = self._beat_epoch_ms or beat.epoch_ms
-        next_ms = beat.epoch_ms + meter.beat_ms
-        if self.phrase is not None:
-            next_ms = min(next_ms, self.phrase.ends_ms)
-        self.due_s = self._loop.time() + max(next_ms - now_ms, 0) / 1000
-
-    def _looked_at_again(self) -> None:
-        """What is due has changed; in the event loop."""
-        if self._work is not None and not self.over:
-            self._set_due()
-            self.tenure.lease_timer.keep(self)
-
-    def _notice_lateness(self) -> None:
-        late_s = self._loop.time() - self.due_s
-        if late_s >= self.clock.meter().beat_ms / 1000:
-            job = self.tenure.job
-            self._note = f"the worker's event loop was blocked for {late_s:.1f} s"
-            log.warning(
-                "event_loop_blocked",
-                kind=job.kind,
-                job=job.id,
-                seconds=round(late_s, 1),
-                why="a handler that does not await cannot be cut at the end of its beats",
-                hint="make it a plain 'def', which runs in a thread, or give it run_in=\"process\"",
-            )
-
-    # --- its leases -------------------------------------------------------------------------------
-
-    def lease_ms(self, wanted_ms: int) -> int:
-        """A lease that ends with a phase or a bar."""
-        job, rules = self.tenure.job, self.tenure.session.control.rules
-        if self.phrase is None:
-            return wanted_ms
-        return self.phrase.lease_ms(
-            self.clock.now_ms(),
-            wanted_ms=wanted_ms,
-            least_ms=rules.lease_min_ms,
-            most_ms=job.lease_ms_max,
+    @property
+    def is_cut(self) -> bool:
+        """Whether it was ended for its beats or its budget: what it returns then does not count."""
+        return (self.beats is not None and bool(self.beats.over)) or (
+            self.budget is not None and self.budget.over is not None
         )
 
-    # --- what a handler asks ----------------------------------------------------------------------
+    @property
+    def gave_up(self) -> bool:
+        """Whether the work did not end when it was cut, so that the wait for it was."""
+        return (self.beats is not None and self.beats.gave_up) or (
+            self.budget is not None and self.budget.gave_up
+        )
 
-    def store_in(self, artifacts: Artifacts | None) -> None:
-        """Where checkpoints are stored."""
-        self.saver.artifacts = artifacts
+    def speak(self, state: TaskState) -> None:
+        """Send its state, if it has sent one before."""
+        if self.beats is not None:
+            self.beats.speak(state, first=False)
+
+    # --- what it tells and asks -------------------------------------------------------------------
+
+    @property
+    def gauge(self) -> UsageGauge:
+        """What it has used."""
+        with _making:
+            if self._gauge is None:
+                self._gauge = UsageGauge()
+            return self._gauge
+
+    def store_in(self, artifacts: Artifacts | None, *, keeps_output: bool = False) -> None:
+        """Where checkpoints are stored, and what is printed if that is to be kept."""
+        self.artifacts = artifacts
+        if keeps_output:
+            self.kept = KeptOutput()
+
+    def output(self, stream: Stream, data: bytes) -> None:
+        """Tell followers what the job wrote; from any thread."""
+        if self.kept is not None:
+            self.kept.add(data)
+        live = self._sender()
+        if live is not None:
+            live.output(stream, data)
+
+    def progress(self, done: float, note: str = "") -> None:
+        """Tell followers how far it is; from any thread."""
+        live = self._sender()
+        if live is not None:
+            live.progress(done, note)
+
+    def _sender(self) -> LiveOutputSender | None:
+        with _making:
+            if self._live is None and not self._is_released:
+                tenure, job = self.tenure, self.tenure.job
+                name = (job.kind, job.id, tenure.fence)
+                self._live = LiveOutputSender(tenure.session, *name, loop=tenure.loop)
+                self._live.on_progress = self._progressed
+            return self._live
+
+    def _progressed(self, done: float, note: str) -> None:
+        """In the event loop."""
+        if self.beats is not None:
+            self.beats.progressed(done, note)
+        self.tenure.progressed(done, note)
+
+    def reported(self, said: Reported) -> None:
+        """What the handler says that it used; from any thread."""
+        self.gauge.reported(said)
 
     def checkpoint(self, data: bytes) -> Saved:
         """Store what the job has done so far; from any thread."""
-        return self.saver.give(data)
+        return self._checkpoints().give(data)
 
     def save_with(self, saver: Callable[[], bytes]) -> None:
         """Ask this function for a checkpoint when the run is cut or given back."""
-        self.saver.saver = saver
+        self._checkpoints().saver = saver
+
+    def _checkpoints(self) -> CheckpointSaver:
+        with _making:
+            if self.saver is None:
+                self.saver = CheckpointSaver(self.tenure, self.clock, self.artifacts)
+                if self._is_released:
+                    self.saver.close()
+            return self.saver
 
     def time(self) -> tuple[RunTime, int]:
         """The job's place in time, and the time that beats are counted in."""
-        clock = self.clock
-        time = RunTime(meter=clock.meter(), phases=clock.phases(), phrase=self.phrase)
-        return time, clock.now_ms()
-
-    def beats_left(self) -> int:
-        """Until the run is cut; without a score, until the bar ends."""
-        time, now_ms = self.time()
-        return time.beats_left(now_ms)
+        return self.in_time().time()
 
     def next_phase(self) -> Phase:
         """Move on; `Overrun` if the phase before has used up its beats. From any thread."""
-        now_ms = self.clock.now_ms()
-        if self.phrase is None:
-            return self.time()[0].phase(now_ms)
-        self.phrase = self.phrase.moved_on(now_ms)
-        if self.phrase.is_over(now_ms):
-            raise Overrun(f"it used up {self.phrase.overran}")
-        self._loop.call_soon_threadsafe(self._looked_at_again)
-        self._loop.call_soon_threadsafe(self.claim)
-        return self.phrase.phase_at(now_ms)
+        return self.in_time().next_phase()
 
     async def wait_for(self, awaited: Awaitable[T], what: Waited, name: str) -> T:
         """Wait, within the budget for such waits."""
-        thread: object = awaited
-        if isinstance(thread, HelpThread):
-            what, name = "help", name or f"help {thread.thread_id[:8]}"
-            awaited = cast("Awaitable[T]", thread.answered())
-        waits, name = self.waits, name or what
-        if waits is None:
-            return await awaited
-        began_ms = self.clock.now_ms()
-        limit = asyncio.timeout(waits.left_ms(what) / 1000)
-        self._waits_for(name, 1)
-        try:
-            async with limit:
-                return await awaited
-        except TimeoutError:
-            if not limit.expired():
-                raise  # somebody else's
-            beats = waits.budget.help if what == "help" else waits.budget.io
-            words = f"it used up its {beats_text(beats)} of waiting for {what}"
-            raise self._spent(WaitExhausted(words, what=what, on=name)) from None
-        except WaitExhausted as missing:
-            raise self._spent(missing) from None
-        finally:
-            self._waits_for(name, -1)
-            self._waits = waits.waited(what, self.clock.now_ms() - began_ms)
-
-    def _spent(self, spent: WaitExhausted) -> WaitExhausted:
-        """Note it, and tell listeners what the score says."""
-        if self.exhausted is None:
-            self.exhausted = spent
-            if self.score is not None:
-                self.emit(self.score.escalation.on_wait_exhausted, spent.message)
-        return spent
-
-    def _waits_for(self, name: str, change: int) -> None:
-        self._waiting[name] = self._waiting.get(name, 0) + change
-        if not self._waiting[name]:
-            del self._waiting[name]
-        self.claim(first=False)
+        return await self.in_time().wait_for(awaited, what, name)
 
     def help(self, about: str) -> Help:
         """Ask whoever works on this kind; in the event loop."""
-        job, waits = self.tenure.job, self.waits
-        meter, now_ms = self.clock.meter(), self.clock.now_ms()
-        beats = meter.bar_len if waits is None else waits.left_ms("help") // meter.beat_ms
-        thread = HelpThread(
-            self.tenure.session,
-            (job.kind, job.id),
-            about,
-            beats=beats,
-            beat_ms=meter.beat_ms,
-            promise_within_ms=meter.downbeat_after(now_ms) - now_ms,
-            wait=lambda one: self.wait_for(one, "help", ""),
-            missing=self._spent,
-        )
-        self._threads.append(thread)
-        self.tenure.spawn(thread.run())
-        return thread
+        return self.in_time().help(about)
 
-    # --- what it says -----------------------------------------------------------------------------
+    # --- its checkpoints --------------------------------------------------------------------------
 
-    def progressed(self, done: float, note: str) -> None:
-        """What the next claims and renewals say; in the event loop."""
-        self._progress = (done, note)
-        self.tenure.progressed(done, note)
+    def ask_for_checkpoint(self) -> None:
+        """Have the handler's own function make one, for the end of the tenure."""
+        if self.saver is not None:
+            self.saver.ask()
 
-    def emit(self, escalations: Sequence[str], why: str) -> None:
-        """Tell listeners by each name that is to be emitted."""
-        job = self.tenure.job
-        for one in escalations:
-            action, _, name = one.partition(":")
-            if action == "emit":
-                log.warning("job_emits", name=name, kind=job.kind, job=job.id, why=why)
-                self._note = f"{name}: {why}"
-                self.claim()
-
-    def claim(self, state: TaskState | None = None, *, first: bool = True) -> None:
-        """Send what is so now; with `first` False only if this job has sent one before."""
-        if not (first or self._has_claimed) or not self._speaks:
-            return
-        self._has_claimed = True
-        job, author = self.tenure.job, self.tenure.session.author
-        done, said = self._progress
-        time, now_ms = self.time()
-        if state is None:
-            state = "waiting" if self._waiting else STATES[time.phase(now_ms)]
-        claim = StatusClaim(
-            agent_id=author.did,
-            task_id=f"{job.kind}/{job.id}",
-            beat_index=time.beat(now_ms),
-            state=state,
-            hlc=hlc_text(author.now()),
-            wait_for=tuple(self._waiting)[:16],
-            beats_left=time.beats_left(now_ms),
-            progress=done,
-            notes=(self._note or said)[:MAX_NOTE],
-        )
-        self._claims.say(job.kind, claim)
-
-    @property
-    def _speaks(self) -> bool:
-        return self.score is not None or self.clock.mode() == "leader"
+    def forget_checkpoint(self) -> None:
+        """Do not store what is not stored yet."""
+        if self.saver is not None:
+            self.saver.forget()
 
     async def last_checkpoint(self) -> Checkpoint | None:
         """What the handler gave last, stored for the end of the tenure."""
-        return await self.saver.last()
+        return None if self.saver is None else await self.saver.last()
 
+    # --- what it has used -------------------------------------------------------------------------
 
-def phrase_of(clock: RunClock, job: Job, body: ScheduleBody | None) -> PhraseRun | None:
-    """The phrase of a tenure that begins now; None for a job without a score."""
-    if body is None or body.score is None:
-        return None
-    caps = None if body.budget is None else body.budget.phase_caps
-    phases = capped_phases(body.score, job.attempts, caps)
-    return PhraseRun.begin(clock.meter(), phases, clock.now_ms())
+    def usage(self, outputs: Sequence[Output]) -> Usage:
+        """What it has used, with what it takes to keep its outputs."""
+        stored = sum(output.size for output in outputs if output.text is None)
+        kept_ms = self.tenure.session.control.rules.artifact_ttl_ms
+        kbh, wall_ms = storage_kbh(stored, kept_ms), self.tenure.held_ms
+        if self._gauge is None:
+            return Usage(wall_ms=wall_ms, storage_kbh=kbh)
+        used = structs.replace(self._gauge.now(), storage_kbh=kbh)
+        return Usage(wall_ms=wall_ms, **structs.asdict(used))
+
+    def cost(self, usage: Usage) -> Cost | None:
+        """What it has cost; None on a mesh without a tempo policy, for a job without a budget.
+
+        Then the beats follow from the time that it took, and nothing has a price.
+        """
+        policy = self.tenure.session.control.tempo
+        if self.budget is not None:
+            beats_milli = self.budget.beats_milli()
+        elif self.body.budget is None and policy == DEFAULT_POLICY:
+            return None
+        else:
+            counted = BeatCount()
+            counted.count(self.tenure.held_ms, self.clock.meter().beat_ms)
+            beats_milli = counted.milli
+        kind = self.tenure.job.kind
+        return cost_of(policy_hash(policy), policy.rates, kind, beats_milli=beats_milli, used=usage)

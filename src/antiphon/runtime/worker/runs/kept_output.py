@@ -1,7 +1,8 @@
-"""Stores what a handler printed with its job's end, if its task says so."""
+"""Keeps what a handler prints, if its task says so, and stores it with its job's end."""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.ops import Failure
     from antiphon.core.policy.attempt_end import Ending
     from antiphon.runtime.artifacts.store import Artifacts
-    from antiphon.runtime.executors.printed_output import PrintedOutput
 
+KEPT_BYTES: Final = 1 << 20
+"""The end of a run's output that is kept, both streams together."""
 INLINE_BYTES: Final = 4096
 """Up to this size it is in the record itself, beside the result."""
 TEXT: Final = "text/plain"
@@ -25,15 +27,44 @@ TEXT: Final = "text/plain"
 log = LazyLogger(__name__)
 
 
-async def with_output(end: Ending, printed: PrintedOutput, artifacts: Artifacts | None) -> Ending:
+class KeptOutput:
+    """What one run printed, up to a limit; from any thread."""
+
+    def __init__(self) -> None:
+        """Nothing is printed yet."""
+        self._lock = threading.Lock()
+        self._kept = bytearray()
+        self._dropped = 0
+
+    def add(self, data: bytes) -> None:
+        """Keep what the handler wrote."""
+        with self._lock:
+            self._kept += data
+            over = len(self._kept) - KEPT_BYTES
+            if over > KEPT_BYTES // 8:  # not for every line
+                del self._kept[:over]
+                self._dropped += over
+
+    def text(self) -> str:
+        """What is to be stored; empty if nothing is."""
+        with self._lock:
+            kept, dropped = bytes(self._kept), self._dropped
+        over = max(len(kept) - KEPT_BYTES, 0)
+        text = kept[over:].decode("utf-8", "replace")
+        if dropped + over:
+            return f"... {dropped + over:,} bytes before this were not kept\n{text}"
+        return text
+
+
+async def with_output(end: Ending, kept: KeptOutput, artifacts: Artifacts | None) -> Ending:
     """The job's end with the output; a run that is tried again keeps none.
 
     That of a failure ends with its traceback, as a program's does on a terminal. A job does not
     fail because what it printed could not be stored.
     """
-    if not printed.is_kept or not isinstance(end, CompleteBody):
+    if not isinstance(end, CompleteBody):
         return end
-    text = _with_traceback(printed.text(), end.error)
+    text = _with_traceback(kept.text(), end.error)
     if not text:
         return end
     raw = text.encode()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from antiphon.errors import WaitExhausted
     from antiphon.runtime.executors.executor import Assignment, Executor
     from antiphon.runtime.worker.runs.job_run import JobRun
+    from antiphon.runtime.worker.runs.run_beats import RunBeats
 
 FALLBACK_S: Final = 1.0
 """A fallback has one beat, and at least this long."""
@@ -31,16 +32,17 @@ log = LazyLogger(__name__)
 
 async def after_cut(run: JobRun, executor: Executor, assignment: Assignment) -> Ran:
     """A run that was cut: a coarser result, or a failure that may have another phrase."""
-    score, phrase, words = run.score, run.phrase, run.over
+    beats = run.in_time()
+    score, phrase, words = beats.score, beats.phrase, beats.over
     if score is None or phrase is None:
         raise ValueError("only a run with a score is cut")
     steps = score.escalation.on_overrun
-    run.emit(steps, words)
+    beats.emit(steps, words)
     instead = await _fallback(run, steps, words, executor, assignment)
     if instead is not None:
         return instead
     if "checkpoint" not in steps:
-        run.saver.forget()
+        run.forget_checkpoint()
     asked_ms = None
     if "defer:next-phrase" in steps:
         now_ms = run.clock.now_ms()
@@ -58,21 +60,23 @@ async def after_wait(
     run: JobRun, spent: WaitExhausted, executor: Executor, assignment: Assignment
 ) -> Ran:
     """A handler that ended because a wait had used up its budget."""
-    steps = run.score.escalation.on_wait_exhausted if run.score is not None else ()
+    score = run.body.score
+    steps = score.escalation.on_wait_exhausted if score is not None else ()
     instead = await _fallback(run, steps, spent.message, executor, assignment)
     if instead is not None:
         return instead
-    phrases_max = run.score.retry.max_phrases if run.score is not None else None
+    phrases_max = score.retry.max_phrases if score is not None else None
     return replace(failed_with(spent), phrases_max=phrases_max)
 
 
-def marked(ran: Ran, run: JobRun) -> Ran:
+def marked(ran: Ran, beats: RunBeats) -> Ran:
     """The result of a handler that went on after a wait had used up its budget says so."""
-    is_whole = run.exhausted is None or ran.failure is not None or not ran.outputs
-    if is_whole or any(one.name == DEGRADED for one in ran.outputs):
+    spent = beats.exhausted
+    if spent is None or ran.failure is not None or not ran.outputs:
         return ran
-    why = run.exhausted.message if run.exhausted is not None else ""
-    return replace(ran, outputs=(*ran.outputs, degraded_output(why)))
+    if any(one.name == DEGRADED for one in ran.outputs):
+        return ran
+    return replace(ran, outputs=(*ran.outputs, degraded_output(spent.message)))
 
 
 async def _fallback(

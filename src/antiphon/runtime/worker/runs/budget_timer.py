@@ -1,6 +1,6 @@
-"""One run under its budget: its beats counted, its caps enforced by a timer, its cost said.
+"""One run under its budget: its beats are counted, and a timer enforces its caps.
 
-Only a job with a budget has a timer. When a cap is exceeded the work is cancelled: a coroutine at
+Only a job with a budget has one. When a cap is exceeded the work is cancelled: a coroutine at
 its next `await`, a process or a command by being killed. A thread cannot be stopped: its job ends,
 and the thread goes on until its function returns; it should look at `ctx.cancelled`.
 """
@@ -12,25 +12,17 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import structs
-
-from antiphon.core.cost.job_cost import Cost, cost_of
-from antiphon.core.cost.usage import Usage, storage_kbh
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.policy.budget_watch import OVER_BUDGET, BeatCount, BudgetWatch, Exceeded
-from antiphon.core.tempo.policy import DEFAULT_POLICY, policy_hash
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from antiphon.core.families.jobs.ops import ScheduleBody
-    from antiphon.core.proof.output import Output
-    from antiphon.core.tempo.meter import Meter
+    from antiphon.core.tempo.budget import Budget
     from antiphon.runtime.executors.usage_gauge import UsageGauge
-    from antiphon.runtime.log.session import Session
     from antiphon.runtime.worker.runs.run_clock import RunClock
     from antiphon.runtime.worker.tenure import Tenure
 
@@ -40,26 +32,23 @@ STUBBORN_S: Final = 5.0
 log = LazyLogger(__name__)
 
 
-class RunCost:
-    """What one run uses up."""
+class BudgetTimer:
+    """Watches one run that has a budget."""
 
-    def __init__(
-        self,
-        session: Session,
-        tenure: Tenure,
-        body: ScheduleBody,
-        gauge: UsageGauge,
-        beats: RunClock,
-    ) -> None:
-        """`gauge` knows what was used, `beats` which beat it is."""
-        self._session = session
+    def __init__(self, tenure: Tenure, budget: Budget, gauge: UsageGauge, clock: RunClock) -> None:
+        """`gauge` knows what was used, `clock` which beat it is."""
         self._tenure = tenure
-        self._body = body
         self._gauge = gauge
-        self._beats = beats
+        self._clock = clock
         self._counted = BeatCount()
-        self._earlier = tenure.job.total_spent
-        self._watch: BudgetWatch | None = None
+        self._watch = BudgetWatch(
+            budget,
+            kind=tenure.job.kind,
+            earlier=tenure.job.total_spent,
+            rates=tenure.session.control.tempo.rates,
+            start_ms=clock.now_ms() - tenure.held_ms,
+            meter=clock.meter(),
+        )
         self._work: asyncio.Future[Any] | None = None
         self._give_up: Callable[[], object] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
@@ -69,23 +58,12 @@ class RunCost:
         """The cap for which the run was cancelled."""
 
     def watch(self, work: asyncio.Future[Any], give_up: Callable[[], object]) -> None:
-        """Cancel `work` when it exceeds the job's budget; `give_up` if it does not end then."""
-        budget = self._body.budget
-        if budget is None:
-            return
+        """Cancel `work` when it exceeds the budget; `give_up` if it does not end then."""
         self._work, self._give_up = work, give_up
-        self._watch = BudgetWatch(
-            budget,
-            kind=self._tenure.job.kind,
-            earlier=self._earlier,
-            rates=self._session.control.tempo.rates,
-            start_ms=self._beats.now_ms() - self._tenure.held_ms,
-            meter=self._beats.meter(),
-        )
         self._gauge.on_report = partial(self._reported, asyncio.get_running_loop())
         self._look()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Watch no longer; safe twice."""
         self._gauge.on_report = None
         self._work = None
@@ -109,10 +87,10 @@ class RunCost:
 
     def _look(self) -> None:
         watch, work = self._watch, self._work
-        if watch is None or work is None or work.done() or self.over is not None:
+        if work is None or work.done() or self.over is not None:
             return
-        now_ms, meter = self._beats.now_ms(), self._beats.meter()
-        beats = self._beats_milli(meter)
+        now_ms, meter = self._clock.now_ms(), self._clock.meter()
+        beats = self.beats_milli()
         loop = asyncio.get_running_loop()
         over = watch.look(now_ms, meter, beats_milli=beats, used=self._gauge.now())
         if over is not None and work.cancel():
@@ -127,37 +105,13 @@ class RunCost:
         self.gave_up = True
         self._give_up()
 
-    def _beats_milli(self, meter: Meter) -> int:
-        self._counted.count(self._tenure.held_ms, meter.beat_ms)
+    def beats_milli(self) -> int:
+        """The beats of this run so far, in thousandths."""
+        self._counted.count(self._tenure.held_ms, self._clock.meter().beat_ms)
         return self._counted.milli
-
-    # --- the end ----------------------------------------------------------------------------------
 
     def failure(self) -> Ran:
         """The result of a run that was over its budget."""
         words = self.over.message if self.over is not None else ""
         failure = Failure(name=OVER_BUDGET, message=words)
         return Ran(runner=python_runner(), failure=failure, lineage=(OVER_BUDGET,), is_final=True)
-
-    def usage(self, outputs: Sequence[Output]) -> Usage:
-        """What the run has used, with what it takes to keep its outputs."""
-        stored = sum(output.size for output in outputs if output.text is None)
-        kept_ms = self._session.control.rules.artifact_ttl_ms
-        used = structs.replace(self._gauge.now(), storage_kbh=storage_kbh(stored, kept_ms))
-        return Usage(wall_ms=self._tenure.held_ms, **structs.asdict(used))
-
-    def cost(self, usage: Usage) -> Cost | None:
-        """What the run has cost; None on a mesh without a tempo policy, for a job without a budget.
-
-        Then the beats follow from the time that it took, and nothing has a price.
-        """
-        policy = self._session.control.tempo
-        if self._body.budget is None and policy == DEFAULT_POLICY:
-            return None
-        return cost_of(
-            policy_hash(policy),
-            policy.rates,
-            self._tenure.job.kind,
-            beats_milli=self._beats_milli(self._beats.meter()),
-            used=usage,
-        )

@@ -28,8 +28,8 @@ MOST_WAITING: Final = 1_024
 SEND_S: Final = 5.0
 
 
-class StatusClaims:
-    """The claims of one worker."""
+class StatusSender:
+    """What one worker says of its jobs."""
 
     def __init__(
         self,
