@@ -18,11 +18,11 @@ from pathlib import Path
 
 from antiphon import assembly
 from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.errors import AntiphonError
 from antiphon.ports import Append, OpLog
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.write_turns import TOGETHER, UNDER_WAY
-from antiphon.runtime.worker.worker import queue_name
 from bench.meshes.event_loop import run
 from bench.signed_log import KIND
 

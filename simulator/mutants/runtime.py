@@ -35,31 +35,31 @@ from antiphon.runtime.node.delayed_jobs import LONGEST_SLEEP_S, DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.plans import plan_runner
 from antiphon.runtime.plans.plan_runner import PlanRunner
-from antiphon.runtime.worker import worker
+from antiphon.runtime.worker import job_deliveries
+from antiphon.runtime.worker.job_deliveries import JobDeliveries
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.run_slots import RunSlots
 from antiphon.runtime.worker.runs.job_run import JobRun
-from antiphon.runtime.worker.tenure_runner import TenureRunner
 from simulator.patch import patched
 
 
 @contextmanager
 def early_ack() -> Iterator[None]:
     """A worker acknowledges before it has read the accepted end."""
-    really_end: Any = TenureRunner._write  # noqa: SLF001 - a mutant reaches where nobody else does
+    really_end: Any = JobDeliveries._complete  # noqa: SLF001 - a mutant reaches where nobody else does
 
-    async def end(self: TenureRunner, run: JobRun, *rest: Any, **named: Any) -> None:
+    async def end(self: JobDeliveries, run: JobRun, *rest: Any, **named: Any) -> None:
         run.tenure.delivery.ack()
         await really_end(self, run, *rest, **named)
 
-    with patched(TenureRunner, "_write", end):
+    with patched(JobDeliveries, "_complete", end):
         yield
 
 
 @contextmanager
 def second_life() -> Iterator[None]:
     """A worker back with its dead predecessor's key renews that one's tenure, and runs it again."""
-    with patched(worker, "HELD", frozenset()):
+    with patched(job_deliveries, "HELD", frozenset()):
         yield
 
 

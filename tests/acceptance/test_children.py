@@ -11,11 +11,11 @@ import os
 from pathlib import Path
 
 from antiphon import After, JobContext, Mesh
-from antiphon.runtime.worker import tenure_runner
+from antiphon.runtime.worker.runs import run_work
 
 mesh = Mesh.open()
 HERE = Path(__file__).parent
-submit_many = tenure_runner.submit_many
+submit_many = run_work.submit_many
 
 
 async def submit_and_die(session, bodies):
@@ -26,7 +26,7 @@ async def submit_and_die(session, bodies):
     return found
 
 
-tenure_runner.submit_many = submit_and_die
+run_work.submit_many = submit_and_die
 
 
 @mesh.task("own.part")

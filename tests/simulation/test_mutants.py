@@ -30,9 +30,9 @@ from antiphon.runtime.log.write_turns import WriteTurns, _Waiting
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.plans.plan_runner import PlanRunner
-from antiphon.runtime.worker import worker
+from antiphon.runtime.worker import job_deliveries
+from antiphon.runtime.worker.job_deliveries import JobDeliveries
 from antiphon.runtime.worker.queue_credits import Credits
-from antiphon.runtime.worker.tenure_runner import TenureRunner
 from simulator.hostile.attacks import DEEDS
 from simulator.hostile.forgeries import FORGERIES
 from simulator.hostile.misused_services import MISUSE
@@ -152,8 +152,8 @@ def patchable():
         HoldTime.stop_after_ms,
         dict(lock_table.TRANSITIONS[LockTake]),
         lock_table._held,
-        worker.HELD,
-        TenureRunner._write,
+        job_deliveries.HELD,
+        JobDeliveries._complete,
         WriteTurns._read_back,
         _Waiting.goes_on,
         _Bulk._resolve,

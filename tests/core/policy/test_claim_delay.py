@@ -5,8 +5,10 @@ import pytest
 from antiphon.core.policy.claim_delay import (
     JITTER_S,
     LONGEST_S,
+    REPLICAS_KEPT,
     SIBLING_LEAST_S,
     SIBLING_S,
+    SiblingTurns,
     claim_delay_s,
     sibling_delay_s,
 )
@@ -94,3 +96,23 @@ def test_a_second_replica_is_left_to_others_for_a_while_and_no_longer():
         looks += 1
     assert SIBLING_S <= left_s < SIBLING_S + SIBLING_LEAST_S
     assert looks < 10
+
+
+def test_a_worker_takes_one_replica_of_a_job_and_a_second_only_when_nobody_came():
+    turns, parent = SiblingTurns(), ("web.fetch", "p")
+    assert turns.delay_s(parent, "a", 0.0) is None
+    assert turns.delay_s(parent, "a", 1.0) is None, "it is its own"
+    assert turns.delay_s(("web.fetch", "q"), "b", 1.0) is None, "of another job"
+    assert turns.delay_s(parent, "c", 1.0) == 0.1
+    assert turns.delay_s(parent, "c", 2.0) == 1.0
+    assert turns.delay_s(parent, "c", 4.0) is None
+    assert turns.delay_s(parent, "a", 4.0) == 0.1, "now that one is left to others"
+
+
+def test_what_a_worker_remembers_of_replicas_is_bounded():
+    turns, parent = SiblingTurns(), ("web.fetch", "p")
+    for number in range(2 * REPLICAS_KEPT):
+        turns.delay_s(("web.fetch", str(number)), "a", 0.0)
+        turns.delay_s(parent, str(number), 0.0)
+    assert len(turns._taken) <= REPLICAS_KEPT
+    assert len(turns._left) <= REPLICAS_KEPT

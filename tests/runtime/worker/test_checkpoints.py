@@ -56,7 +56,7 @@ async def test_the_next_tenure_begins_with_the_last_checkpoint(engine):
         doomed = await mesh.worker(counting, drain_s=0)
         job = await call(session)
         await stored.wait()
-        doomed._lease_timer.close()  # a dead process renews nothing
+        doomed._leases.close()  # a dead process renews nothing
         doomed.paused.add("sleep")
         await mesh.worker(counting)
         assert value(await end_of(session, job)) == '"half"'
@@ -265,7 +265,7 @@ async def test_replaced_ones_are_removed_soon_and_what_is_none_is_not(engine):
         for data in (b"one", b"two"):
             one = await store.keep_bytes(packed_checkpoint(KIND, job.id, data), "checkpoint")
             named.append(Checkpoint(hash=one.hash, size=one.size))
-        (tenure,) = [one for one in worker._lease_timer._kept if isinstance(one, Tenure)]
+        (tenure,) = [one for one in worker._leases._kept if isinstance(one, Tenure)]
         for one in named[1:]:
             await tenure.renew(one)
         await node.reached(tenure.lane.job_tail)

@@ -14,7 +14,7 @@ from antiphon.core.families.jobs.state import State
 from antiphon.core.protocol import PROTOCOL
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.runtime.worker import tenure_runner
+from antiphon.runtime.worker.runs import run_work
 from antiphon.sdk.many.bound_calls import Call
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import (
@@ -101,7 +101,7 @@ async def test_a_worker_killed_between_submitting_and_giving_back_runs_no_child_
         session, node = await coordinated(mesh)
         worked, begun = [], []
         connection = await mesh.connection()
-        submit_many, is_dead = tenure_runner.submit_many, asyncio.Event()
+        submit_many, is_dead = run_work.submit_many, asyncio.Event()
 
         async def submit_and_die(session, bodies):
             found = await submit_many(session, bodies)
@@ -118,12 +118,12 @@ async def test_a_worker_killed_between_submitting_and_giving_back_runs_no_child_
             worked.append(number)
             return str(number)
 
-        monkeypatch.setattr(tenure_runner, "submit_many", submit_and_die)
+        monkeypatch.setattr(run_work, "submit_many", submit_and_die)
         doomed = await mesh.worker(counted, kind=PARENT, connection=connection, drain_s=0)
         job = await call(session, 5, kind=PARENT)
         async with asyncio.timeout(PATIENCE_S):
             await is_dead.wait()
-        doomed._lease_timer.close()  # a dead process renews nothing
+        doomed._leases.close()  # a dead process renews nothing
         await mesh.worker(work, kind=PART)
         await mesh.worker(counted, kind=PARENT)
         ended = await result(session, job)

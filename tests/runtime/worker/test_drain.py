@@ -8,7 +8,7 @@ import pytest
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.runtime.identity.key_files import SeedKeyring
-from antiphon.runtime.worker import tenure_runner
+from antiphon.runtime.worker.runs import run_work
 from tests.runtime import spawned
 from tests.runtime.executors.test_process_pool import is_alive
 from tests.runtime.meshes import (
@@ -53,7 +53,7 @@ async def test_fifty_jobs_are_finished_or_given_back_and_nobody_waits_for_a_leas
 async def test_a_handler_that_swallows_its_end_keeps_neither_its_job_nor_its_worker(
     engine, monkeypatch
 ):
-    monkeypatch.setattr(tenure_runner, "STUBBORN_S", 0.3)
+    monkeypatch.setattr(run_work, "STUBBORN_S", 0.3)
     over = asyncio.Event()
 
     async def stubborn() -> None:

@@ -25,7 +25,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.session import RETRY_BASE_MS
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.runtime.worker import tenure_runner
+from antiphon.runtime.worker import job_deliveries
 from tests.patience import NEVER_S
 from tests.runtime.meshes import KIND, OFFERED, QUICK, a_mesh, call, eventually, on_both_engines
 
@@ -107,7 +107,7 @@ async def test_workers_that_lost_a_race_write_nothing_until_the_lease_is_over_an
         jitters_s.setdefault(job.id, waits_s - until_free_s)
         return waits_s
 
-    monkeypatch.setattr(tenure_runner, "claim_delay_s", delay_s)
+    monkeypatch.setattr(job_deliveries, "claim_delay_s", delay_s)
     rules = msgspec.structs.replace(QUICK, lease_ms=2_000, lease_ms_max=2_000)
     ran = []
 

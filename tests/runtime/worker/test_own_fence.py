@@ -2,7 +2,7 @@
 
 from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.policy import attempt_end
-from antiphon.runtime.worker.tenure import Claimed, Tenure
+from antiphon.runtime.worker.tenure import Leases, Tenure
 from tests.core.authors import ALICE, BOB
 from tests.core.ledger import Story
 
@@ -12,8 +12,7 @@ async def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
     story.schedule()
     story.claim(ALICE, begin=True, at=100, lease_ms=10_000)
     fence = story.fence
-    claimed = Claimed(delivery=None, loan_s=1, lane=story.lane, job=story.job, boot_s=0)
-    tenure = Tenure(None, claimed, turns=None, lease_timer=None, spawn=None)
+    tenure = Tenure(Leases(None, None, None), None, story.lane, None, boot_s=0)
     story.expire(BOB, at=10_101)
     tenure._move(story.lane)
     assert tenure.job.state.value == "pending"

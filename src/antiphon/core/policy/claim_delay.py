@@ -8,16 +8,21 @@ each further delivery for twice as long.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.verdict import Verdict
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 LONGEST_S: Final = 60.0
 JITTER_S: Final = 0.5
 SIBLING_S: Final = 3.0
 """How long a worker leaves a replica to others when it has another one of the same job."""
 SIBLING_LEAST_S: Final = 0.1
+REPLICAS_KEPT: Final = 1_024
+"""Replicas that a worker remembers: the newest."""
 ODD_S: Final = 1.0
 SOON_S: Final = 0.05
 """How long a job stays back that is not for the worker which it was delivered to; doubled with
@@ -64,3 +69,33 @@ def sibling_delay_s(left_s: float) -> float | None:
     if left_s >= SIBLING_S:
         return None
     return max(SIBLING_LEAST_S, min(left_s, SIBLING_S - left_s))
+
+
+class SiblingTurns:
+    """Which replicas one worker leaves to others, because it took another of the same job."""
+
+    def __init__(self) -> None:
+        """It has taken none."""
+        self._taken: dict[tuple[str, str], str] = {}
+        """By parent: the replica that it took last."""
+        self._left: dict[str, float] = {}
+        """Replicas that it leaves to others, and since when."""
+
+    def delay_s(self, parent: tuple[str, str], job_id: str, now_s: float) -> float | None:
+        """How long to leave this replica to others; None: take it now."""
+        if self._taken.get(parent, job_id) != job_id:
+            since_s = self._left.get(job_id, now_s)
+            _keep_newest(self._left, job_id, since_s)
+            delay_s = sibling_delay_s(now_s - since_s)
+            if delay_s is not None:
+                return delay_s
+        self._left.pop(job_id, None)
+        _keep_newest(self._taken, parent, job_id)
+        return None
+
+
+def _keep_newest(kept: dict[_K, _V], key: _K, value: _V) -> None:
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > REPLICAS_KEPT:
+        del kept[next(iter(kept))]

@@ -32,11 +32,11 @@ from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, own_
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from antiphon.core.families.jobs.ops import ScheduleBody
     from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.log.write_turns import WriteTurns
-    from antiphon.runtime.worker.lease_timer import LeaseTimer
 
 RENEW_AT: Final = 1 / 3
 STOP_AT: Final = 2 / 3
@@ -71,66 +71,120 @@ class LeaseBeats(Protocol):
         """Beats until the run is cut."""
 
 
-class Claimed(Struct, frozen=True, kw_only=True):
-    """A job that an accepted claim gave to this worker."""
+class Timed(Protocol):
+    """Something that needs a check now and then."""
 
-    delivery: Delivery
-    """The announcement."""
-    loan_s: float
-    """How long the delivery is lent, unless it is prolonged."""
-    lane: JobLane
-    """As it was read back after the claim."""
-    job: Job
-    boot_s: float
-    """When the claim was drafted: the lease is counted from here."""
-    phrase: PhraseRun | None = None
-    """What it has of its score's beats, counted from there, too."""
+    due_s: float
+    """Loop time of the next check."""
+
+    def look(self) -> None:
+        """Do what is due and move `due_s` forward. Must not raise."""
+
+
+class Leases:
+    """The leases of one worker: how they are written, and one timer for all of them.
+
+    Most jobs end long before their lease needs attention, so a tenure has no timer for itself: it
+    gives the time of its next check, and one timer is set to the earliest of these.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        turns: WriteTurns,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        """Nothing is kept, and no timer is set."""
+        self.session = session
+        self.turns = turns
+        self.spawn = spawn
+        self._kept: dict[Timed, None] = {}  # in order: the same seed must give the same run
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_s = math.inf
+
+    def keep(self, kept: Timed) -> None:
+        """Check it from now on."""
+        self._kept[kept] = None
+        if kept.due_s < self._wakes_s:
+            self._arm(kept.due_s)
+
+    def drop(self, kept: Timed) -> None:
+        """Stop checking it; safe twice. A timer that finds nothing due costs one wake-up."""
+        self._kept.pop(kept, None)
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._kept.clear()
+        self._disarm()
+
+    def _arm(self, due_s: float) -> None:
+        self._disarm()
+        self._wakes_s = due_s
+        self._timer = asyncio.get_running_loop().call_at(due_s, self._wake)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._wakes_s = math.inf
+
+    def _wake(self) -> None:
+        self._disarm()
+        now_s = asyncio.get_running_loop().time()
+        for kept in [kept for kept in self._kept if kept.due_s <= now_s]:
+            kept.look()
+        earliest_s = min((kept.due_s for kept in self._kept), default=math.inf)
+        if earliest_s < math.inf:
+            self._arm(earliest_s)
 
 
 class Tenure:
     """From an accepted claim to completion, yield or loss."""
 
+    loan_s = math.inf
+    """How long the delivery is lent, unless it is prolonged."""
+    phrase: PhraseRun | None = None
+    """What it has of its score's beats, counted from the claim."""
+    beats: LeaseBeats | None = None
+    """What its leases follow, if the job has a score."""
+    lost: TenureLost | None = None
+    is_out_of_time = False
+    """Whether the work was stopped by its timeout."""
+    due_s = _next_s = _limit_s = _follow_s = _progress_s = math.inf
+    _late_s = 0.0
+    _progress: Progress | None = None
+    _told: Progress | None = None
+    """What the log has of its progress, and from when on it may be told again."""
+    _tell_from_s = 0.0
+    _following: asyncio.Task[None] | None = None
+    _work: asyncio.Future[Any] | None = None
+    _goes_on = False
+
     def __init__(
         self,
-        session: Session,
-        claimed: Claimed,
+        leases: Leases,
+        delivery: Delivery,
+        lane: JobLane,
+        body: ScheduleBody,
         *,
-        turns: WriteTurns,
-        lease_timer: LeaseTimer,
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        boot_s: float,
     ) -> None:
-        """All three are the worker's: how it writes, its timer, and a way to start tasks."""
-        job = claimed.job
-        self.session = session
+        """`lane` is as it was read back; the lease is counted from `boot_s`, before the claim."""
+        if lane.job is None:
+            raise ValueError("a tenure is of a job")
+        job = lane.job
+        self.leases = leases
+        self.session = leases.session
         self.loop = asyncio.get_running_loop()
-        self._turns = turns
-        self.delivery = claimed.delivery
-        self.lane = claimed.lane
+        self.delivery = delivery
+        self.lane = lane
+        self.body = body
         self.job = job
         self.fence = job.fence
         self.results = job.results
-        self.lost: TenureLost | None = None
-        self.is_out_of_time = False
-        """Whether the work was stopped by its timeout."""
-        self.phrase = claimed.phrase
-        self.beats: LeaseBeats | None = None
-        """What its leases follow, if the job has a score."""
-        self._late_s = 0.0
-        self._renewed_boot_s = self._claimed_boot_s = claimed.boot_s
+        self._renewed_boot_s = self._claimed_boot_s = boot_s
         self._lease_ms = job.tenure_lease_ms
-        self._loan_s = claimed.loan_s
-        self.spawn = spawn
-        self.lease_timer = lease_timer
-        self._next_s = self._limit_s = self._follow_s = self.due_s = math.inf
-        self._progress_s = math.inf
-        self._progress: Progress | None = None
-        self._told: Progress | None = None
-        """What the log has of its progress, and from when on it may be told again."""
-        self._tell_from_s = 0.0
-        self._following: asyncio.Task[None] | None = None
-        self._work: asyncio.Future[Any] | None = None
         self._writing = asyncio.Lock()
-        self._goes_on = False
 
     @property
     def held(self) -> Job:
@@ -144,9 +198,16 @@ class Tenure:
         return max(round((self.session.wall.boot_s() - self._claimed_boot_s) * 1000), 0)
 
     @property
-    def stood_still_s(self) -> float:
-        """How long the event loop could not renew; 0 if too short to lose a lease."""
-        return self._late_s if self._late_s >= self._period_s else 0.0
+    def standstill(self) -> dict[str, str]:
+        """Why the lease may have been lost, if nothing could renew it for that long."""
+        if self._late_s < self._period_s:
+            return {}
+        return {
+            "why": f"the worker's event loop was blocked for {self._late_s:.1f} s, so the lease"
+            " was not renewed: a coroutine blocked it, or the process was suspended",
+            "hint": "make the handler a plain 'def', which runs in a thread, or wrap the blocking"
+            " part in 'await asyncio.to_thread(...)'",
+        }
 
     # --- renewing ---------------------------------------------------------------------------------
 
@@ -168,20 +229,20 @@ class Tenure:
         self._follow_s = now_s + FOLLOW_AFTER_S
         self._tell_from_s = now_s + PROGRESS_AFTER_S
         self._move_on(now_s)
-        self.lease_timer.keep(self)
+        self.leases.keep(self)
 
     def release(self) -> None:
         """Stop renewing."""
         self._notice_lateness()
         self._work = None
-        self.lease_timer.drop(self)
+        self.leases.drop(self)
         if self._following is not None:
             self._following.cancel()
             self._following = None
 
     def _move_on(self, now_s: float) -> None:
         if now_s >= self._next_s or self._next_s == math.inf:
-            self._next_s = now_s + min(self._period_s, self._loan_s / 3)
+            self._next_s = now_s + min(self._period_s, self.loan_s / 3)
         self.due_s = min(self._next_s, self._limit_s, self._follow_s, self._progress_s)
 
     @property
@@ -208,7 +269,7 @@ class Tenure:
         self._notice_lateness()
         work = self._work
         if work is None or work.done():
-            self.lease_timer.drop(self)
+            self.leases.drop(self)
             return
         now_s = self.loop.time()
         if now_s >= self._limit_s:
@@ -217,17 +278,17 @@ class Tenure:
             work.cancel()
         elif now_s >= self._follow_s:
             self._follow_s = math.inf
-            self._following = self.spawn(self._follow())
+            self._following = self.leases.spawn(self._follow())
         elif now_s >= self._progress_s:
             self._progress_s = math.inf
-            self.spawn(self._renew(is_extra=True))
+            self.leases.spawn(self._renew(is_extra=True))
         elif now_s >= self._next_s:
             self.delivery.in_progress()
             if self._held_for_s >= self._lease_ms / 1000 * STOP_AT and not self._goes_on:
                 why = "no renewal was acknowledged in time"
                 self._lose(TenureLost(why, Verdict.LEASE_OVER), work)
             elif self._is_renewal_due:
-                self.spawn(self._renew())
+                self.leases.spawn(self._renew())
         self._move_on(now_s)
 
     def _lose(self, why: TenureLost, work: asyncio.Future[Any] | None = None) -> None:
@@ -270,7 +331,7 @@ class Tenure:
         now_s = self.loop.time()
         self._progress_s = max(now_s, self._tell_from_s)
         self._move_on(now_s)
-        self.lease_timer.keep(self)
+        self.leases.keep(self)
 
     async def _renew(self, *, is_extra: bool = False) -> None:
         if self._writing.locked() or self._work is None:
@@ -293,7 +354,7 @@ class Tenure:
         self._next_s = min(self._next_s, self.loop.time() + RENEW_AGAIN_S)
         self.due_s = min(self.due_s, self._next_s)
         if self._work is not None:
-            self.lease_timer.keep(self)
+            self.leases.keep(self)
 
     async def renew(
         self, checkpoint: Checkpoint | None = None, *, is_extra: bool = False
@@ -348,7 +409,7 @@ class Tenure:
         async with self._writing:
             try:
                 intent = Intent(op_type, body, self.lane)
-                written = await self._turns.write_one(intent, policy)
+                written = await self.leases.turns.write_one(intent, policy)
             except LostRace as lost:
                 raise Unavailable(lost.message) from lost
             self._move(written.lane)

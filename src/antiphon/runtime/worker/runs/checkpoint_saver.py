@@ -89,7 +89,7 @@ class CheckpointSaver:
         self._newest = data
         self._given.append(future)
         if self._saving is None:
-            self._saving = self._tenure.spawn(self._save_all())
+            self._saving = self._tenure.leases.spawn(self._save_all())
 
     async def _save_all(self) -> None:
         try:

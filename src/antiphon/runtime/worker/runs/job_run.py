@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.cost.job_cost import Cost
     from antiphon.core.cost.usage import Reported
-    from antiphon.core.families.jobs.ops import Checkpoint, ScheduleBody
+    from antiphon.core.families.jobs.ops import Checkpoint
     from antiphon.core.policy.phrase_run import RunTime
     from antiphon.core.proof.output import Output
     from antiphon.core.tempo.messages import TaskState
@@ -60,13 +60,15 @@ class JobRun:
     _gauge: UsageGauge | None = None
     _live: LiveOutputSender | None = None
     _is_released = False
+    began_s = ended_s = 0.0
+    """On the clock that runs in suspend."""
 
-    def __init__(
-        self, tenure: Tenure, body: ScheduleBody, clock: RunClock, status: StatusSender
-    ) -> None:
+    def __init__(self, tenure: Tenure, clock: RunClock, status: StatusSender) -> None:
         """Nothing runs yet."""
         self.tenure = tenure
-        self.body = body
+        self.job = tenure.job
+        """As it was claimed."""
+        self.body = body = tenure.body
         self.clock = clock
         self._status = status
         if body.score is not None:
@@ -77,7 +79,7 @@ class JobRun:
         with _making:
             if self.beats is None:
                 self.beats = RunBeats(
-                    self.tenure, self.body, self.clock, self._status, self.ask_for_checkpoint
+                    self.tenure, self.clock, self._status, self.ask_for_checkpoint
                 )
             return self.beats
 

@@ -56,7 +56,6 @@ class RunBeats:
     def __init__(
         self,
         tenure: Tenure,
-        body: ScheduleBody,
         clock: RunClock,
         status: StatusSender,
         on_cut: Callable[[], object],
@@ -64,7 +63,7 @@ class RunBeats:
         """Its phrase is the tenure's. `on_cut` is called before a run is cut that has a score."""
         self.tenure = tenure
         self.clock = clock
-        self.score: Score | None = body.score
+        self.score: Score | None = tenure.body.score
         self.phrase: PhraseRun | None = tenure.phrase
         self.over = ""
         """Why it was cut, in words; empty: it was not."""
@@ -78,7 +77,7 @@ class RunBeats:
         self._status = status
         self._loop = tenure.loop
         self._work: asyncio.Future[Any] | None = None
-        self._budget = body.budget
+        self._budget = tenure.body.budget
         self._waits: WaitUse | None = None
         self._waiting: dict[str, int] = {}
         """What the handler waits for, and how many times at once."""
@@ -112,12 +111,12 @@ class RunBeats:
             ahead_ms = self.phrase.began_ms - self.clock.now_ms()
             self._beat_epoch_ms = self.phrase.began_ms
             self.due_s = self._loop.time() + max(ahead_ms, 0) / 1000
-        self.tenure.lease_timer.keep(self)
+        self.tenure.leases.keep(self)
 
     def close(self) -> None:
         """Stop looking."""
         self._work = None
-        self.tenure.lease_timer.drop(self)
+        self.tenure.leases.drop(self)
         for thread in self._threads:
             thread.close()
 
@@ -125,7 +124,7 @@ class RunBeats:
         """Cut it or send a claim, whichever is due."""
         work = self._work
         if work is None or work.done():
-            self.tenure.lease_timer.drop(self)
+            self.tenure.leases.drop(self)
             return
         self._notice_lateness()
         now_ms = self.clock.now_ms()
@@ -149,7 +148,7 @@ class RunBeats:
         self._on_cut()
         self._work.cancel()
         self.due_s = self._loop.time() + STUBBORN_S
-        self.tenure.lease_timer.keep(self)
+        self.tenure.leases.keep(self)
 
     def _abandon(self) -> None:
         self.due_s = math.inf
@@ -169,7 +168,7 @@ class RunBeats:
         """What is due has changed; in the event loop."""
         if self._work is not None and not self.over:
             self._set_due()
-            self.tenure.lease_timer.keep(self)
+            self.tenure.leases.keep(self)
 
     def _notice_lateness(self) -> None:
         late_s = self._loop.time() - self.due_s
@@ -279,7 +278,7 @@ class RunBeats:
             missing=self._spent,
         )
         self._threads.append(thread)
-        self.tenure.spawn(thread.run())
+        self.tenure.leases.spawn(thread.run())
         return thread
 
     # --- what it says -----------------------------------------------------------------------------

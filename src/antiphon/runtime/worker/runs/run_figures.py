@@ -1,15 +1,21 @@
-"""What a worker counts about its runs, for its metrics."""
+"""What a worker counts about its runs, for its metrics, and one line in its own log for each."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from antiphon.core.clock import hlc
 from antiphon.runtime.histogram import Histogram
+from antiphon.telemetry import TRACEBACK, LazyLogger
 
 if TYPE_CHECKING:
+    from antiphon.core.families.jobs.ops import Failure
     from antiphon.core.families.jobs.state import Job
+    from antiphon.runtime.executors.executor import Ran
+    from antiphon.runtime.worker.runs.job_run import JobRun
+
+log = LazyLogger(__name__)
 
 
 class RunFigures:
@@ -29,7 +35,41 @@ class RunFigures:
         claimed_ms = hlc.unpack(job.fence).wall_ms
         self.claim_s[job.kind].add((claimed_ms - job.open_since_ms) / 1000)
 
-    def over(self, kind: str, outcome: str, seconds: float) -> None:
-        """A run has ended."""
-        self.ended[kind, outcome] += 1
-        self.run_s[kind].add(seconds)
+    def over(self, run: JobRun, ran: Ran, *, is_accepted: bool) -> None:
+        """A run's end was written."""
+        job = run.tenure.job
+        if not is_accepted:
+            outcome = "lost"
+        elif job.is_terminal:
+            outcome = job.outcome or job.state.value
+        else:
+            outcome = "waits" if ran.after else "retries"
+        self._count(run, outcome, ran.failure)
+
+    def unfinished(self, run: JobRun) -> None:
+        """A run has no result here."""
+        tenure = run.tenure
+        outcome = "given_back" if tenure.lost is None else "lost"
+        self._count(run, "cancelled" if tenure.job.outcome == "cancelled" else outcome, None)
+
+    def _count(self, run: JobRun, outcome: str, failure: Failure | None) -> None:
+        job, seconds = run.job, round(run.ended_s - run.began_s, 3)
+        self.ended[job.kind, outcome] += 1
+        self.run_s[job.kind].add(seconds)
+        fields: dict[str, Any] = {
+            "kind": job.kind,
+            "job": job.id,
+            "caller": job.scheduler,
+            "attempt": job.attempts + 1,
+            "seconds": seconds,
+            "outcome": outcome,
+        }
+        if failure is None:
+            log.info("job_ran", **fields)
+            return
+        first, *more = failure.message.split("\n")
+        fields["problem"] = f"{failure.name}: {first}"
+        # A command has no traceback; its message ends with the last lines of its standard error.
+        if failure.traceback or more:
+            fields[TRACEBACK] = failure.traceback or failure.message
+        log.warning("job_ran", **fields)

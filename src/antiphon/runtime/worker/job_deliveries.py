@@ -1,0 +1,481 @@
+"""What a worker does with a delivery, from pull to acknowledgement; to be read from top to bottom.
+
+    pull      a queue hands over an announcement, and there is room for its job
+    open      it is a schedule or an offer, of a job that is not in hand already
+    claim     by compare-and-set on the job's own subject, and the lane is read back
+    run       in a slot, under the lease that the tenure renews
+    prove     what became of it: a completion with its proof, or a yield
+    complete  written under the fence, and read back
+    settle    acknowledged if the log shows that the job has ended, else handed back
+
+Unless the job has certainly ended, the announcement is handed back and not acknowledged (spec §8):
+an acknowledgement proves nothing and cannot be undone.
+
+What stands apart: when the lease is renewed or lost (`tenure`), what a handler tells and asks
+(`runs.job_run`), and what follows when its work does not end by itself (`runs.run_work`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import structs
+
+from antiphon.core.clock import hlc
+from antiphon.core.families.jobs.given_results import with_results
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    JobClaim,
+    JobComplete,
+    JobOffer,
+    JobOp,
+    JobSchedule,
+    JobYield,
+    ScheduleBody,
+    YieldBody,
+)
+from antiphon.core.families.jobs.state import EMPTY, HELD, Job, JobLane, State
+from antiphon.core.policy import attempt_end
+from antiphon.core.policy.claim_delay import (
+    JITTER_S,
+    LONGEST_S,
+    SIBLING_LEAST_S,
+    SiblingTurns,
+    claim_delay_s,
+)
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import (
+    AntiphonError,
+    EngineDenied,
+    LogReplaced,
+    LostRace,
+    Unavailable,
+)
+from antiphon.runtime.executors import proof_writer
+from antiphon.runtime.executors.children import key_of
+from antiphon.runtime.executors.executor import GivenBack
+from antiphon.runtime.log.writer import Intent, Policy
+from antiphon.runtime.worker.runs import run_work
+from antiphon.runtime.worker.runs.job_run import JobRun
+from antiphon.runtime.worker.runs.kept_output import with_output
+from antiphon.runtime.worker.runs.run_beats import phrase_of
+from antiphon.runtime.worker.runs.run_figures import RunFigures
+from antiphon.runtime.worker.tenure import Leases, Tenure, TenureLost
+from antiphon.telemetry import LazyLogger
+
+if TYPE_CHECKING:
+    from antiphon.core.opened_record import OpenedRecord
+    from antiphon.core.policy.phrase_run import PhraseRun
+    from antiphon.ports import Delivery, WorkQueue
+    from antiphon.runtime.executors.executor import Executor, Executors, Ran
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.worker.queue_credits import Credits
+    from antiphon.runtime.worker.run_slots import RunSlots
+    from antiphon.runtime.worker.runs.run_clock import RunClock
+    from antiphon.runtime.worker.runs.status_sender import StatusSender
+
+UNAVAILABLE_NAK_S: Final = 2.0
+SOON_S: Final = 0.05
+"""When an announcement of a job that is in hand is looked at again; doubled each time."""
+SOON_DOUBLINGS: Final = 8
+LATER_S: Final = 3600.0
+"""How long to try to write the end of a job that kept running through a disconnect."""
+LONGEST_PAUSE: Final = 6
+"""Doublings of the pause between two tries."""
+
+log = LazyLogger(__name__)
+
+
+class JobDeliveries:
+    """The deliveries of one worker."""
+
+    def __init__(
+        self,
+        executors: Executors,
+        leases: Leases,
+        slots: RunSlots,
+        credits_: Credits,
+        clock: RunClock,
+        status: StatusSender,
+    ) -> None:
+        """Nothing is delivered yet."""
+        self.session: Session = leases.session
+        self._executors = executors
+        self._leases = leases
+        self._slots = slots
+        self._credits = credits_
+        self._clock = clock
+        self._status = status
+        self.figures = RunFigures()
+        self.done = 0
+        """Jobs whose accepted end was read."""
+        self.running: set[asyncio.Task[None]] = set()
+        """One for each delivery in hand."""
+        self.reason: attempt_end.GivingBack = "drain"
+        """Why work is given back that its worker cancels."""
+        self.is_stopping = False
+        self._in_hand: set[tuple[str, str]] = set()
+        self._siblings = SiblingTurns()
+        self._taken_away: set[str] = set()
+
+    # --- pull -------------------------------------------------------------------------------------
+
+    async def pull(self, queue: WorkQueue, kind: str) -> None:
+        """Take what a queue hands over, as much as there is room for, until that is cancelled."""
+        while True:
+            try:
+                delivery = await queue.next()
+            except EngineDenied as denied:
+                self._credits.remove(queue)
+                if self._credits.is_empty:
+                    raise
+                if kind not in self._taken_away:  # a kind has a queue for each priority
+                    self._taken_away.add(kind)
+                    log.warning("queue_access_revoked", problem=denied.message, kind=kind)
+                return
+            try:
+                is_welcome = await self._credits.admit(queue, kind)
+            except asyncio.CancelledError:
+                delivery.nak()
+                raise
+            if not is_welcome:
+                # Granted while there was room, which another delivery has taken since. Hand it
+                # back at once: a worker with a free slot gets it; this one asks later.
+                delivery.nak()
+                self._credits.top_up()
+                continue
+            task = self._leases.spawn(self._attend(delivery, kind, queue.loan_s))
+            self.running.add(task)
+            task.add_done_callback(self._freed)
+            self._credits.top_up_soon()  # there may be more in the queue, and room for it
+
+    def _freed(self, task: asyncio.Task[None]) -> None:
+        self.running.discard(task)
+        self._credits.top_up_soon()
+
+    async def _attend(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+        """Handle one announcement; settle it in every case."""
+        try:
+            await self._answer(delivery, kind, loan_s)
+        except Unavailable as away:
+            log.warning("engine_unavailable", problem=away.message, kind=kind)
+            delivery.nak(UNAVAILABLE_NAK_S + self._jitter_s(UNAVAILABLE_NAK_S))
+        except asyncio.CancelledError:
+            delivery.nak(self._jitter_s(JITTER_S))
+            if not self.is_stopping:
+                raise
+        except LogReplaced:
+            raise  # it is not about this announcement
+        except AntiphonError as problem:
+            log.exception("announcement_failed", problem=problem.message, kind=kind)
+            delivery.nak(LONGEST_S / 2 + self._jitter_s(LONGEST_S / 2))
+
+    def _jitter_s(self, most_s: float) -> float:
+        return self.session.entropy.random() * most_s
+
+    # --- open, and the order of the rest ----------------------------------------------------------
+
+    async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+        """The steps of a delivery. The one that is its last settles it."""
+        opened = self.session.open(delivery.record)
+        if not isinstance(opened.op, JobSchedule | JobOffer):
+            # Not an op, or not on its own subject: it announces nothing.
+            delivery.ack()
+            return
+        job = (kind, opened.subject[-64:])
+        if job in self._in_hand:
+            # A second claim would count as a renewal: two runs at once under one fence.
+            # It may be the offer after a wait whose beginning is just being written here.
+            soon_s = SOON_S * 2 ** min(delivery.deliveries, SOON_DOUBLINGS)
+            delivery.nak(min(soon_s, loan_s) + self._jitter_s(JITTER_S))
+            return
+        self._in_hand.add(job)
+        try:
+            claimed = await self._claimed(delivery, opened, job, loan_s)
+            if claimed is None:
+                return
+            run, executor = claimed
+            if not await self._has_slot(run):
+                return
+            ran = await self._run(run, executor)
+            if ran is None:
+                return
+            # The result is worth a few tries: as long as the lease lasts, and longer if the handler
+            # keeps running without one.
+            patience_s = max(run.tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
+            until_s = self.session.wall.boot_s() + patience_s
+            op_type, end = await self._prove(run, ran)
+            is_accepted = await self._complete(run, op_type, end, until_s=until_s)
+            self.figures.over(run, ran, is_accepted=is_accepted)
+        finally:
+            self._in_hand.discard(job)
+
+    # --- claim ------------------------------------------------------------------------------------
+
+    async def _claimed(
+        self, delivery: Delivery, opened: OpenedRecord, job: tuple[str, str], loan_s: float
+    ) -> tuple[JobRun, Executor] | None:
+        """The run of a job that is this worker's now, and what runs it; else None, and settled."""
+        kind, job_id = job
+        lane = self._assumed_lane(delivery, opened)
+        body = opened.op.body if isinstance(opened.op, JobSchedule) else None
+        if lane is None:
+            view = await self.session.read_lane(kind, job_id, at_least=delivery.record.seq)
+            lane, body = view.lane, view.submitted_with
+            if lane.job is None:
+                verdict = view.verdict_of(opened.op_id)
+                log.debug("announcement_dropped", kind=kind, job=job_id, verdict=verdict)
+                delivery.ack()
+                return None
+        executor = self._executors.find(kind, body.manifest) if body is not None else None
+        if body is not None:
+            if executor is None:
+                # Another worker of this kind may be able to run it.
+                delivery.nak(self._jitter_s(LONGEST_S))
+                return None
+            if body.replica is not None:
+                now_s = self.session.wall.boot_s()
+                left_s = self._siblings.delay_s((kind, body.replica.of), job_id, now_s)
+                if left_s is not None:
+                    delivery.nak(left_s + self._jitter_s(SIBLING_LEAST_S))
+                    return None
+        tenure = await self._claim(delivery, lane, body, loan_s)
+        if tenure is None:
+            return None
+        if executor is None:
+            raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
+        return JobRun(tenure, self._clock, self._status), executor
+
+    def _assumed_lane(self, delivery: Delivery, opened: OpenedRecord) -> JobLane | None:
+        """The lane of a job that was just submitted for the first time: only its schedule.
+
+        It only saves a read. The claim's compare-and-set against nothing shows whether the job's
+        own subject was empty, and the whole lane is read back before anything runs.
+        """
+        if delivery.deliveries != 1 or not isinstance(opened.op, JobSchedule):
+            return None
+        outcome = self.session.judge_first(opened, EMPTY)
+        if outcome is None or not outcome.changed:
+            return None
+        return cast("JobLane", outcome.lane)
+
+    async def _claim(
+        self, delivery: Delivery, lane: JobLane, submitted: ScheduleBody | None, loan_s: float
+    ) -> Tenure | None:
+        """Claim the job, and read its lane back; None if that failed, and it is settled."""
+        drafted_boot_s = 0.0
+        phrase: PhraseRun | None = None
+
+        def wanted(lane: JobLane) -> Intent | None:
+            nonlocal drafted_boot_s, phrase
+            drafted_boot_s = self.session.wall.boot_s()
+            job = lane.job
+            if job is None:
+                return None
+            if job.state in HELD and job.claimer == self.session.author.did:
+                # A tenure that is not running here: its process died, or lost its end. A claim
+                # would renew it, and two runs would share one fence. It counts as an expiry.
+                return Intent(JobYield, attempt_end.lost(job), lane)
+            phrase = phrase_of(self._clock, job, submitted)
+            lease_ms = job.lease_ms
+            if phrase is not None:
+                lease_ms = phrase.lease_ms(
+                    self._clock.now_ms(),
+                    wanted_ms=lease_ms,
+                    least_ms=self.session.control.rules.lease_min_ms,
+                    most_ms=job.lease_ms_max,
+                )
+            body = ClaimBody(kind=job.kind, job=job.id, lease_ms=lease_ms, begin=True)
+            return Intent(JobClaim, body, lane)
+
+        intent = wanted(lane)
+        if intent is None:
+            delivery.ack()
+            return None
+        policy = Policy(again=lambda now: wanted(now.lane), foresees=True, insists=False)
+        try:
+            written = await self._leases.turns.write_one(intent, policy)
+        except LostRace:
+            delivery.nak(self._jitter_s(LONGEST_S))
+            return None
+        job, verdict = written.lane.job, written.verdict
+        if verdict is Verdict.OK and written.intent.op is JobYield:
+            return await self._claim(delivery, written.lane, submitted, loan_s)
+        is_held = verdict is Verdict.OK and job and job.claimer == self.session.author.did
+        if not is_held or written.view is None:
+            self._stay_away(delivery, job, verdict or Verdict.HELD)
+            return None
+        body = written.view.submitted_with
+        if job is None or body is None:
+            raise AntiphonError("the schedule of a claimed job is not on its lane")
+        tenure = Tenure(self._leases, delivery, written.lane, body, boot_s=drafted_boot_s)
+        tenure.loan_s = loan_s
+        tenure.phrase = phrase or phrase_of(self._clock, job, body)
+        return tenure
+
+    # --- run --------------------------------------------------------------------------------------
+
+    async def _has_slot(self, run: JobRun) -> bool:
+        """Wait for the slot of a job that was claimed ahead; without one it is given back."""
+        try:
+            await self._slots.take(run)
+        except TimeoutError:
+            await self._give_back(run, "other")
+        except asyncio.CancelledError:
+            await self._give_back(run, self.reason)
+        else:
+            return True
+        return False
+
+    async def _run(self, run: JobRun, executor: Executor) -> Ran | None:
+        """Run the job under its lease; None if that left no result, and the delivery is settled."""
+        tenure, job = run.tenure, run.job
+        ran: Ran | None = None
+        task = asyncio.current_task()
+        try:
+            run.began_s = self.session.wall.boot_s()
+            self.figures.begun(job)
+            assignment = run_work.assignment_of(run)
+            work = asyncio.ensure_future(run_work.work_of(self.session, executor, assignment))
+            limit_s: float = run.body.manifest.timeout
+            limit_s += executor.grace_s if limit_s else 0
+            tenure.keep(work, limit_s=limit_s, goes_on=executor.goes_on)
+            run.keep(work, task.cancel if task is not None else work.cancel)
+            ran = await run_work.result_of(run, work, executor, assignment)
+            if ran is None:
+                await self._give_up(run)
+        except GivenBack as why:
+            log.info("job_given_back", kind=job.kind, job=job.id, why=str(why))
+            await self._give_back(run, "other")
+        finally:
+            self._slots.leave(run)
+            run.ended_s = self.session.wall.boot_s()
+            if run.gave_up and task is not None:
+                task.uncancel()
+            tenure.release()
+            run.release()
+        if ran is None:
+            self.figures.unfinished(run)
+        return ran
+
+    async def _give_up(self, run: JobRun) -> None:
+        """A run without a result: its worker stops, or the job is not this worker's any more."""
+        tenure = run.tenure
+        if tenure.lost is None:
+            run.ask_for_checkpoint()
+            await self._give_back(run, self.reason)
+            return
+        # A cancelled job is not a problem of the worker.
+        tell = log.debug if tenure.job.outcome == "cancelled" else log.warning
+        verdict = tenure.lost.verdict.value
+        tell("tenure_lost", job=tenure.job.id, verdict=verdict, **tenure.standstill)
+        self._stay_away(tenure.delivery, tenure.job, Verdict.HELD)
+
+    async def _give_back(self, run: JobRun, reason: attempt_end.GivingBack) -> None:
+        checkpoint = await run.last_checkpoint()
+        held = run.tenure.held
+        await self._complete(run, JobYield, attempt_end.giving_back(held, reason, checkpoint))
+
+    # --- prove ------------------------------------------------------------------------------------
+
+    async def _prove(self, run: JobRun, ran: Ran) -> tuple[type[JobOp], attempt_end.Ending]:
+        """What to write of the run's end: with the proof where that is the end of the job."""
+        tenure, body = run.tenure, run.body
+        run.speak("done" if ran.failure is None else "failed")
+        goes_on = ran.failure is not None or bool(ran.after)
+        checkpoint = await run.last_checkpoint() if goes_on else None
+        if ran.after:
+            keys = tuple(map(key_of, ran.after))
+            return JobYield, attempt_end.waiting(tenure.held, keys, checkpoint)
+        fault = ran.fault
+        if fault is not None and not self.session.control.rules.tracebacks:
+            failure = structs.replace(fault.failure, traceback="")
+            fault = structs.replace(fault, failure=failure)
+        end = attempt_end.after(
+            tenure.held,
+            body.retry,
+            outputs=ran.outputs,
+            fault=fault,
+            exit_code=ran.exit,
+            checkpoint=checkpoint,
+            chance=self.session.entropy.random(),
+        )
+        if run.kept is not None:
+            end = await with_output(end, run.kept, run.artifacts)
+        if isinstance(end, YieldBody):
+            return JobYield, end
+        usage = run.usage(end.outputs)
+        proven = proof_writer.Run(
+            manifest=body.manifest,
+            inputs=with_results(body.manifest, tenure.results)[0].inputs,
+            started=hlc.unpack(tenure.fence),
+            usage=usage,
+            cost=run.cost(usage),
+            runner=ran.runner,
+            isolation=ran.isolation,
+            environment=ran.environment,
+        )
+        return JobComplete, proof_writer.prove(self.session, end, proven)
+
+    # --- complete, and settle ---------------------------------------------------------------------
+
+    async def _complete(
+        self,
+        run: JobRun,
+        op_type: type[JobOp],
+        end: attempt_end.Ending,
+        *,
+        until_s: float = 0.0,
+    ) -> bool:
+        """Commit the end; whether it was accepted. Acknowledge only a job that the log shows ended.
+
+        While the engine does not answer it tries again, until `until_s` on the clock that runs in
+        suspend.
+        """
+        tenure, attempt = run.tenure, 0
+        if isinstance(end, YieldBody) and (cost := run.cost(run.usage(()))) is not None:
+            end = structs.replace(end, cost=cost)
+        verdict: Verdict | None = None
+        while verdict is None:
+            try:
+                verdict = await tenure.write(op_type, end)
+            except TenureLost as lost:
+                _tell_refusal(tenure, op_type, lost.verdict)
+                self._stay_away(tenure.delivery, tenure.job, Verdict.HELD)
+                return False
+            except EngineDenied:
+                raise
+            except Unavailable:
+                if self.session.wall.boot_s() >= until_s:
+                    raise
+                await self.session.pause(attempt)
+                attempt = min(attempt + 1, LONGEST_PAUSE)
+        if not verdict.is_accepted:
+            _tell_refusal(tenure, op_type, verdict)
+        if tenure.job.is_terminal:
+            self.done += 1
+            tenure.delivery.ack()
+        else:
+            self._stay_away(tenure.delivery, tenure.job, Verdict.NOT_YET)
+        return verdict.is_accepted
+
+    def _stay_away(self, delivery: Delivery, job: Job | None, verdict: Verdict) -> None:
+        """Settle an announcement that cannot be claimed now: not before it can be."""
+        if job is None or job.is_terminal or job.state is State.WAITING:
+            delivery.ack()  # the offer that ends a wait is another announcement
+            return
+        wait_s = claim_delay_s(
+            job,
+            verdict,
+            by=self.session.author.did,
+            deliveries=delivery.deliveries,
+            now_ms=self.session.wall.now_ms(),
+            chance=self.session.entropy.random(),
+        )
+        delivery.nak(wait_s)
+
+
+def _tell_refusal(tenure: Tenure, op_type: type[JobOp], verdict: Verdict) -> None:
+    op, fields = op_type.type_name(), tenure.standstill
+    log.warning("end_rejected", job=tenure.job.id, op=op, verdict=verdict.value, **fields)

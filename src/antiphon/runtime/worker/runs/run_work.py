@@ -1,0 +1,238 @@
+"""The work of one run: how it begins, and what became of it.
+
+A run that has used up its beats, or one of its waits, has the escalations of its score (spec §11).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from antiphon.core.families.jobs.given_results import with_results
+from antiphon.core.families.jobs.ops import Failure, ScheduleBody
+from antiphon.core.families.jobs.words import DEGRADED
+from antiphon.errors import AntiphonError, Overrun, PartlySubmitted, Rejected, WaitExhausted
+from antiphon.runtime import tracing
+from antiphon.runtime.caller.bulk_submission import submit_many
+from antiphon.runtime.executors.executor import Assignment, GivenBack, Ran
+from antiphon.runtime.executors.failure import failed_with, failure_of
+from antiphon.runtime.executors.handler_call import degraded_output
+from antiphon.runtime.executors.proof_writer import python_runner
+from antiphon.runtime.worker.runs.budget_timer import STUBBORN_S
+from antiphon.telemetry import LazyLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from antiphon.runtime.executors.executor import Executor
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.worker.runs.job_run import JobRun
+    from antiphon.runtime.worker.runs.run_beats import RunBeats
+
+FALLBACK_S: Final = 1.0
+"""A fallback has one beat, and at least this long."""
+
+log = LazyLogger(__name__)
+
+
+def assignment_of(run: JobRun) -> Assignment:
+    """The job as its executor sees it."""
+    job, body = run.tenure.job, run.body
+    manifest, texts = with_results(body.manifest, job.results)
+    return Assignment(
+        kind=job.kind,
+        job_id=job.id,
+        fence=job.fence,
+        attempt=job.attempts + 1,
+        manifest=manifest,
+        texts=texts,
+        continuations=job.continuations,
+        children=job.children if job.child_results else (),
+        child_results=job.child_results,
+        trace=body.trace,
+        auth=job.auth,
+        checkpoint=job.checkpoint,
+        run=run,
+    )
+
+
+async def work_of(session: Session, executor: Executor, assignment: Assignment) -> Ran:
+    """Run the job, and submit the jobs that it wants to wait for while its lease is kept."""
+    job = assignment
+    with tracing.running(job.kind, job.job_id, job.attempt, job.trace) as span:
+        try:
+            ran = await executor.run(assignment)
+            new = [one for one in ran.after if isinstance(one, ScheduleBody)]
+            if new:
+                await _submit(session, new)
+        except asyncio.CancelledError:
+            span.end("stopped")
+            raise
+        except Exception as error:
+            span.end("failed", failure_of(error))
+            raise
+        done = "waits" if ran.after else "succeeded"
+        span.end(done if ran.failure is None else "failed", ran.failure)
+    return ran
+
+
+async def _submit(session: Session, new: list[ScheduleBody]) -> None:
+    try:
+        await submit_many(session, new)
+    except (Rejected, PartlySubmitted) as refused:
+        raise Rejected(
+            f"this worker could not submit what the handler asked for: {refused.message}",
+            reason=getattr(refused, "reason", "rejected"),
+        ) from refused
+
+
+async def result_of(
+    run: JobRun, work: asyncio.Future[Ran], executor: Executor, assignment: Assignment
+) -> Ran | None:
+    """What became of the work; None if its worker stops, or if the tenure is lost.
+
+    Raises `GivenBack` alone: whatever else a handler raises is its job's failure.
+    """
+    tenure = run.tenure
+    try:
+        ran = await _end_of(work, run)
+        return ran if run.beats is None else marked(ran, run.beats)
+    except asyncio.CancelledError:
+        work.cancel()
+        if run.budget is not None and run.budget.over is not None:
+            return run.budget.failure()
+        if run.is_cut and tenure.lost is None:
+            return await after_cut(run, executor, assignment)
+        if tenure.is_out_of_time:
+            limit_s = assignment.manifest.timeout
+            return failed_with(TimeoutError(f"took longer than {limit_s} s"))
+        return None
+    except GivenBack:
+        raise
+    except Overrun as over:
+        run.in_time().over = over.message
+        return await after_cut(run, executor, assignment)
+    except WaitExhausted as spent:
+        return await after_wait(run, spent, executor, assignment)
+    except Exception as error:  # noqa: BLE001 - see above
+        return failed_with(error)
+
+
+async def _end_of(work: asyncio.Future[Ran], run: JobRun) -> Ran:
+    """The result of the work. If this wait is cancelled, the work is too, within a limit.
+
+    A handler that ignores its cancellation must not keep its job from other workers, nor keep
+    the worker from ending. What a run returns that was cut does not count.
+    """
+    try:
+        await _over(work)
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait({work}, timeout=0 if run.gave_up else STUBBORN_S)
+        if not work.done():
+            log.warning("handler_ignores_cancellation")
+            work.add_done_callback(_forget)
+            raise
+    if run.is_cut:
+        _forget(work)
+        raise asyncio.CancelledError
+    return work.result()
+
+
+async def _over(work: asyncio.Future[Ran]) -> None:
+    """Wait for the work, whatever becomes of it; `asyncio.wait` does much more for each job."""
+    if work.done():
+        return
+    waiter = asyncio.get_running_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    work.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        work.remove_done_callback(wake)
+
+
+def _forget(work: asyncio.Future[Ran]) -> None:
+    if not work.cancelled():
+        work.exception()
+
+
+async def after_cut(run: JobRun, executor: Executor, assignment: Assignment) -> Ran:
+    """A run that was cut: a coarser result, or a failure that may have another phrase."""
+    beats = run.in_time()
+    score, phrase, words = beats.score, beats.phrase, beats.over
+    if score is None or phrase is None:
+        raise ValueError("only a run with a score is cut")
+    steps = score.escalation.on_overrun
+    beats.emit(steps, words)
+    instead = await _fallback(run, steps, words, executor, assignment)
+    if instead is not None:
+        return instead
+    if "checkpoint" not in steps:
+        run.forget_checkpoint()
+    asked_ms = None
+    if "defer:next-phrase" in steps:
+        now_ms = run.clock.now_ms()
+        asked_ms = phrase.next_phrase_ms(now_ms) - now_ms
+    return Ran(
+        runner=python_runner(),
+        failure=Failure(name=Overrun.__name__, message=words),
+        reason="overrun",
+        retry_after_ms=asked_ms,
+        phrases_max=score.retry.max_phrases,
+    )
+
+
+async def after_wait(
+    run: JobRun, spent: WaitExhausted, executor: Executor, assignment: Assignment
+) -> Ran:
+    """A handler that ended because a wait had used up its budget."""
+    score = run.body.score
+    steps = score.escalation.on_wait_exhausted if score is not None else ()
+    instead = await _fallback(run, steps, spent.message, executor, assignment)
+    if instead is not None:
+        return instead
+    phrases_max = score.retry.max_phrases if score is not None else None
+    return replace(failed_with(spent), phrases_max=phrases_max)
+
+
+def marked(ran: Ran, beats: RunBeats) -> Ran:
+    """The result of a handler that went on after a wait had used up its budget says so."""
+    spent = beats.exhausted
+    if spent is None or ran.failure is not None or not ran.outputs:
+        return ran
+    if any(one.name == DEGRADED for one in ran.outputs):
+        return ran
+    return replace(ran, outputs=(*ran.outputs, degraded_output(spent.message)))
+
+
+async def _fallback(
+    run: JobRun, steps: Sequence[str], why: str, executor: Executor, assignment: Assignment
+) -> Ran | None:
+    """The result of the first fallback that has one."""
+    limit_s = max(run.clock.meter().beat_ms / 1000, FALLBACK_S)
+    for step in steps:
+        action, _, name = step.partition(":")
+        if action != "fallback":
+            continue
+        where = {"kind": assignment.kind, "job": assignment.job_id, "fallback": name}
+        try:
+            async with asyncio.timeout(limit_s):
+                ran = await executor.fall_back(name, assignment)
+        except TimeoutError:
+            log.warning("fallback_too_slow", seconds=limit_s, **where)
+            continue
+        except (AntiphonError, Exception) as problem:  # noqa: BLE001 - the user's own code
+            log.warning("fallback_failed", problem=repr(problem), **where)
+            continue
+        if ran is None:
+            log.warning("fallback_missing", hint=f'register it: @task.fallback("{name}")', **where)
+        elif ran.failure is None and ran.outputs:
+            return replace(ran, outputs=(*ran.outputs, degraded_output(why, name)))
+    return None
