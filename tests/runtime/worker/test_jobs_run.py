@@ -17,6 +17,7 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.jobs.state import State
 from antiphon.runtime.caller import submission
+from antiphon.runtime.worker.runs import job_run
 from tests.runtime.meshes import (
     CALM,
     KIND,
@@ -50,6 +51,28 @@ async def test_a_job_is_three_records_and_full_and_light_verdicts_agree(engine):
         assert told == [("job.schedule", "ok"), ("job.claim", "ok"), ("job.complete", "ok")]
         assert [judged.verdict.value for judged in light.history] == [v for _, v in told]
         assert node.replica.job(KIND, called.id) == light.lane.job
+
+
+@pytest.mark.virtual_time
+async def test_a_plain_job_pays_for_nothing_that_it_does_not_use(monkeypatch):
+    """No beats, no budget, no checkpoints, nothing printed, nothing measured, nobody to tell."""
+    made = []
+    for name in (
+        "RunBeats",
+        "BudgetTimer",
+        "CheckpointSaver",
+        "KeptOutput",
+        "LiveOutputSender",
+        "UsageGauge",
+    ):
+        monkeypatch.setattr(job_run, name, lambda *_, name=name, **__: made.append(name))
+    async with a_mesh("memory") as mesh:
+        worker = await mesh.worker(double)
+        caller = (await mesh.connection()).session
+        called = await call(caller, 21)
+        assert (await submission.wait_for_end(caller, KIND, called.id)).job.outcome == "succeeded"
+        await eventually(lambda: worker.done == 1)
+    assert made == []
 
 
 @on_both_engines

@@ -12,7 +12,7 @@ async def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
     story.schedule()
     story.claim(ALICE, begin=True, at=100, lease_ms=10_000)
     fence = story.fence
-    tenure = Tenure(Leases(None, None, None), None, story.lane, None, boot_s=0)
+    tenure = Tenure(Leases(None, None, None), None, story.lane, None, boot_s=0, loan_s=1)
     story.expire(BOB, at=10_101)
     tenure._move(story.lane)
     assert tenure.job.state.value == "pending"

@@ -309,8 +309,9 @@ class JobDeliveries:
         body = written.view.submitted_with
         if job is None or body is None:
             raise AntiphonError("the schedule of a claimed job is not on its lane")
-        tenure = Tenure(self._leases, delivery, written.lane, body, boot_s=drafted_boot_s)
-        tenure.loan_s = loan_s
+        tenure = Tenure(
+            self._leases, delivery, written.lane, body, boot_s=drafted_boot_s, loan_s=loan_s
+        )
         tenure.phrase = phrase or phrase_of(self._clock, job, body)
         return tenure
 

@@ -141,8 +141,6 @@ class Leases:
 class Tenure:
     """From an accepted claim to completion, yield or loss."""
 
-    loan_s = math.inf
-    """How long the delivery is lent, unless it is prolonged."""
     phrase: PhraseRun | None = None
     """What it has of its score's beats, counted from the claim."""
     beats: LeaseBeats | None = None
@@ -168,8 +166,12 @@ class Tenure:
         body: ScheduleBody,
         *,
         boot_s: float,
+        loan_s: float,
     ) -> None:
-        """`lane` is as it was read back; the lease is counted from `boot_s`, before the claim."""
+        """`lane` is as it was read back; the lease is counted from `boot_s`, before the claim.
+
+        The delivery is lent for `loan_s`, unless that is prolonged.
+        """
         if lane.job is None:
             raise ValueError("a tenure is of a job")
         job = lane.job
@@ -184,6 +186,7 @@ class Tenure:
         self.results = job.results
         self._renewed_boot_s = self._claimed_boot_s = boot_s
         self._lease_ms = job.tenure_lease_ms
+        self._loan_s = loan_s
         self._writing = asyncio.Lock()
 
     @property
@@ -242,7 +245,7 @@ class Tenure:
 
     def _move_on(self, now_s: float) -> None:
         if now_s >= self._next_s or self._next_s == math.inf:
-            self._next_s = now_s + min(self._period_s, self.loan_s / 3)
+            self._next_s = now_s + min(self._period_s, self._loan_s / 3)
         self.due_s = min(self._next_s, self._limit_s, self._follow_s, self._progress_s)
 
     @property
