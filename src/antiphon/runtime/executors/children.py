@@ -12,7 +12,7 @@ that is killed between submitting and giving back leaves nothing that would run 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from blake3 import blake3
@@ -22,8 +22,10 @@ from antiphon.core.manifest import job_id
 from antiphon.errors import GiveUp
 from antiphon.runtime.executors.handler_call import (
     Child,
+    JobContext,
+    JobFacts,
     inline_arguments,
-    keep_arguments,
+    last_checkpoint_of,
     read_stored,
 )
 
@@ -36,6 +38,8 @@ _CONTEXT: Final = b"antiphon child\n"
 _NONCE_DIGITS: Final = 32
 _SHORT_ID: Final = 12
 
+Keep = Callable[[bytes], Awaitable[Mapping[str, Any]]]
+"""Stores large arguments; the fields of a manifest that name them."""
 Awaited = ScheduleBody | JobKey
 """What a job waits for: a job to be submitted, or one that was."""
 
@@ -68,39 +72,42 @@ async def children_of(assignment: Assignment, artifacts: Artifacts | None) -> tu
     return tuple(found)
 
 
+async def facts_of(assignment: Assignment, artifacts: Artifacts | None) -> JobFacts:
+    """What the handler's context says of its job."""
+    return JobFacts(
+        kind=assignment.kind,
+        job_id=assignment.job_id,
+        fence=assignment.fence,
+        attempt=assignment.attempt,
+        children=await children_of(assignment, artifacts),
+        continuations=assignment.continuations,
+        last_checkpoint=await last_checkpoint_of(assignment, artifacts),
+    )
+
+
 async def to_await(
-    after: After, assignment: Assignment, artifacts: Artifacts | None, now_ms: int
+    after: After, parent: JobContext, keep: Keep | None, now_ms: int
 ) -> tuple[Awaited, ...]:
-    """What a handler's job waits for; large arguments are stored first."""
+    """What a handler's job waits for. Large arguments are kept first; in a process they cannot be.
+
+    `parent` is the context of the handler that asked.
+    """
     found = list[Awaited]()
     for at, one in enumerate(after.children):
         if (key := _key(one)) is not None:
             found.append(key)
             continue
         call = cast("PlannedCall", one)
-        where = inline_arguments(call.text) or await keep_arguments(call.text, artifacts)
-        nonce = child_nonce(assignment.kind, assignment.job_id, assignment.continuations, at)
-        found.append(call.schedule(where, nonce=nonce, now_ms=now_ms))
-    return _bounded(found)
-
-
-def to_await_inline(
-    after: After, kind: str, name: str, continuations: int, now_ms: int
-) -> tuple[Awaited, ...]:
-    """The same without a store: for a process, which has none."""
-    found = list[Awaited]()
-    for at, one in enumerate(after.children):
-        if (key := _key(one)) is not None:
-            found.append(key)
-            continue
-        call = cast("PlannedCall", one)
-        where = inline_arguments(call.text)
+        where: Mapping[str, Any] | None = inline_arguments(call.text)
         if where is None:
-            raise GiveUp(
-                f"the arguments of child {at + 1} ({call.kind}) are too large to be submitted from"
-                ' a process: leave out run_in="process", or store them with mesh.keep(path)'
-            )
-        nonce = child_nonce(kind, name, continuations, at)
+            if keep is None:
+                raise GiveUp(
+                    f"the arguments of child {at + 1} ({call.kind}) are too large to be submitted"
+                    ' from a process: leave out run_in="process", or store them with'
+                    " mesh.keep(path)"
+                )
+            where = await keep(call.text)
+        nonce = child_nonce(parent.kind, parent.job_id, parent.continuations, at)
         found.append(call.schedule(where, nonce=nonce, now_ms=now_ms))
     return _bounded(found)
 
@@ -111,13 +118,14 @@ def child_nonce(kind: str, name: str, continuations: int, at: int) -> str:
     return blake3(_CONTEXT + words).hexdigest()[:_NONCE_DIGITS]
 
 
-def check_continuable(kind: str, *, wants_context: bool) -> None:
-    """`GiveUp` for a handler that could not tell its second call from its first."""
-    if not wants_context:
+def continuable(kind: str, context: JobContext | None) -> JobContext:
+    """The context; `GiveUp` for a handler that could not tell its second call from its first."""
+    if context is None:
         raise GiveUp(
             f"the handler of {kind} raised After, but takes no ctx: JobContext, in which it would"
             " find the results"
         )
+    return context
 
 
 def key_of(awaited: Awaited) -> JobKey:

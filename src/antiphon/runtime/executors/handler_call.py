@@ -81,8 +81,8 @@ class Reads(Protocol[R_co]):
         """The value of a result's text."""
 
 
-class JobContext(Struct, frozen=True, kw_only=True):
-    """What a handler may know about the job it runs."""
+class JobFacts(Struct, frozen=True, kw_only=True):
+    """What a handler may know about the job it runs, as it is sent to another process."""
 
     kind: str
     job_id: str
@@ -96,6 +96,11 @@ class JobContext(Struct, frozen=True, kw_only=True):
     """How often it has waited for children; 0: it begins."""
     last_checkpoint: bytes | None = None
     """What the job's tenures before this one have stored with `checkpoint`; None: it begins."""
+
+
+class JobContext(JobFacts, frozen=True, kw_only=True):
+    """What a handler may know about the job it runs, tell its worker, and ask of it."""
+
     run: RunServices = msgspec.field(default_factory=WithoutWorker)
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from antiphon.core.cost.usage import Resources
@@ -23,7 +24,7 @@ from antiphon.core.record import subjects
 from antiphon.errors import After, Malformed, Misconfigured
 from antiphon.ports import WallClock
 from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES, Artifacts
-from antiphon.runtime.executors.children import check_continuable, children_of, to_await
+from antiphon.runtime.executors.children import continuable, facts_of, to_await
 from antiphon.runtime.executors.executor import Assignment, Executor, Ran
 from antiphon.runtime.executors.failure import given_up
 from antiphon.runtime.executors.handler_call import (
@@ -36,8 +37,8 @@ from antiphon.runtime.executors.handler_call import (
     call_of,
     call_text,
     inline_output,
+    keep_arguments,
     keep_result,
-    last_checkpoint_of,
     plain_arguments,
 )
 from antiphon.runtime.executors.hooks import Hook
@@ -134,38 +135,28 @@ class HandlerExecutor(Struct, frozen=True):
 
     async def _run(self, assignment: Assignment, text: str | bytes) -> Ran:
         signature = self.handler.signature
+        wants, context = signature.wants_context, None
         if self.pool is not None:
             given = text if isinstance(text, str) else text.decode()
-            wants = signature.wants_context
-            children = await children_of(assignment, self.artifacts) if wants else None
-            last = await last_checkpoint_of(assignment, self.artifacts) if wants else None
-            return await self.pool.call(assignment, given, self._kept, children, last)
+            facts = await facts_of(assignment, self.artifacts) if wants else None
+            return await self.pool.call(assignment, given, self._kept, facts)
         with given_up:
             args, kwargs = signature.decode(text)
-        stop = _nothing
-        if signature.wants_context:
-            children = await children_of(assignment, self.artifacts)
-            context = JobContext(
-                kind=assignment.kind,
-                job_id=assignment.job_id,
-                fence=assignment.fence,
-                attempt=assignment.attempt,
-                children=children,
-                continuations=assignment.continuations,
-                last_checkpoint=await last_checkpoint_of(assignment, self.artifacts),
-                run=assignment.run,
-            )
-            stop = context.stop.set
+        if wants:
+            facts = await facts_of(assignment, self.artifacts)
+            context = JobContext(**structs.asdict(facts), run=assignment.run)
             args, kwargs = signature.with_context(context, args, kwargs)
         try:
             with PrintingTo(assignment.run.output):
                 value = await self._value(args, kwargs, assignment.run)
         except asyncio.CancelledError:
-            stop()
+            if context is not None:
+                context.stop.set()
             raise
         except After as after:
-            check_continuable(assignment.kind, wants_context=signature.wants_context)
-            awaited = await to_await(after, assignment, self.artifacts, self.wall.now_ms())
+            parent = continuable(assignment.kind, context)
+            keep = partial(keep_arguments, artifacts=self.artifacts)
+            awaited = await to_await(after, parent, keep, self.wall.now_ms())
             return Ran(runner=python_runner(), after=awaited)
         with given_up:
             result = signature.encode_result(value)
@@ -306,10 +297,6 @@ def _check_place(kind: str, how: HandlerOptions, *, is_async: bool) -> None:
             f"the handler of {kind} sees the worker's whole environment",
             hint='env= is for run_in="process"',
         )
-
-
-def _nothing() -> None:
-    return
 
 
 async def _awaited(value: Awaitable[object]) -> object:

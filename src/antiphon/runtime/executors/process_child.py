@@ -34,9 +34,9 @@ from antiphon.core.policy.phrase_run import RunTime
 from antiphon.core.tempo.phases import Phase
 from antiphon.core.tempo.score import Waited
 from antiphon.errors import After, Misconfigured, Overrun
-from antiphon.runtime.executors.children import Awaited, check_continuable, to_await_inline
+from antiphon.runtime.executors.children import Awaited, continuable, to_await
 from antiphon.runtime.executors.failure import failed_with, given_up
-from antiphon.runtime.executors.handler_call import Child, JobContext
+from antiphon.runtime.executors.handler_call import JobContext, JobFacts
 from antiphon.runtime.executors.printed_output import PrintingTo, Stream, passing_on_prints
 from antiphon.runtime.executors.run_services import Help, Saved, WithoutWorker
 from antiphon.runtime.executors.usage_gauge import BLOCK_BYTES
@@ -54,18 +54,6 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a `JobContext`."""
-
-    kind: str
-    job_id: str
-    fence: str
-    attempt: int
-    children: tuple[Child, ...] = ()
-    continuations: int = 0
-    last_checkpoint: bytes | None = None
-
-
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a handler."""
 
@@ -77,7 +65,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     qualname: str
     kind: str
     arguments: str
-    context: Context | None
+    context: JobFacts | None
     time: RunTime | None = None
     """Its place in time, and how far that clock is ahead of this machine's."""
     ahead_ms: int = 0
@@ -260,6 +248,7 @@ def answer(call: Call, line: _Line) -> ChildMessage:
         with given_up:
             signature = CallSignature(function, name=call.kind)
             args, kwargs = signature.decode(call.arguments)
+        context = None
         if call.context is not None:
             context = JobContext(**structs.asdict(call.context), run=_Services(call, line))
             args, kwargs = signature.with_context(context, args, kwargs)
@@ -269,7 +258,8 @@ def answer(call: Call, line: _Line) -> ChildMessage:
                 if inspect.isawaitable(value):
                     value = asyncio.run(_awaited(value))
         except After as after:
-            message = ChildMessage(after=_to_await(after, call))
+            parent, now_ms = continuable(call.kind, context), SystemClock().now_ms()
+            message = ChildMessage(after=asyncio.run(to_await(after, parent, None, now_ms)))
         else:
             with given_up:
                 message = ChildMessage(result=signature.encode_result(value).decode())
@@ -293,15 +283,6 @@ def answer(call: Call, line: _Line) -> ChildMessage:
         max_rss_kb=usage.ru_maxrss,
         disk_io_bytes=io_after - io_before,
     )
-
-
-def _to_await(after: After, call: Call) -> tuple[Awaited, ...]:
-    context = call.context
-    check_continuable(call.kind, wants_context=context is not None)
-    if context is None:
-        raise TypeError("checked above")
-    now_ms = SystemClock().now_ms()
-    return to_await_inline(after, context.kind, context.job_id, context.continuations, now_ms)
 
 
 async def _awaited(value: Any) -> Any:

@@ -30,7 +30,7 @@ from antiphon.runtime import tracing
 from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.failure import failure_of, lineage_of
-from antiphon.runtime.executors.process_child import Call, ChildMessage, Context, ToChild
+from antiphon.runtime.executors.process_child import Call, ChildMessage, ToChild
 from antiphon.runtime.executors.process_tree import end_tree
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.identity.host_clock import SystemClock
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.proof.output import Output
     from antiphon.runtime.executors.executor import Assignment
-    from antiphon.runtime.executors.handler_call import Child
+    from antiphon.runtime.executors.handler_call import JobFacts
     from antiphon.runtime.executors.run_services import RunServices
 
 ISOLATION: Final = statement.Isolation(level="process")
@@ -103,19 +103,15 @@ class Pool:
         assignment: Assignment,
         arguments: str,
         keep: Callable[[bytes], Awaitable[Output]],
-        children: tuple[Child, ...] | None,
-        last_checkpoint: bytes | None = None,
+        context: JobFacts | None,
     ) -> Ran:
         """Run the handler once; a cancellation ends its process, and what that started.
 
-        So does the job's timeout. `children` are for its context; None: it takes none.
+        So does the job's timeout. `context` None: it takes none.
         """
         limit_s = assignment.manifest.timeout
         try:
             async with asyncio.timeout(limit_s or None):
-                context = None
-                if children is not None:
-                    context = _context_of(assignment, children, last_checkpoint)
                 message = await self._answered(assignment, arguments, context)
         except TimeoutError:
             late = TimeoutError(f"took longer than {limit_s} s")
@@ -126,7 +122,7 @@ class Pool:
         return _ran(message, outputs)
 
     async def _answered(
-        self, assignment: Assignment, arguments: str, context: Context | None
+        self, assignment: Assignment, arguments: str, context: JobFacts | None
     ) -> ChildMessage:
         child = self._idle.pop() if self._idle else await _Child.start(self._environment())
         is_whole = False
@@ -312,20 +308,6 @@ def _where(function: Callable[..., Any]) -> tuple[str, str | None, str]:
             hint="put handlers that run in processes into a file",
         )
     return module, os.path.abspath(file), qualname  # noqa: PTH100 - no file is read here
-
-
-def _context_of(
-    assignment: Assignment, children: tuple[Child, ...], last_checkpoint: bytes | None
-) -> Context:
-    return Context(
-        kind=assignment.kind,
-        job_id=assignment.job_id,
-        fence=assignment.fence,
-        attempt=assignment.attempt,
-        children=children,
-        continuations=assignment.continuations,
-        last_checkpoint=last_checkpoint,
-    )
 
 
 def _ran(message: ChildMessage, outputs: tuple[Output, ...]) -> Ran:

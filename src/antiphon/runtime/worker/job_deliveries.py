@@ -228,24 +228,21 @@ class JobDeliveries:
                 log.debug("announcement_dropped", kind=kind, job=job_id, verdict=verdict)
                 delivery.ack()
                 return None
-        executor = self._executors.find(kind, body.manifest) if body is not None else None
-        if body is not None:
-            if executor is None:
-                # Another worker of this kind may be able to run it.
-                delivery.nak(self._jitter_s(LONGEST_S))
-                return None
-            if body.replica is not None:
-                now_s = self.session.wall.boot_s()
-                left_s = self._siblings.delay_s((kind, body.replica.of), job_id, now_s)
-                if left_s is not None:
-                    delivery.nak(left_s + self._jitter_s(SIBLING_LEAST_S))
-                    return None
-        tenure = await self._claim(delivery, lane, body, loan_s)
-        if tenure is None:
-            return None
-        if executor is None:
+        if body is None:
             raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
-        return JobRun(tenure, self._clock, self._status), executor
+        executor = self._executors.find(kind, body.manifest)
+        if executor is None:
+            # Another worker of this kind may be able to run it.
+            delivery.nak(self._jitter_s(LONGEST_S))
+            return None
+        if body.replica is not None:
+            now_s = self.session.wall.boot_s()
+            left_s = self._siblings.delay_s((kind, body.replica.of), job_id, now_s)
+            if left_s is not None:
+                delivery.nak(left_s + self._jitter_s(SIBLING_LEAST_S))
+                return None
+        tenure = await self._claim(delivery, lane, body, loan_s)
+        return None if tenure is None else (JobRun(tenure, self._clock, self._status), executor)
 
     def _assumed_lane(self, delivery: Delivery, opened: OpenedRecord) -> JobLane | None:
         """The lane of a job that was just submitted for the first time: only its schedule.
@@ -261,7 +258,7 @@ class JobDeliveries:
         return cast("JobLane", outcome.lane)
 
     async def _claim(
-        self, delivery: Delivery, lane: JobLane, submitted: ScheduleBody | None, loan_s: float
+        self, delivery: Delivery, lane: JobLane, submitted: ScheduleBody, loan_s: float
     ) -> Tenure | None:
         """Claim the job, and read its lane back; None if that failed, and it is settled."""
         drafted_boot_s = 0.0

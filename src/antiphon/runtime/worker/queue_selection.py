@@ -35,8 +35,7 @@ from antiphon.runtime.worker.announced_jobs import (
     recent_activity,
     requiring_labels,
 )
-from antiphon.runtime.worker.rendezvous import Rendezvous
-from antiphon.runtime.worker.rendezvous_queue import RendezvousQueue
+from antiphon.runtime.worker.rendezvous import Rendezvous, RendezvousQueue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

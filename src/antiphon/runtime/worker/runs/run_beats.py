@@ -325,9 +325,9 @@ class RunBeats:
         return self.score is not None or self.clock.mode() == "leader"
 
 
-def phrase_of(clock: RunClock, job: Job, body: ScheduleBody | None) -> PhraseRun | None:
+def phrase_of(clock: RunClock, job: Job, body: ScheduleBody) -> PhraseRun | None:
     """The phrase of a tenure that begins now; None for a job without a score."""
-    if body is None or body.score is None:
+    if body.score is None:
         return None
     caps = None if body.budget is None else body.budget.phase_caps
     phases = capped_phases(body.score, job.attempts, caps)
