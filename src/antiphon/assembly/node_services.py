@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from antiphon.assembly.mesh_connection import MeshConnection
     from antiphon.runtime.executors.executor import Executors
     from antiphon.runtime.identity.state_directory import StateDirectory
+    from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
     from antiphon.runtime.worker.battery_watch import Battery
-    from antiphon.runtime.worker.runs.run_clock import RunClock
     from antiphon.runtime.worker.worker import Worker, WorkerSettings
 
 BAR_S: Final = 32.0
@@ -41,7 +41,7 @@ async def working(
     settings: WorkerSettings,
     battery: Battery | None = None,
     *,
-    clock: RunClock | None = None,
+    clock: BeatClock | None = None,
 ) -> AsyncIterator[Worker]:
     """A light worker beside a block; drained when the block ends.
 

@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from antiphon.ports import Delivery, WorkQueue
     from antiphon.runtime.executors.executor import Executor, Executors, Ran
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.queue_credits import Credits
     from antiphon.runtime.worker.run_slots import RunSlots
-    from antiphon.runtime.worker.runs.run_clock import RunClock
     from antiphon.runtime.worker.runs.status_sender import StatusSender
 
 UNAVAILABLE_NAK_S: Final = 2.0
@@ -96,7 +96,7 @@ class JobDeliveries:
         leases: Leases,
         slots: RunSlots,
         credits_: Credits,
-        clock: RunClock,
+        clock: BeatClock,
         status: StatusSender,
     ) -> None:
         """Nothing is delivered yet."""

@@ -19,11 +19,11 @@ from antiphon.errors import Unavailable
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.write_turns import WriteTurns
 from antiphon.runtime.presence.worker_presence import Traits
+from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.runtime.worker.job_deliveries import JobDeliveries
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
 from antiphon.runtime.worker.run_slots import RunSlots
-from antiphon.runtime.worker.runs.run_clock import LocalClock, RunClock
 from antiphon.runtime.worker.runs.run_figures import RunFigures
 from antiphon.runtime.worker.runs.status_sender import StatusSender
 from antiphon.runtime.worker.tenure import Leases
@@ -62,9 +62,9 @@ class Worker:
         session: Session,
         executors: Executors,
         settings: WorkerSettings,
-        clock: RunClock | None = None,
+        clock: BeatClock | None = None,
     ) -> None:
-        """Nothing happens before `run`. Without a clock, beats are counted by this machine's."""
+        """Nothing happens before `run`. Without a clock, it counts beats and hears none."""
         self.session = session
         self.executors = executors
         self.settings = settings
@@ -75,7 +75,7 @@ class Worker:
         self._tasks: asyncio.TaskGroup | None = None
         self.paused: set[GivingBack] = set()
         """Why it takes no jobs now; empty: it does."""
-        self.clock = clock or LocalClock(session)
+        self.clock = clock or BeatClock(session)
         self.status_sender = StatusSender(session, self._spawn)
         self._leases = Leases(session, WriteTurns(session, self._spawn), self._spawn)
         self._deliveries = JobDeliveries(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.tempo.budget import Budget
     from antiphon.runtime.executors.usage_gauge import UsageGauge
-    from antiphon.runtime.worker.runs.run_clock import RunClock
+    from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.tenure import Tenure
 
 STUBBORN_S: Final = 5.0
@@ -35,7 +35,7 @@ log = LazyLogger(__name__)
 class BudgetTimer:
     """Watches one run that has a budget."""
 
-    def __init__(self, tenure: Tenure, budget: Budget, gauge: UsageGauge, clock: RunClock) -> None:
+    def __init__(self, tenure: Tenure, budget: Budget, gauge: UsageGauge, clock: BeatClock) -> None:
         """`gauge` knows what was used, `clock` which beat it is."""
         self._tenure = tenure
         self._gauge = gauge

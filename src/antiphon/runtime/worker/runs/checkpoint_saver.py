@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.runtime.artifacts.store import Artifacts
-    from antiphon.runtime.worker.runs.run_clock import RunClock
+    from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.tenure import Tenure
 
 CHECKPOINT: Final = "checkpoint"
@@ -42,7 +42,7 @@ class CheckpointSaver:
     def __init__(
         self,
         tenure: Tenure,
-        clock: RunClock,
+        clock: BeatClock,
         artifacts: Artifacts | None,
     ) -> None:
         """Made with the first one, in any thread."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.executors.printed_output import Stream
     from antiphon.runtime.executors.run_services import Help, Saved
-    from antiphon.runtime.worker.runs.run_clock import RunClock
+    from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.runs.status_sender import StatusSender
     from antiphon.runtime.worker.tenure import Tenure
 
@@ -63,7 +63,7 @@ class JobRun:
     began_s = ended_s = 0.0
     """On the clock that runs in suspend."""
 
-    def __init__(self, tenure: Tenure, clock: RunClock, status: StatusSender) -> None:
+    def __init__(self, tenure: Tenure, clock: BeatClock, status: StatusSender) -> None:
         """Nothing runs yet."""
         self.tenure = tenure
         self.job = tenure.job
@@ -104,16 +104,14 @@ class JobRun:
     @property
     def is_cut(self) -> bool:
         """Whether it was ended for its beats or its budget: what it returns then does not count."""
-        return (self.beats is not None and bool(self.beats.over)) or (
-            self.budget is not None and self.budget.over is not None
-        )
+        beats, budget = self.beats, self.budget
+        return bool((beats and beats.over) or (budget and budget.over))
 
     @property
     def gave_up(self) -> bool:
         """Whether the work did not end when it was cut, so that the wait for it was."""
-        return (self.beats is not None and self.beats.gave_up) or (
-            self.budget is not None and self.budget.gave_up
-        )
+        beats, budget = self.beats, self.budget
+        return bool((beats and beats.gave_up) or (budget and budget.gave_up))
 
     def speak(self, state: TaskState) -> None:
         """Send its state, if it has sent one before."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from antiphon.core.tempo.phases import Phase
     from antiphon.core.tempo.score import Score, Waited
     from antiphon.runtime.executors.run_services import Help
-    from antiphon.runtime.worker.runs.run_clock import RunClock
+    from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.runs.status_sender import StatusSender
     from antiphon.runtime.worker.tenure import Tenure
 
@@ -56,7 +56,7 @@ class RunBeats:
     def __init__(
         self,
         tenure: Tenure,
-        clock: RunClock,
+        clock: BeatClock,
         status: StatusSender,
         on_cut: Callable[[], object],
     ) -> None:
@@ -325,7 +325,7 @@ class RunBeats:
         return self.score is not None or self.clock.mode() == "leader"
 
 
-def phrase_of(clock: RunClock, job: Job, body: ScheduleBody) -> PhraseRun | None:
+def phrase_of(clock: BeatClock, job: Job, body: ScheduleBody) -> PhraseRun | None:
     """The phrase of a tenure that begins now; None for a job without a score."""
     if body.score is None:
         return None
