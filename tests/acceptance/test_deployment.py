@@ -44,7 +44,7 @@ class Unit:
             self.text = self.text.replace(place, str(places) + place)
         self.text = self.text.replace("/opt/antiphon/bin", str(BIN))
         # Several may run at once on one machine of tests: the port is any that is free.
-        self.text = re.sub(r"(ANTIPHON_CONTROL=127\.0\.0\.1):\d+", r"\1:0", self.text)
+        self.text = re.sub(r"(ANTIPHON_HTTP_ADDRESS=127\.0\.0\.1):\d+", r"\1:0", self.text)
 
     def all(self, name: str) -> list[str]:
         return re.findall(rf"^{name}=(.*)$", self.text, re.MULTILINE)
@@ -176,10 +176,10 @@ def test_the_steps_of_the_containerfile_lead_to_a_host_that_is_ready(tmp_path):
     )
     assert environment.pop("PATH").startswith("/opt/antiphon/bin:")
     environment["ANTIPHON_HOME"] = str(tmp_path / "var")
-    port = environment["ANTIPHON_CONTROL"].rpartition(":")[2]
+    port = environment["ANTIPHON_HTTP_ADDRESS"].rpartition(":")[2]
     (probe,) = (value for name, value in steps if name == "HEALTHCHECK")
     assert f"127.0.0.1:{port}/readyz" in probe
-    environment["ANTIPHON_CONTROL"] = "127.0.0.1:0"
+    environment["ANTIPHON_HTTP_ADDRESS"] = "127.0.0.1:0"
     values = dict(steps)
     assert values["STOPSIGNAL"] == "SIGTERM"
     assert values["USER"].isdigit()

@@ -91,7 +91,7 @@ def test_a_machine_without_the_owners_key_does_not_change_the_tempo(host, replic
 @pytest.mark.req("S17")
 def test_the_environment_says_where_and_with_which_token(host, replica):
     secret = "a-secret-of-my-own"
-    env = {**replica, "ANTIPHON_CONTROL": "127.0.0.1:0", "ANTIPHON_HTTP_TOKEN": secret}
+    env = {**replica, "ANTIPHON_HTTP_ADDRESS": "127.0.0.1:0", "ANTIPHON_HTTP_TOKEN": secret}
     with host.start("node", **env) as node:
         where = node.line("/healthz").split("http://")[1].split("/")[0]
         assert "ANTIPHON_HTTP_TOKEN" in node.line("token")

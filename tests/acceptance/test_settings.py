@@ -49,7 +49,7 @@ def test_where_the_mesh_is_switched_off_commands_say_so_and_found_nothing(shell,
 
 @pytest.mark.req("S17")
 def test_a_machine_that_is_for_another_mesh_does_not_open_this_one(shell):
-    answer = shell.run("jobs", ANTIPHON_SCOPE="a" * 16)
+    answer = shell.run("jobs", ANTIPHON_ONLY_MESH="a" * 16)
     assert answer.code == 3
     assert shell.mesh in answer.err
 

@@ -72,15 +72,15 @@ async def test_a_program_that_names_its_server_is_told_that_the_mesh_is_off(monk
 @pytest.mark.processes
 @pytest.mark.req("S17")
 async def test_a_state_directory_of_another_mesh_than_expected_is_refused(monkeypatch, home):
-    monkeypatch.setenv("ANTIPHON_SCOPE", ELSEWHERE)
+    monkeypatch.setenv("ANTIPHON_ONLY_MESH", ELSEWHERE)
     with pytest.raises(Misconfigured, match=HERE):
         await enter(Mesh.open(home=home.path))
     with pytest.raises(Misconfigured, match=HERE):
         recent_jobs(home.path, limit=1)
-    monkeypatch.setenv("ANTIPHON_SCOPE", HERE)
+    monkeypatch.setenv("ANTIPHON_ONLY_MESH", HERE)
     with pytest.raises(Unavailable):
         await enter(Mesh.open(home=home.path))
-    monkeypatch.setenv("ANTIPHON_SCOPE", ELSEWHERE)
+    monkeypatch.setenv("ANTIPHON_ONLY_MESH", ELSEWHERE)
     await enter(Mesh.open(engine="memory"))
 
 
@@ -136,7 +136,7 @@ def test_engine_and_replica_can_be_elsewhere_than_the_state_directory_says(
     try:
         monkeypatch.setenv("ANTIPHON_HOME", str(tmp_path / "other"))
         with pytest.raises(Held):
-            read_environment().home(tmp_path / "other").lock_replica()
+            read_environment().state_directory(tmp_path / "other").lock_replica()
     finally:
         lock.release()
     with pytest.raises(sqlite3.OperationalError):

@@ -1,41 +1,26 @@
-"""The environment variables that say how this process connects to a mesh.
-
-The same variables as in `antiphon.settings`, which is not loaded while none of them is set:
-pydantic takes longer to load than a job takes to submit. The defaults are those of `Settings`; a
-test compares them.
-"""
+"""How this process connects to a mesh, by its settings."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from antiphon.core.policy.circuit_breaker import FAILURES, RESET_S, CircuitBreaker
+from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.errors import Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY
 from antiphon.runtime.identity.key_files import FileLock, lock_file
 from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
+from antiphon.settings import Settings, load_as
 
 
-class Environment(Struct, frozen=True, kw_only=True):
-    """What is set for this process, or the defaults."""
+class Environment(Settings, frozen=True):
+    """The settings of this process, and what follows from them."""
 
-    mesh: bool = True
-    node: str | None = None
-    agent: str | None = None
-    scope: str | None = None
-    engine: str | None = None
-    engine_token: str | None = None
-    replica: Path | None = None
-    breaker: bool = True
-    breaker_failures: int = FAILURES
-    breaker_reset_s: float = RESET_S
-
-    def __repr__(self) -> str:
-        return f"Environment(node={self.node!r}, scope={self.scope!r}, engine={self.engine!r})"
+    @property
+    def token(self) -> str | None:
+        """What to log in to the engine with, instead of the state directory's login."""
+        return None if self.engine_token is None else self.engine_token.value
 
     def make_breaker(self) -> CircuitBreaker | None:
         """The circuit breaker for submissions; None where it is switched off."""
@@ -61,7 +46,7 @@ class Environment(Struct, frozen=True, kw_only=True):
         """Whether a mesh is inside this process unless something else is asked for."""
         return self.engine == "memory" or not self.mesh
 
-    def home(self, explicit: Path | None) -> StateDirectory:
+    def state_directory(self, explicit: Path | None) -> StateDirectory:
         """The state directory to use, with its engine and replica as set."""
         self.require_server()
         found = StateDirectory.find(explicit)
@@ -69,42 +54,22 @@ class Environment(Struct, frozen=True, kw_only=True):
             return found
         return _OverriddenHome(found.path, engine=self.engine, replica=self.replica)
 
-    def require_scope(self, home: StateDirectory) -> None:
-        """`Misconfigured` if a state directory belongs to another mesh than ANTIPHON_SCOPE."""
-        if self.scope is None:
+    def require_only_mesh(self, home: StateDirectory) -> None:
+        """`Misconfigured` if a state directory belongs to another mesh than ANTIPHON_ONLY_MESH."""
+        if self.only_mesh is None:
             return
         described = home.mesh()
-        if described.mesh != self.scope:
+        if described.mesh != self.only_mesh:
             raise Misconfigured(
-                f"{home.path} belongs to mesh {described.mesh}, but ANTIPHON_SCOPE only allows mesh"
-                f" {self.scope}",
-                hint="use that mesh's state directory, or change ANTIPHON_SCOPE",
+                f"{home.path} belongs to mesh {described.mesh}, but ANTIPHON_ONLY_MESH allows only"
+                f" {self.only_mesh}",
+                hint="use that mesh's state directory, or change ANTIPHON_ONLY_MESH",
             )
-
-
-VARIABLES: Final = frozenset(f"ANTIPHON_{name.upper()}" for name in structs.asdict(Environment()))
 
 
 def read_environment() -> Environment:
     """The environment as it is now."""
-    if VARIABLES.isdisjoint(name.upper() for name, value in os.environ.items() if value):
-        return Environment()
-    from antiphon.settings import load
-
-    chosen = load()
-    token = chosen.engine_token
-    return Environment(
-        mesh=chosen.mesh,
-        node=chosen.node,
-        agent=chosen.agent,
-        scope=chosen.scope,
-        engine=chosen.engine,
-        engine_token=token.get_secret_value() if token is not None else None,
-        replica=chosen.replica,
-        breaker=chosen.breaker,
-        breaker_failures=chosen.breaker_failures,
-        breaker_reset_s=chosen.breaker_reset_s,
-    )
+    return load_as(Environment)
 
 
 class _OverriddenHome(StateDirectory):
@@ -135,4 +100,4 @@ class _OverriddenHome(StateDirectory):
         return lock_file(self._replica.with_suffix(".lock"), "the replica has a writer already")
 
 
-__all__ = ["VARIABLES", "Environment", "read_environment"]
+__all__ = ["Environment", "read_environment"]

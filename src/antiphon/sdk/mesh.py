@@ -159,9 +159,7 @@ class Mesh(
         if engine is None:
             engine = "memory" if home is None and read_environment().is_in_memory else "nats"
         if home is None:
-            from antiphon.settings import load
-
-            home = load().home
+            home = read_environment().home
         path = Path(home) if home is not None else None
         agent = check_agent(agent or read_environment().agent or DEFAULT_AGENT)
         return cls(engine=engine, home=path, role=role, key=key, agent=agent)
@@ -178,7 +176,7 @@ class Mesh(
             if self._engine == "memory":
                 await self._enter_memory()
             else:
-                chosen.require_scope(self.home)
+                chosen.require_only_mesh(self.home)
                 key = self._key or chosen.node
                 self._connection = await self._join(self._stack, self._role, key)
             await self.session.sync_control()
@@ -200,7 +198,7 @@ class Mesh(
                     role,
                     key=key,
                     kinds=sorted(kinds),
-                    token=read_environment().engine_token,
+                    token=read_environment().token,
                 )
             )
             return self._named(joined)
@@ -252,7 +250,7 @@ class Mesh(
     @property
     def home(self) -> StateDirectory:
         """The state directory; only meshes on a server have one."""
-        return read_environment().home(self._explicit_home)
+        return read_environment().state_directory(self._explicit_home)
 
     @property
     def connection(self) -> MeshConnection:
@@ -530,7 +528,7 @@ class Mesh(
         """What the engine reports about itself."""
         if self._memory is not None:
             return await self.connection.engine.info()
-        return await mesh_connection.engine_info(self.home, token=read_environment().engine_token)
+        return await mesh_connection.engine_info(self.home, token=read_environment().token)
 
     def watching(
         self, *, per_s: int | None = None

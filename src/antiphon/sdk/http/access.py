@@ -20,12 +20,11 @@ from antiphon.sdk.http.worker_view import WorkerView
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from pydantic import SecretStr
-
     from antiphon.core.tempo.meter import Beat, Meter
     from antiphon.runtime.node.full_node import FullNode
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.mesh import Mesh
+    from antiphon.settings import Secret
 
 OPERATOR: Final = Bearer(holder="operator", command=TOP, kinds=(EVERY_KIND,))
 
@@ -88,13 +87,13 @@ class HttpAccess:
 
 @asynccontextmanager
 async def open_to(
-    mesh: Mesh, node: FullNode, given: SecretStr | None
+    mesh: Mesh, node: FullNode, given: Secret | None
 ) -> AsyncIterator[tuple[NodeView, HttpAccess, TempoAdmin, Deliveries]]:
     """What an HTTP interface of this node needs, while the block runs.
 
     `given` is the operator's token; None for the state directory's, made if there is none.
     """
-    secret = given.get_secret_value() if given is not None else None
+    secret = given.value if given is not None else None
     operator = operator_token(mesh.home.path, secret)
     # The mesh's clock, and not the node's own: one that sends beats does not hear them.
     access = HttpAccess(node, operator, mesh.clock.meter)
@@ -109,10 +108,10 @@ async def open_to(
 
 @asynccontextmanager
 async def open_worker_to(
-    mesh: Mesh, worker: Worker, given: SecretStr | None
+    mesh: Mesh, worker: Worker, given: Secret | None
 ) -> AsyncIterator[tuple[WorkerView, HttpAccess]]:
     """The same for a worker."""
-    secret = given.get_secret_value() if given is not None else None
+    secret = given.value if given is not None else None
     access = HttpAccess(worker, operator_token(mesh.home.path, secret), mesh.clock.meter)
     async with mesh.clock.calling(access.note_beat, only_downbeats=True):
         yield WorkerView(worker), access

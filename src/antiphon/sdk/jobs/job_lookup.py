@@ -98,8 +98,8 @@ def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
     from antiphon.runtime.node.replica import Replica
 
     chosen = read_environment()
-    found = chosen.home(home)
-    chosen.require_scope(found)
+    found = chosen.state_directory(home)
+    chosen.require_only_mesh(found)
     replica = Replica(found.replica, mesh=found.mesh().mesh, read_only=True)
     try:
         return replica.jobs(limit=limit)

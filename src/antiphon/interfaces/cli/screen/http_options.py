@@ -20,7 +20,7 @@ HttpOption = Annotated[
         "--http",
         metavar="HOST:PORT",
         help="Serve probes and metrics there, such as 127.0.0.1:7464. Needs antiphon[http]."
-        " Default: ANTIPHON_CONTROL, or nowhere.",
+        " Default: ANTIPHON_HTTP_ADDRESS, or nowhere.",
     ),
 ]
 ExposedOption = Annotated[
@@ -37,7 +37,7 @@ def http_address(http: str, settings: Settings, *, exposed: bool) -> HttpAddress
     """Where to serve HTTP; None for nowhere."""
     from antiphon.settings import read_address
 
-    asked = http or settings.control
+    asked = http or settings.http_address
     if not asked:
         return None
     try:

@@ -54,11 +54,11 @@ def load_settings(*, usual_level: str = "") -> Settings:
 
     `usual_level` is what a command logs where the settings say nothing.
     """
-    from antiphon.settings import load
+    from antiphon.settings import is_set, load
     from antiphon.telemetry import configure
 
     settings = load()
-    is_chosen = "log_level" in settings.model_fields_set or not usual_level
+    is_chosen = is_set("log_level") or not usual_level
     configure(settings.log_level if is_chosen else usual_level, settings.log_format)
     return settings
 
