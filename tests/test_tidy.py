@@ -173,6 +173,8 @@ def dead(root: Path) -> list[str]:
         if path.name in ("__init__.py", "application.py"):
             quoted = re.findall(r"""["'](?:antiphon)?\.?([a-z0-9_.]+)["']""", read(path))
             alive |= {f"antiphon.{name}" for name in quoted}
+            commands = f"{module_name(root, path).removesuffix('.application')}.commands"
+            alive |= {f"{commands}.{name}" for name in quoted}
     project = tomllib.loads(read(root / "pyproject.toml"))["project"]
     for group in (project.get("scripts", {}), *project.get("entry-points", {}).values()):
         alive |= {start.partition(":")[0] for start in group.values()}

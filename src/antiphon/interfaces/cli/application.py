@@ -18,65 +18,38 @@ from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, compl
 if TYPE_CHECKING:
     from typer._click import HelpFormatter
 
-GROUPS: Final[dict[str, dict[str, str]]] = {
-    "Start": {
-        "dev": "antiphon.interfaces.cli.commands.mesh.dev",
-        "init": "antiphon.interfaces.cli.commands.mesh.init",
-        "up": "antiphon.interfaces.cli.commands.mesh.up",
-        "invite": "antiphon.interfaces.cli.commands.mesh.invite",
-        "join": "antiphon.interfaces.cli.commands.mesh.join",
-    },
-    "Jobs": {
-        "submit": "antiphon.interfaces.cli.commands.jobs.submit",
-        "run": "antiphon.interfaces.cli.commands.jobs.run",
-        "graph": "antiphon.interfaces.cli.commands.graphs.graph",
-        "plan": "antiphon.interfaces.cli.commands.plans.plan",
-        "cancel": "antiphon.interfaces.cli.commands.jobs.cancel",
-        "retry": "antiphon.interfaces.cli.commands.jobs.retry",
-    },
-    "Look": {
-        "jobs": "antiphon.interfaces.cli.commands.jobs.jobs",
-        "show": "antiphon.interfaces.cli.commands.history.show",
-        "why": "antiphon.interfaces.cli.commands.jobs.why",
-        "watch": "antiphon.interfaces.cli.commands.jobs.watch",
-        "get": "antiphon.interfaces.cli.commands.jobs.get",
-        "artifacts": "antiphon.interfaces.cli.commands.jobs.artifacts",
-    },
-    "Prove": {
-        "proof": "antiphon.interfaces.cli.commands.proofs.proof",
-        "export": "antiphon.interfaces.cli.commands.proofs.export",
-        "verify": "antiphon.interfaces.cli.commands.proofs.verify",
-    },
-    "Agents": {
-        "memory": "antiphon.interfaces.cli.commands.memory.memory",
-        "msg": "antiphon.interfaces.cli.commands.messages.msg",
-        "lock": "antiphon.interfaces.cli.commands.locks.lock",
-    },
-    "Time and cost": {
-        "tempo": "antiphon.interfaces.cli.commands.tempo.tempo",
-        "report": "antiphon.interfaces.cli.commands.tempo.report",
-        "cost": "antiphon.interfaces.cli.commands.proofs.cost",
-    },
-    "Machines and rights": {
-        "worker": "antiphon.interfaces.cli.commands.nodes.worker",
-        "node": "antiphon.interfaces.cli.commands.nodes.node",
-        "nodes": "antiphon.interfaces.cli.commands.nodes.nodes",
-        "who": "antiphon.interfaces.cli.commands.authority.who",
-        "delegate": "antiphon.interfaces.cli.commands.authority.delegate",
-        "revoke": "antiphon.interfaces.cli.commands.authority.revoke",
-        "token": "antiphon.interfaces.cli.commands.nodes.token",
-    },
-    "Administer": {
-        "doctor": "antiphon.interfaces.cli.commands.mesh.doctor",
-        "limits": "antiphon.interfaces.cli.commands.authority.limits",
-        "rules": "antiphon.interfaces.cli.commands.authority.rules",
-        "route": "antiphon.interfaces.cli.commands.authority.route",
-        "coordinator": "antiphon.interfaces.cli.commands.authority.coordinator",
-        "recover": "antiphon.interfaces.cli.commands.mesh.recover",
-    },
+GROUPS: Final = {
+    "Start": ("mesh.dev", "mesh.init", "mesh.up", "mesh.invite", "mesh.join"),
+    "Jobs": ("jobs.submit", "jobs.run", "graphs.graph", "plans.plan", "jobs.cancel", "jobs.retry"),
+    "Look": ("jobs.jobs", "history.show", "jobs.why", "jobs.watch", "jobs.get", "jobs.artifacts"),
+    "Prove": ("proofs.proof", "proofs.export", "proofs.verify"),
+    "Agents": ("memory.memory", "messages.msg", "locks.lock"),
+    "Time and cost": ("tempo.tempo", "tempo.report", "proofs.cost"),
+    "Machines and rights": (
+        "nodes.worker",
+        "nodes.node",
+        "nodes.nodes",
+        "authority.who",
+        "authority.delegate",
+        "authority.revoke",
+        "nodes.token",
+    ),
+    "Administer": (
+        "mesh.doctor",
+        "authority.limits",
+        "authority.rules",
+        "authority.route",
+        "authority.coordinator",
+        "mesh.recover",
+    ),
 }
-"""Every command under its heading of the help, in that order, and its module."""
-COMMANDS: Final = {name: path for group in GROUPS.values() for name, path in group.items()}
+"""Every heading of the help, and the modules of its commands, in that order. A module below
+`commands` declares the command of its own name."""
+COMMANDS: Final = {
+    path.rpartition(".")[2]: f"antiphon.interfaces.cli.commands.{path}"
+    for group in GROUPS.values()
+    for path in group
+}
 
 
 class _Grouped(TyperGroup):
@@ -88,9 +61,10 @@ class _Grouped(TyperGroup):
     def format_commands(self, _: object, formatter: HelpFormatter) -> None:
         wide = max(map(len, self.commands), default=0)
         for heading, group in GROUPS.items():
+            names = (path.rpartition(".")[2] for path in group)
             rows = [
                 (name.ljust(wide), summary(self.commands[name]))
-                for name in group
+                for name in names
                 if name in self.commands
             ]
             if rows:

@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.terminal import err
 from antiphon.telemetry import LEVELS
 
+T = TypeVar("T")
 THREADS: Final = 64
 """Plain functions that can run at the same time."""
 LAST_CHANCE_S: Final = 0.5
@@ -29,7 +30,7 @@ REPEATED_S: Final = 5.0
 """The same message is printed once within this time."""
 
 
-def run(work: Coroutine[Any, Any, int]) -> int:
+def run(work: Coroutine[Any, Any, T]) -> T:
     """Run one command to its end, on uvloop where it is installed."""
     ours, notices = logging.getLogger("antiphon"), Notices()
     ours.addHandler(notices)
@@ -61,23 +62,19 @@ class Notices(logging.Handler):
         err.hanging([("! ", "running")], [(text, "")])
 
 
-def run_service(serve: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
-    """Run a command that keeps running until it is told to stop."""
+async def serving(serve: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
+    """Run what keeps running until it is told to stop."""
     threads: list[threading.Thread] = []
     pool = ThreadPoolExecutor(
         THREADS,
         thread_name_prefix="handler",
         initializer=lambda: threads.append(threading.current_thread()),
     )
-
-    async def service() -> int:
-        asyncio.get_running_loop().set_default_executor(pool)
-        with Stop() as stop:
-            code = await serve(stop)
-        _leave_threads(pool, threads, code)
-        return code
-
-    return run(service())
+    asyncio.get_running_loop().set_default_executor(pool)
+    with Stop() as stop:
+        code = await serve(stop)
+    _leave_threads(pool, threads, code)
+    return code
 
 
 def _leave_threads(pool: ThreadPoolExecutor, threads: list[threading.Thread], code: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from antiphon.errors import Misconfigured
+from antiphon.interfaces.cli.screen.command import Options
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.terminal import out
 
@@ -14,37 +16,42 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
     from antiphon.settings import HttpAddress, Settings
 
-HttpOption = Annotated[
-    str,
-    typer.Option(
-        "--http",
-        metavar="HOST:PORT",
-        help="Serve probes and metrics there, such as 127.0.0.1:7464. Needs antiphon[http]."
-        " Default: ANTIPHON_HTTP_ADDRESS, or nowhere.",
-    ),
-]
-ExposedOption = Annotated[
-    bool,
-    typer.Option(
-        "--http-exposed",
-        help="Let --http name an address that other machines reach. Tokens are then readable"
-        " on the network: put TLS in front of it.",
-    ),
-]
+
+@dataclass(frozen=True)
+class HttpOptions(Options):
+    """`--http` and `--http-exposed`."""
+
+    http: Annotated[
+        str,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Serve probes and metrics there, such as 127.0.0.1:7464. Needs antiphon[http]."
+            " Default: ANTIPHON_CONTROL, or nowhere.",
+        ),
+    ] = ""
+    http_exposed: Annotated[
+        bool,
+        typer.Option(
+            "--http-exposed",
+            help="Let --http name an address that other machines reach. Tokens are then readable"
+            " on the network: put TLS in front of it.",
+        ),
+    ] = False
 
 
-def http_address(http: str, settings: Settings, *, exposed: bool) -> HttpAddress | None:
+def http_address(typed: HttpOptions, settings: Settings) -> HttpAddress | None:
     """Where to serve HTTP; None for nowhere."""
     from antiphon.settings import read_address
 
-    asked = http or settings.http_address
+    asked = typed.http or settings.control
     if not asked:
         return None
     try:
         address = read_address(asked)
     except ValueError as problem:
-        raise WrongUsage(f"--http {http}: {problem}") from None
-    if not address.is_loopback and not exposed:
+        raise WrongUsage(f"--http {typed.http}: {problem}") from None
+    if not address.is_loopback and not typed.http_exposed:
         raise Misconfigured(
             f"other machines could reach {address}, and tokens are not encrypted on their way",
             hint="use 127.0.0.1; or put TLS in front of it and add --http-exposed",

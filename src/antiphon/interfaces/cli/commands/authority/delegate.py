@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from antiphon.interfaces.cli.commands.authority.who import grant_object, short_cid
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.durations import in_words, until_s
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.options import short_node
 from antiphon.interfaces.cli.screen.terminal import err, out
 from antiphon.sdk.defaults import RightName
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from contextlib import AbstractAsyncContextManager
 
     from antiphon.sdk.authority.delegation import Granted, Holdings, Terms
@@ -33,7 +33,9 @@ NodeArgument = Annotated[
 ]
 
 
+@command
 def delegate(
+    home: Path | None,
     node: NodeArgument,
     *,
     can: Annotated[list[RightName], typer.Option("--can", help="A permission; may be repeated.")],
@@ -57,9 +59,7 @@ def delegate(
     network: Annotated[
         bool, typer.Option("--network", help="Allow its commands to use the network.")
     ] = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Coroutine[Any, Any, Answer]:
     """Grant permissions to a node, for some kinds, until some time.
 
     Acts as the owner if this directory has the owner's key. Otherwise it acts as this machine,
@@ -75,7 +75,7 @@ def delegate(
         alias=alias,
         network=network,
     )
-    return command_loop.run(_delegate(node, terms, home, as_json=as_json))
+    return _delegate(home, node, terms)
 
 
 def acting(home: Path | None) -> AbstractAsyncContextManager[Mesh]:
@@ -86,30 +86,21 @@ def acting(home: Path | None) -> AbstractAsyncContextManager[Mesh]:
     return with_authority(StateDirectory.find(home).path)
 
 
-async def _delegate(node: str, terms: Terms, home: Path | None, *, as_json: bool) -> int:
+async def _delegate(home: Path | None, node: str, terms: Terms) -> Answer:
     from antiphon.sdk.authority.delegation import grant, who
 
     async with acting(home) as mesh:
         granted = await grant(mesh, node, terms)
         held = await who(mesh)
-    if as_json:
-        print_json(
-            {
-                "node": granted.node,
-                "alias": granted.terms.alias,
-                "network": granted.terms.network,
-                "can": list(granted.terms.can),
-                "kinds": list(granted.terms.kinds),
-                "until_s": granted.terms.until_s,
-                "ends_s": granted.ends_s,
-                "from": granted.issuer,
-                "grants": list(granted.cids),
-                "revived": [grant_object(one) for one in granted.revived],
-            }
-        )
-    else:
-        _tell(granted, held)
-    return Exit.OK
+    facts = {
+        "node": granted.node,
+        **fields(granted.terms, "alias", "network", "can", "kinds", "until_s"),
+        "ends_s": granted.ends_s,
+        "from": granted.issuer,
+        "grants": granted.cids,
+        "revived": [grant_object(one) for one in granted.revived],
+    }
+    return Answer(facts, lambda: _tell(granted, held))
 
 
 def _tell(granted: Granted, held: Holdings) -> None:

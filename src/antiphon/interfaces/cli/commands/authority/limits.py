@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antiphon.interfaces.cli.commands.authority.delegate import acting
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.durations import span_words
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
-from antiphon.interfaces.cli.screen.terminal import err, out
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.options import open_mesh
+from antiphon.interfaces.cli.screen.terminal import Piece, err, out
 
 if TYPE_CHECKING:
-    from antiphon.sdk.authority.limits import Limit, LimitStatus, Rate, WaitingJob
+    from antiphon.sdk.authority.limits import Limit, LimitStatus, WaitingJob
 
 JOBS_LISTED = 5
 
 
-def limits(
+@command
+async def limits(
+    home: Path | None,
     label: Annotated[
         str,
         typer.Argument(
@@ -41,9 +43,7 @@ def limits(
     ] = None,
     *,
     remove: Annotated[bool, typer.Option("--remove", help="End the limit of this label.")] = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Show or change the limits for the whole mesh.
 
     \b
@@ -55,76 +55,66 @@ def limits(
     Only the owner can change limits. The coordinator keeps to them: it offers a job when there is
     room.
     """  # noqa: D301 - \b keeps the lines apart
-    from antiphon.sdk.authority.limits import parse_rate
-
     is_change = at_once is not None or bool(rate)
     if not label or not (is_change or remove):
         if is_change or remove or kind:
             raise WrongUsage(
-                "a change needs a label, and --at-once, --rate or --remove",
+                "which limit? a label and --at-once, --rate or --remove belong together",
                 hint="antiphon limits gpu --at-once 3 --kind 'render.*'",
             )
-        return command_loop.run(_show(label, home, as_json=as_json))
+        return await _show(home, label)
     if is_change and remove:
-        raise WrongUsage("--remove excludes --at-once and --rate", hint="antiphon limits")
+        raise WrongUsage("--remove ends a limit; it takes no new one", hint="antiphon limits")
+    from antiphon.sdk.authority.limits import parse_rate, remove_limit, set_limit
+
     period = parse_rate(rate) if rate else None
-    return command_loop.run(_change(label, at_once, period, kind or [], home, as_json=as_json))
-
-
-async def _change(
-    label: str,
-    at_once: int | None,
-    rate: Rate | None,
-    kinds: list[str],
-    home: Path | None,
-    *,
-    as_json: bool,
-) -> int:
-    from antiphon.sdk.authority.limits import remove_limit, set_limit
-
     async with acting(home) as mesh:
-        if at_once is None and rate is None:
+        if remove:
             changed = await remove_limit(mesh, label)
         else:
-            changed = await set_limit(mesh, label, at_once=at_once, rate=rate, kinds=kinds)
+            changed = await set_limit(mesh, label, at_once=at_once, rate=period, kinds=kind or [])
         now = next((one for one in mesh.rules.limits if one.label == label), None)
-    if as_json:
-        print_json({"label": label, "limit": _limit_json(now), "seq": changed.seq})
-        return Exit.OK
-    words = f"{label}: {limit_words(now)}" if now is not None else f"{label} is no longer limited"
-    out.pieces(("✓ ", "succeeded"), (words, ""))
-    if changed.seq:
-        err.pieces((f"  in force from record {changed.seq:,} on", "quiet"))
-    return Exit.OK
+
+    def words() -> None:
+        told = (
+            f"{label}: {limit_words(now)}" if now is not None else f"{label} is no longer limited"
+        )
+        out.pieces(("✓ ", "succeeded"), (told, ""))
+        if changed.seq:
+            err.pieces((f"  in force from record {changed.seq:,} on", "quiet"))
+
+    return Answer({"label": label, "limit": _limit_json(now), "seq": changed.seq}, words)
 
 
-async def _show(label: str, home: Path | None, *, as_json: bool) -> int:
+async def _show(home: Path | None, label: str) -> Answer:
     from antiphon.sdk.authority.limits import limits as read
 
     async with open_mesh(home) as mesh, mesh.replica() as replica:
         found = [one for one in read(mesh, replica) if label in ("", one.label)]
-    if as_json:
-        print_json({"limits": [_status_json(one) for one in found]})
-        return Exit.OK
-    if not found:
-        about = f"no limit and no job has the label {label}" if label else "there are no limits"
-        out.say(about)
-        err.say("  try: ", "antiphon limits gpu --at-once 3 --kind 'render.*'")
-        return Exit.OK
-    rows = [
-        [
-            (one.label, "strong"),
-            (limit_words(one.limit), ""),
-            (str(one.open), ""),
-            (str(one.waiting), "" if one.waiting else "quiet"),
-            (" ".join(f"{kind}.*" for kind in one.limit.kinds) if one.limit else "", "quiet"),
-        ]
-        for one in found
+
+    def words() -> None:
+        if not found:
+            out.say(
+                f"no limit and no job has the label {label}" if label else "there are no limits"
+            )
+            err.say("  try: ", "antiphon limits gpu --at-once 3 --kind 'render.*'")
+            return
+        heads = ("LABEL", "LIMIT", "RUNNING", "WAITING", "KINDS")
+        out.table(heads, map(_row, found), flexible=4)
+        for one in found:
+            _list_waiting(one)
+
+    return Answer({"limits": [_status_json(one) for one in found]}, words)
+
+
+def _row(one: LimitStatus) -> list[Piece]:
+    return [
+        (one.label, "strong"),
+        (limit_words(one.limit), ""),
+        (str(one.open), ""),
+        (str(one.waiting), "" if one.waiting else "quiet"),
+        (" ".join(f"{kind}.*" for kind in one.limit.kinds) if one.limit else "", "quiet"),
     ]
-    out.table(("LABEL", "LIMIT", "RUNNING", "WAITING", "KINDS"), rows, flexible=4)
-    for one in found:
-        _list_waiting(one)
-    return Exit.OK
 
 
 def _list_waiting(status: LimitStatus) -> None:

@@ -9,9 +9,8 @@ import typer
 
 from antiphon.interfaces.cli.commands.authority.delegate import acting
 from antiphon.interfaces.cli.commands.authority.who import grant_object, short_cid
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short
+from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.options import short
 from antiphon.interfaces.cli.screen.terminal import counted, err, out
 
 if TYPE_CHECKING:
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 LISTED: Final = 8
 
 
-def revoke(
+@command
+async def revoke(
+    home: Path | None,
     targets: Annotated[
         list[str],
         typer.Argument(
@@ -29,36 +30,24 @@ def revoke(
             show_default=False,
         ),
     ],
-    home: HomeOption = None,
-    *,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Revoke permissions.
 
     With a grant's id: that grant. With a node: all that you granted to it (as the owner: all that
     anyone granted to it). Everything delegated from it ends too, and so do leases under it.
     """
-    return command_loop.run(_revoke(targets, home, as_json=as_json))
-
-
-async def _revoke(targets: list[str], home: Path | None, *, as_json: bool) -> int:
     from antiphon.sdk.authority.delegation import revoke as take_back
     from antiphon.sdk.authority.delegation import who
 
     async with acting(home) as mesh:
         ended = await take_back(mesh, *targets)
         held = await who(mesh)
-    if as_json:
-        print_json(
-            {
-                "revoked": [grant_object(one) for one in ended.grants],
-                "below": [grant_object(one) for one in ended.below],
-                "jobs": [{"kind": job.kind, "job": job.id} for job in ended.jobs],
-            }
-        )
-    else:
-        _tell(ended, held)
-    return Exit.OK
+    facts = {
+        "revoked": [grant_object(one) for one in ended.grants],
+        "below": [grant_object(one) for one in ended.below],
+        "jobs": [{"kind": job.kind, "job": job.id} for job in ended.jobs],
+    }
+    return Answer(facts, lambda: _tell(ended, held))
 
 
 def _tell(ended: Revoked, held: Holdings) -> None:

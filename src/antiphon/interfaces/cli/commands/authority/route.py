@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.interfaces.cli.commands.authority.delegate import acting
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.completion import complete_kind
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     open_mesh,
-    print_json,
     short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import err, out
@@ -24,7 +21,9 @@ if TYPE_CHECKING:
     from antiphon.sdk.authority.delegation import Holdings
 
 
-def route(
+@command
+async def route(
+    home: Path | None,
     kind: Annotated[
         str,
         typer.Argument(
@@ -44,9 +43,7 @@ def route(
     ] = "",
     *,
     clear: Annotated[bool, typer.Option("--clear", help="Remove the route.")] = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Show routes, or set one.
 
     From then on only that node may claim the kind; the longest route that matches decides. Other
@@ -59,64 +56,60 @@ def route(
             "a route takes a kind without .*: it includes all kinds below it",
             hint=f"antiphon route {kind[:-2]} {node or '…'}",
         )
-    if node or clear:
-        return command_loop.run(_set(kind, node or None, home, as_json=as_json))
-    return command_loop.run(_list(kind, home, as_json=as_json))
+    return await (_set(home, kind, node or None) if node or clear else _list(home, kind))
 
 
-async def _list(kind: str, home: Path | None, *, as_json: bool) -> int:
+async def _list(home: Path | None, kind: str) -> Answer:
     from antiphon.sdk.authority.delegation import route_for, stuck_route, stuck_routes, who
 
     async with open_mesh(home) as mesh:
         held = await who(mesh)
         decides = route_for(mesh, kind) if kind else None
-    one_stuck = stuck_route(held, kind) if kind else None
-    stuck = stuck_routes(held) if not kind else [] if one_stuck is None else [one_stuck]
     names = held.tree.names
     shown = {one: did for one, did in held.routes.items() if not kind or did == decides}
-    if as_json:
-        routes = [
-            {"kind": one, "node": did, "alias": names.get(did, "")} for one, did in shown.items()
-        ]
-        print_json({"routes": routes, **({"node": decides} if kind else {})})
-    elif kind:
-        who_may = f"only {held.called(decides)}" if decides else "every node with the permission"
-        out.say(f"{kind}: {who_may} may claim it")
-    elif not shown:
-        out.say("no routes: every node with the permission may claim a kind")
-        err.say("  try: ", "antiphon route KIND NODE")
-    else:
-        rows = [
-            [(one, "strong"), (names.get(did, ""), ""), (short_node(did), "quiet")]
-            for one, did in shown.items()
-        ]
-        out.table(("KIND", "ONLY", "ID"), rows, flexible=1)
-    for one in [] if as_json else stuck:
-        err.say("  but ", one.words)
-        err.say("  try: ", one.hint)
-    return Exit.OK
+
+    def words() -> None:
+        if kind:
+            may = f"only {held.called(decides)}" if decides else "every node with the permission"
+            out.say(f"{kind}: {may} may claim it")
+        elif shown:
+            rows = [
+                [(one, "strong"), (names.get(did, ""), ""), (short_node(did), "quiet")]
+                for one, did in shown.items()
+            ]
+            out.table(("KIND", "ONLY", "ID"), rows, flexible=1)
+        else:
+            out.say("no routes: every node with the permission may claim a kind")
+            err.say("  try: ", "antiphon route KIND NODE")
+        for stuck in [stuck_route(held, kind)] if kind else stuck_routes(held):
+            if stuck is not None:
+                err.say("  but ", stuck.words)
+                err.say("  try: ", stuck.hint)
+
+    routes = [{"kind": one, "node": did, "alias": names.get(did, "")} for one, did in shown.items()]
+    return Answer({"routes": routes, **({"node": decides} if kind else {})}, words)
 
 
-async def _set(kind: str, node: str | None, home: Path | None, *, as_json: bool) -> int:
+async def _set(home: Path | None, kind: str, node: str | None) -> Answer:
     from antiphon.sdk.authority.delegation import route as put
     from antiphon.sdk.authority.delegation import who
 
     async with acting(home) as mesh:
         changed = await put(mesh, kind, node)
         held = await who(mesh)
-    if as_json:
-        told = {"kind": kind, "before": changed.before, "node": changed.after, "seq": changed.seq}
-        print_json(told)
-        return Exit.OK
-    now = _now(kind, changed.after, held)
-    if not changed.seq:
-        out.say(f"nothing to do: {now}")
-    else:
-        was = f", instead of {held.called(changed.before)}" if changed.before else ""
-        out.pieces(("✓ ", "succeeded"), (f"from record {changed.seq:,} on {now}{was}", ""))
-    if changed.after is not None:
-        _warn(held, kind, changed.after)
-    return Exit.OK
+
+    def words() -> None:
+        now = _now(kind, changed.after, held)
+        if not changed.seq:
+            out.say(f"nothing to do: {now}")
+        else:
+            was = f", instead of {held.called(changed.before)}" if changed.before else ""
+            out.pieces(("✓ ", "succeeded"), (f"from record {changed.seq:,} on {now}{was}", ""))
+        if changed.after is not None:
+            _warn(held, kind, changed.after)
+
+    facts = {"kind": kind, "before": changed.before, "node": changed.after, "seq": changed.seq}
+    return Answer(facts, words)
 
 
 def _now(kind: str, node: str | None, held: Holdings) -> str:

@@ -10,13 +10,15 @@ import typer
 
 from antiphon.interfaces.cli.commands.authority.delegate import acting
 from antiphon.interfaces.cli.commands.authority.limits import limit_words
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.durations import span_ms, span_words
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.options import open_mesh
 from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from antiphon.sdk.authority.delegation import RulesChanged
 
 NONE: Final = "none"
@@ -28,7 +30,9 @@ WARNINGS: Final = {
 }
 
 
+@command
 def rules(
+    home: Path | None,
     changes: Annotated[
         list[str] | None,
         typer.Argument(
@@ -37,20 +41,17 @@ def rules(
             show_default=False,
         ),
     ] = None,
-    home: HomeOption = None,
-    *,
-    as_json: JsonOption = False,
-) -> int:
+) -> Coroutine[Any, Any, Answer]:
     """Show the mesh's rules, or change some.
 
     Only the owner can change rules. A change applies to all nodes from its record on.
     """
     if not changes:
-        return command_loop.run(_list(home, as_json=as_json))
+        return _list(home)
     wanted = dict(_parse(change) for change in changes)
     if len(wanted) < len(changes):
         raise WrongUsage("a rule is given twice", hint="antiphon rules NAME=VALUE")
-    return command_loop.run(_change(wanted, home, as_json=as_json))
+    return _change(home, wanted)
 
 
 def _parse(change: str) -> tuple[str, Any]:
@@ -123,24 +124,24 @@ def in_words(name: str, value: Any) -> str:
     return str(value).lower() if name in SWITCHES else str(value)
 
 
-async def _list(home: Path | None, *, as_json: bool) -> int:
+async def _list(home: Path | None) -> Answer:
     from antiphon.sdk.authority.delegation import MEANINGS, rule_values
 
     async with open_mesh(home) as mesh:
         values, rise, defaults = rule_values(mesh.rules), mesh.announced, rule_values()
-    if as_json:
-        told = {
-            name: {"value": value, "default": defaults[name], "meaning": MEANINGS[name]}
-            for name, value in values.items()
-        }
-        announced = rise and {"protocol": rise.protocol, "from_ms": rise.from_ms}
-        print_json({"rules": told, "announced": announced})
-        return Exit.OK
-    rows = [_row(name, value, defaults[name], MEANINGS[name]) for name, value in values.items()]
-    out.table(("RULE", "VALUE", "DEFAULT", "MEANING"), rows, flexible=3, wraps=True)
-    if rise is not None:
-        out.say(f"protocol {rise.protocol} is announced; it starts at {moment(rise.from_ms)}")
-    return Exit.OK
+
+    def words() -> None:
+        rows = [_row(name, value, defaults[name], MEANINGS[name]) for name, value in values.items()]
+        out.table(("RULE", "VALUE", "DEFAULT", "MEANING"), rows, flexible=3, wraps=True)
+        if rise is not None:
+            out.say(f"protocol {rise.protocol} is announced; it starts at {moment(rise.from_ms)}")
+
+    told = {
+        name: {"value": value, "default": defaults[name], "meaning": MEANINGS[name]}
+        for name, value in values.items()
+    }
+    announced = rise and {"protocol": rise.protocol, "from_ms": rise.from_ms}
+    return Answer({"rules": told, "announced": announced}, words)
 
 
 def _row(name: str, value: Any, default: Any, meaning: str) -> list[Piece]:
@@ -153,20 +154,15 @@ def _row(name: str, value: Any, default: Any, meaning: str) -> list[Piece]:
     ]
 
 
-async def _change(wanted: dict[str, Any], home: Path | None, *, as_json: bool) -> int:
+async def _change(home: Path | None, wanted: dict[str, Any]) -> Answer:
     from antiphon.sdk.authority.delegation import rules as put
 
     async with acting(home) as mesh:
         changed = await put(mesh, wanted)
-    differs = [name for name in wanted if changed.before[name] != changed.after[name]]
-    if as_json:
-        told = {
-            name: {"before": changed.before[name], "after": changed.after[name]} for name in differs
-        }
-        print_json({"changed": told, "seq": changed.seq})
-        return Exit.OK
-    _tell(changed, wanted, differs)
-    return Exit.OK
+    before, after = changed.before, changed.after
+    differs = [name for name in wanted if before[name] != after[name]]
+    told = {name: {"before": before[name], "after": after[name]} for name in differs}
+    return Answer({"changed": told, "seq": changed.seq}, lambda: _tell(changed, wanted, differs))
 
 
 def _tell(changed: RulesChanged, wanted: dict[str, Any], differs: list[str]) -> None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.durations import beginning_in_words, in_words
-from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    open_mesh,
-    print_json,
     short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import GUTTER, Piece, counted, err, joined, out
@@ -26,37 +20,35 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from antiphon.sdk.authority.delegation import Grant, Holder, Holdings
+    from antiphon.sdk.mesh import Mesh
 
 VOID_SHOWN: Final = 20
 SHORT_CID: Final = 8
 STATE_WORDS: Final = {"not_yet": "not yet", "void": "no effect"}
 
 
-def who(
+@command
+async def who(
+    mesh: Mesh,
     *,
     show_all: Annotated[
         bool, typer.Option("--all", help="Include grants that have ended or not started.")
     ] = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Show who has which permissions, and from whom.
 
     Prints a tree that starts at the mesh's owner. Each line ends with the ids of its grants; use
     them with 'antiphon revoke'.
     """
-    return command_loop.run(_who(home, show_all=show_all, as_json=as_json))
-
-
-async def _who(home: Path | None, *, show_all: bool, as_json: bool) -> int:
     from antiphon.sdk.authority.delegation import who as ask
 
-    async with open_mesh(home) as mesh:
-        held = await ask(mesh)
-        name = mesh.home.mesh().name
-    if as_json:
-        print_json(_holdings_object(held, name, show_all=show_all))
-        return Exit.OK
+    held = await ask(mesh)
+    name = mesh.home.mesh().name
+    facts = _holdings_object(held, name, show_all=show_all)
+    return Answer(facts, lambda: _tell(held, name, show_all=show_all))
+
+
+def _tell(held: Holdings, name: str, *, show_all: bool) -> None:
     _say_mesh(held, name)
     out.say("")
     top = _name(held.owner, "owner")
@@ -67,7 +59,6 @@ async def _who(home: Path | None, *, show_all: bool, as_json: bool) -> int:
     else:
         _say_plainly(tree, 0)
     _say_rest(held, show_all=show_all)
-    return Exit.OK
 
 
 def _say_mesh(held: Holdings, name: str) -> None:

@@ -13,13 +13,10 @@ import typer
 
 from antiphon.errors import NobodyAnswers
 from antiphon.interfaces.cli.commands.jobs.job_options import DetachOption
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     open_mesh,
-    print_json,
     short,
 )
 from antiphon.interfaces.cli.screen.terminal import counted, err, out, span, state_piece
@@ -27,7 +24,6 @@ from antiphon.interfaces.cli.screen.terminal import counted, err, out, span, sta
 if TYPE_CHECKING:
     from antiphon.sdk.graphs.graph_file import FileStep
     from antiphon.sdk.handle import JobHandle
-    from antiphon.sdk.mesh import Mesh
 
 FileArgument = Annotated[
     Path,
@@ -35,13 +31,14 @@ FileArgument = Annotated[
 ]
 
 
-def graph(
+@command
+async def graph(
+    home: Path | None,
+    as_json: bool,
     file: FileArgument,
     *,
     detach: DetachOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Submit a graph: commands that begin when others have ended.
 
     The file is checked before anything is sent. Prints each step with its job's id, then each as
@@ -57,31 +54,27 @@ def graph(
     \b
       antiphon graph release.yaml
     """  # noqa: D301 - \b keeps the lines apart
-    from antiphon.sdk.graphs.graph_file import read_graph
+    from antiphon.sdk.graphs.graph_file import add_to, read_graph
 
     steps = read_graph(file)
-    return command_loop.run(_graph(open_mesh(home), steps, wait=not detach, as_json=as_json))
-
-
-async def _graph(mesh: Mesh, steps: list[FileStep], *, wait: bool, as_json: bool) -> int:
-    from antiphon.sdk.graphs.graph_file import add_to
-
-    async with mesh:
+    async with open_mesh(home) as mesh:
         async with mesh.graph() as made:
             added = add_to(made, steps)
         handles = {name: made.handle(step) for name, step in added.items()}
         if not as_json:
             _tell(steps, handles)
-        ended = await _wait(handles, is_silent=as_json) if wait else {}
-    if as_json:
-        print_json({"steps": [_object(one, handles[one.name], ended) for one in steps]})
-    elif not wait:
-        last = handles[steps[-1].name]
-        err.pieces((f"antiphon show {short(last.id)} draws it", "quiet"))
+        ended = {} if detach else await _wait(handles, is_silent=as_json)
     failed = sum(outcome != "succeeded" for outcome in ended.values())
-    if failed and not as_json:
-        err.pieces((f"{failed} of {counted(len(steps), 'step')} did not succeed", "failed"))
-    return Exit.FAILED if failed else Exit.OK
+
+    def words() -> None:
+        if detach:
+            last = handles[steps[-1].name]
+            err.pieces((f"antiphon show {short(last.id)} draws it", "quiet"))
+        if failed:
+            err.pieces((f"{failed} of {counted(len(steps), 'step')} did not succeed", "failed"))
+
+    facts = {"steps": [_object(one, handles[one.name], ended) for one in steps]}
+    return Answer(facts, words, Exit.FAILED if failed else Exit.OK)
 
 
 def _tell(steps: list[FileStep], handles: dict[str, JobHandle[None]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,16 +13,11 @@ from antiphon.interfaces.cli.commands.graphs.graph_tree import as_objects, draw
 from antiphon.interfaces.cli.commands.jobs.jobs import job_object, wait_words
 from antiphon.interfaces.cli.commands.jobs.live_output import followed
 from antiphon.interfaces.cli.commands.jobs.wait import progress_words, say_it_keeps_running
-from antiphon.interfaces.cli.commands.plans.plan import say_plan
+from antiphon.interfaces.cli.commands.plans.plan import plan_of, say_plan
 from antiphon.interfaces.cli.commands.tempo.address_options import happened_at, read_address
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any, find_job
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    open_mesh,
-    print_json,
     short,
     short_node,
 )
@@ -37,13 +31,13 @@ from antiphon.interfaces.cli.screen.terminal import (
     span,
     state_piece,
 )
-from antiphon.sdk.tempo.beat_stamps import DEGRADED, BeatStamps
 
 if TYPE_CHECKING:
-    from antiphon.interfaces.cli.commands.tempo.address_options import Address
+    from collections.abc import Sequence
+
     from antiphon.sdk.dead_letters import RetryLinks
     from antiphon.sdk.graphs.neighbours import Around
-    from antiphon.sdk.handle import Progress
+    from antiphon.sdk.handle import JobHandle, Progress
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
     from antiphon.sdk.results.job_details import Details
@@ -52,79 +46,85 @@ ROLL_CALL_S = 0.25
 """Only to find names for node ids: a node that answers later is shown by its id."""
 
 
-def show(
+@command
+async def show(
+    mesh: Mesh,
+    as_json: bool,
     job: JobArgument,
     *,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Wait until it ends, and show what it prints."),
     ] = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Show the history of a job, or of a plan.
 
     Who did what, when, and whether it was accepted; then the jobs that it begins after, and those
     that begin after it. 'JOB;beats=~~4' shows what had happened four beats ago,
     'JOB;seconds=~~30' thirty seconds ago, 'JOB;phase=review' what happened in that phase of a bar.
     """
-    return command_loop.run(_show(read_address(job), home, follow=follow, as_json=as_json))
-
-
-async def _show(address: Address, home: Path | None, *, follow: bool, as_json: bool) -> int:
     from antiphon.sdk.graphs.neighbours import around
     from antiphon.sdk.handle import progress_of
-    from antiphon.sdk.results.job_details import OUTPUT, details_of
+    from antiphon.sdk.results.job_details import details_of
 
-    mesh, prefix = open_mesh(home), address.what
-    async with mesh:
-        if follow:
-            await _stay(mesh, prefix, as_json=as_json)
-        async with asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(mesh.nodes(wait_s=0.0 if as_json else ROLL_CALL_S))
-            found = await find_any(mesh, prefix)
-            if isinstance(found, tuple):
-                return await _show_other(mesh, found, as_json=as_json)
-            handle = mesh.job(found.kind, found.id)
-            job, story = await handle.state(), await handle.story()
-            view = await handle.lane()
-            details, progress = details_of(view), progress_of(view)
-            if address.is_timed:
-                story = await happened_at(mesh, address, story)
-            links = await handle.links()
-            graph = await around(mesh, found)
-        names = await _names(mesh, {card.node: card.alias for card in asking.result()}, story)
-        stamps = BeatStamps(mesh.tempo_policy)
-        end: dict[str, Any] = {}
-        if job.is_terminal:
-            try:
-                end = {"result": await handle.result()}
-            except JobFailed as failed:
-                end = {"error": failed.message, "error_type": failed.error_type}
-            ended = await handle.end()
-            degraded = next((one.text for one in ended.outputs if one.name == DEGRADED), None)
-            if degraded is not None:
-                end["degraded"] = degraded
-            if any(one.name == OUTPUT for one in ended.outputs):
-                end["output"] = OUTPUT
-            if ended.exit is not None:
-                end |= {"exit": ended.exit, "outputs": [one.name for one in ended.outputs]}
-    if as_json:
-        lines = [_line_object(line, stamps) for line in story]
-        chain = {"retry_of": links.retry_of, "retried_as": links.retried_as}
-        near = {"after": as_objects(graph.before), "then": as_objects(graph.after)}
-        far = {} if progress is None else {"progress": _progress_object(progress)}
-        told = {"arguments": details.arguments, **far, **chain, **near, **end}
-        if details.failure is not None:
-            told["traceback"] = details.failure.traceback
-        print_json({**job_object(job), **told, "story": lines})
-    else:
-        if progress is not None and not job.is_terminal:
-            end["progress"] = progress
-        _tell(job, story, end, names, details, graph)
+    address = read_address(job)
+    prefix = address.what
+    if follow:
+        await _stay(mesh, prefix, as_json=as_json)
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(mesh.nodes(wait_s=0.0 if as_json else ROLL_CALL_S))
+        found = await find_any(mesh, prefix)
+        if isinstance(found, tuple):
+            return await _show_other(mesh, found)
+        handle = mesh.job(found.kind, found.id)
+        state, story = await handle.state(), await handle.story()
+        view = await handle.lane()
+        details, progress = details_of(view), progress_of(view)
+        if address.is_timed:
+            story = await happened_at(mesh, address, story, is_silent=as_json)
+        links = await handle.links()
+        graph = await around(mesh, found)
+    names = await _names(mesh, {card.node: card.alias for card in asking.result()}, story)
+    end = await _end_of(handle) if state.is_terminal else {}
+
+    def words() -> None:
+        shown = {} if progress is None or state.is_terminal else {"progress": progress}
+        _tell(state, story, end | shown, names, details, graph)
         _tell_links(links)
         draw(graph)
-    return Exit.OK
+
+    facts = {
+        **job_object(state),
+        "arguments": details.arguments,
+        **({} if progress is None else {"progress": _progress_object(progress)}),
+        **fields(links, "retry_of", "retried_as"),
+        "after": as_objects(graph.before),
+        "then": as_objects(graph.after),
+        **end,
+        **({} if details.failure is None else {"traceback": details.failure.traceback}),
+        "story": _line_objects(mesh, story),
+    }
+    return Answer(facts, words)
+
+
+async def _end_of(handle: JobHandle[Any]) -> dict[str, Any]:
+    """How the job ended."""
+    from antiphon.sdk.results.job_details import OUTPUT
+    from antiphon.sdk.tempo.beat_stamps import DEGRADED
+
+    try:
+        end = {"result": await handle.result()}
+    except JobFailed as failed:
+        end = {"error": failed.message, "error_type": failed.error_type}
+    ended = await handle.end()
+    degraded = next((one.text for one in ended.outputs if one.name == DEGRADED), None)
+    if degraded is not None:
+        end["degraded"] = degraded
+    if any(one.name == OUTPUT for one in ended.outputs):
+        end["output"] = OUTPUT
+    if ended.exit is not None:
+        end |= {"exit": ended.exit, "outputs": [one.name for one in ended.outputs]}
+    return end
 
 
 async def _names(mesh: Mesh, heard: dict[str, str], story: list[Line]) -> dict[str, str]:
@@ -156,26 +156,26 @@ def _named(line: Line, names: dict[str, str]) -> str:
     return line.words
 
 
-async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
+async def _show_other(mesh: Mesh, key: LaneKey) -> Answer:
     """Show something that is not a job: its state in the replica, and its history."""
     from antiphon.sdk.lanes import story_of
 
-    found = await story_of(mesh, key)
-    if as_json:
-        lines = [_line_object(line, BeatStamps(mesh.tempo_policy)) for line in found.story]
-        print_json({**key._asdict(), "facts": found.facts, "story": lines})
-        return Exit.OK
-    out.pieces((f"{key.family}  {key.kind} {key.name}", "strong"))
-    if not await say_plan(mesh, key):
-        for name, value in found.facts.items():
+    found, plan = await story_of(mesh, key), await plan_of(mesh, key)
+
+    def words() -> None:
+        out.pieces((f"{key.family}  {key.kind} {key.name}", "strong"))
+        if plan is not None:
+            say_plan(plan)
+        for name, value in found.facts.items() if plan is None else ():
             if value is not None:
                 out.pieces((f"  {name} {value}", "quiet"))
-    out.say("")
-    since_ms = found.story[0].commit_ms if found.story else 0
-    out.table(
-        (), [_row(line, since_ms, line.words) for line in found.story], flexible=3, wraps=True
-    )
-    return Exit.OK
+        out.say("")
+        since_ms = found.story[0].commit_ms if found.story else 0
+        rows = [_row(line, since_ms, line.words) for line in found.story]
+        out.table((), rows, flexible=3, wraps=True)
+
+    story = _line_objects(mesh, found.story)
+    return Answer({**key._asdict(), "facts": found.facts, "story": story}, words)
 
 
 async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
@@ -194,20 +194,20 @@ async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
         raise
 
 
-def _line_object(line: Line, stamps: BeatStamps) -> dict[str, Any]:
-    stamp = stamps.at(line.commit_ms)
-    return {
-        "seq": line.seq,
-        "at_ms": line.commit_ms,
-        "beat": stamp.beat,
-        "phase": stamp.phase,
-        "hlc": line.hlc,
-        "op": line.op,
-        "author": line.author,
-        "verdict": line.verdict.value,
-        "accepted": line.verdict.is_accepted,
-        "words": line.words,
-    }
+def _line_objects(mesh: Mesh, story: Sequence[Line]) -> list[dict[str, Any]]:
+    from antiphon.sdk.tempo.beat_stamps import BeatStamps
+
+    stamps = BeatStamps(mesh.tempo_policy)
+    return [
+        {
+            **fields(line, "seq", "hlc", "op", "author", "words"),
+            **fields(stamps.at(line.commit_ms), "beat", "phase"),
+            "at_ms": line.commit_ms,
+            "verdict": line.verdict.value,
+            "accepted": line.verdict.is_accepted,
+        }
+        for line in story
+    ]
 
 
 def _progress_object(progress: Progress) -> dict[str, Any]:

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antiphon.interfaces.cli.commands.jobs.get import output_object
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.completion import complete_job
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import find_job
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     open_mesh,
-    print_json,
     short,
 )
 from antiphon.interfaces.cli.screen.progress import size_words
@@ -30,7 +27,9 @@ DIGITS = 12
 """Digits of a digest that are shown."""
 
 
-def artifacts(
+@command
+async def artifacts(
+    home: Path | None,
     job: Annotated[
         str | None,
         typer.Argument(
@@ -53,58 +52,54 @@ def artifacts(
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Look at this many jobs at most.")
     ] = 20,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """List the outputs of jobs.
 
     Prints name, size, digest, where the bytes are, and until when. The mesh keeps them for the
     time set by the rule artifact_ttl_ms.
     """
     if evict and job is not None:
-        return command_loop.run(_evict(job, name, home, as_json=as_json))
+        return await _evict(home, job, name)
     if evict or name is not None:
         raise WrongUsage(
             "--evict needs a job, and NAME needs --evict",
             hint="antiphon artifacts --evict JOB [NAME], or antiphon get JOB [NAME]",
         )
-    return command_loop.run(_artifacts(job, limit, home, as_json=as_json))
-
-
-async def _artifacts(prefix: str | None, limit: int, home: Path | None, *, as_json: bool) -> int:
     from antiphon.sdk.results.artifacts import artifacts_of
 
     async with open_mesh(home) as mesh:
-        jobs = await _ended(mesh, limit) if prefix is None else [await find_job(mesh, prefix)]
-        found = await artifacts_of(mesh, [mesh.job(job.kind, job.id) for job in jobs])
-    if as_json:
-        print_json({"artifacts": [_object(one) for one in found]})
-    elif found:
-        heads = ("JOB", "NAME", "SIZE", "BLAKE3", "WHERE", "UNTIL")
-        out.table(heads, [_row(one) for one in found], flexible=1)
-    else:
-        out.say("no artifacts" if prefix is None else f"job {short(jobs[0].id)} has no outputs")
-    return Exit.OK
+        jobs = await _ended(mesh, limit) if job is None else [await find_job(mesh, job)]
+        found = await artifacts_of(mesh, [mesh.job(one.kind, one.id) for one in jobs])
+
+    def words() -> None:
+        if found:
+            heads = ("JOB", "NAME", "SIZE", "BLAKE3", "WHERE", "UNTIL")
+            out.table(heads, [_row(one) for one in found], flexible=1)
+        else:
+            out.say("no artifacts" if job is None else f"job {short(jobs[0].id)} has no outputs")
+
+    return Answer({"artifacts": [_object(one) for one in found]}, words)
 
 
-async def _evict(prefix: str, name: str | None, home: Path | None, *, as_json: bool) -> int:
+async def _evict(home: Path | None, prefix: str, name: str | None) -> Answer:
     from antiphon.sdk.results.artifacts import evict
 
     async with open_mesh(home) as mesh:
         job = await find_job(mesh, prefix)
         gone = await evict(mesh, mesh.job(job.kind, job.id), name)
-    if as_json:
-        told = [output_object(output) for output in gone]
-        print_json({"job": job.id, "kind": job.kind, "evicted": told})
-    elif gone:
+
+    def words() -> None:
         for output in gone:
             out.pieces(("✓ ", "succeeded"), (output.name, "strong"), ("  is evicted", ""))
-        err.say(
-            "  the coordinator's node deletes the bytes within minutes, unless a job needs them"
-        )
-    else:
-        out.say(f"job {short(job.id)} has nothing to evict")
-    return Exit.OK
+        if gone:
+            err.say(
+                "  the coordinator's node deletes the bytes within minutes, unless a job needs them"
+            )
+        else:
+            out.say(f"job {short(job.id)} has nothing to evict")
+
+    evicted = [output_object(output) for output in gone]
+    return Answer({"job": job.id, "kind": job.kind, "evicted": evicted}, words)
 
 
 async def _ended(mesh: Mesh, limit: int) -> list[Job]:

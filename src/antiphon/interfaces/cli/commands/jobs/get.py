@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antiphon.errors import Rejected
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.command import Answer, Told, command
+from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     open_mesh,
-    print_json,
     short,
 )
 from antiphon.interfaces.cli.screen.progress import Progress, size_words
@@ -31,7 +28,10 @@ if TYPE_CHECKING:
 STDOUT = Path("-")
 
 
-def get(
+@command
+async def get(
+    home: Path | None,
+    as_json: bool,
     job: JobArgument,
     name: Annotated[
         str | None,
@@ -48,9 +48,7 @@ def get(
             " Default: a directory named after the job; for one output, this directory.",
         ),
     ] = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Download the outputs of a job.
 
     Each file is checked against the digests in the job's completion before it gets its name.
@@ -59,30 +57,24 @@ def get(
         raise WrongUsage("-o - and --json cannot be combined", hint="leave out one of them")
     if output is None:
         output = Path(short(job)) if name is None else Path()
-    return command_loop.run(_get(job, name, output, home, as_json=as_json))
-
-
-async def _get(
-    prefix: str, name: str | None, output: Path, home: Path | None, *, as_json: bool
-) -> int:
     is_folder = await asyncio.to_thread(output.is_dir)
     async with open_mesh(home) as mesh:
-        found = await find_job(mesh, prefix)
+        found = await find_job(mesh, job)
         handle = mesh.job(found.kind, found.id)
         if output == STDOUT:
             await _write_out(mesh, handle, name)
-            return Exit.OK
+            return None
         if name is None:
             written = await _fetch_all(mesh, handle, output)
         else:
             written = [await _fetch_one(mesh, handle, name, output, is_folder=is_folder)]
-    if as_json:
-        files = [{**output_object(made), "file": str(path)} for made, path in written]
-        print_json({"job": found.id, "kind": found.kind, "files": files})
-        return Exit.OK
-    for made, path in written:
-        out.say(f"{path}  {size_words(made.size)}")
-    return Exit.OK
+
+    def words() -> None:
+        for made, path in written:
+            out.say(f"{path}  {size_words(made.size)}")
+
+    files = [{**output_object(made), "file": str(path)} for made, path in written]
+    return Answer({"job": found.id, "kind": found.kind, "files": files}, words)
 
 
 def output_object(made: Output) -> dict[str, Any]:

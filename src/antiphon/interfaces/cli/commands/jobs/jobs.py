@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.durations import wait_in_words
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     open_mesh,
-    print_json,
     short,
     short_node,
 )
@@ -38,7 +35,9 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Job
 
 
-def jobs(
+@command
+async def jobs(
+    home: Path | None,
     *,
     state: Annotated[
         list[StateName] | None, typer.Option("--state", help="Only this state; may be repeated.")
@@ -53,65 +52,48 @@ def jobs(
         bool, typer.Option("--failed", help="Only jobs that ended without a result, and why.")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="List at most this many.")] = 20,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """List jobs, newest first."""
     if failed and state:
         raise WrongUsage("--failed and --state cannot be combined", hint="leave out one of them")
-    if failed:
-        return command_loop.run(_failed(home, kind, limit, as_json=as_json))
-    return command_loop.run(_jobs(home, list(state or ()), kind, limit, as_json=as_json))
-
-
-async def _jobs(
-    home: Path | None, states: list[StateName], kind: str, limit: int, *, as_json: bool
-) -> int:
-    mesh = open_mesh(home)
+    from antiphon.sdk.dead_letters import dead_letters
     from antiphon.sdk.mesh import State
 
-    wanted = [State(state.value) for state in states]
-    async with mesh, mesh.replica() as replica:
+    async with open_mesh(home) as mesh, mesh.replica() as replica:
+        counts = replica.counts()
+        if failed:
+            return _failed(dead_letters(mesh, replica, kind=kind, limit=limit), kind, counts)
+        wanted = [State(one.value) for one in state or ()]
         found = replica.jobs(states=wanted, kind=kind, limit=limit)
-        counts = replica.counts()
-    if as_json:
-        print_json({"jobs": [job_object(job) for job in found], "counts": counts})
-        return Exit.OK
-    if not found:
-        is_filtered = bool(states or kind)
-        out.say("no job matches" if is_filtered else "no jobs yet")
-        if not is_filtered:
+
+    def words() -> None:
+        if found:
+            heads = ("JOB", "STATE", "KIND", "SUBMITTED", "TOOK", "TRIES", "BY")
+            out.table(heads, map(_row, found), flexible=2)
+        elif state or kind:
+            out.say("no job matches")
+        else:
+            out.say("no jobs yet")
             err.say("  try: ", "antiphon submit example.add 2 3")
-    else:
-        out.table(
-            ("JOB", "STATE", "KIND", "SUBMITTED", "TOOK", "TRIES", "BY"),
-            map(_row, found),
-            flexible=2,
-        )
-    if counts:
-        order = [name.value for name in StateName]
-        listed = ", ".join(f"{counts[name]:,} {name}" for name in order if name in counts)
-        err.pieces((f"{counted(sum(counts.values()), 'job')}: {listed}", "quiet"))
-    return Exit.OK
+        if counts:
+            order = [name.value for name in StateName]
+            listed = ", ".join(f"{counts[name]:,} {name}" for name in order if name in counts)
+            err.pieces((f"{counted(sum(counts.values()), 'job')}: {listed}", "quiet"))
+
+    return Answer({"jobs": [job_object(job) for job in found], "counts": counts}, words)
 
 
-async def _failed(home: Path | None, kind: str, limit: int, *, as_json: bool) -> int:
-    mesh = open_mesh(home)
-    from antiphon.sdk.dead_letters import dead_letters
-
-    async with mesh, mesh.replica() as replica:
-        letters = dead_letters(mesh, replica, kind=kind, limit=limit)
-        counts = replica.counts()
-    if as_json:
-        print_json({"jobs": [_letter_object(letter) for letter in letters], "counts": counts})
-    elif not letters:
-        out.say("no jobs ended without a result" + (f" in {kind}" if kind else ""))
-    else:
+def _failed(letters: list[DeadLetter], kind: str, counts: dict[str, int]) -> Answer:
+    def words() -> None:
+        if not letters:
+            out.say("no jobs ended without a result" + (f" in {kind}" if kind else ""))
+            return
         heads = ("JOB", "STATE", "KIND", "ENDED", "TRIES", "WHY")
         out.table(heads, map(_letter_row, letters), flexible=5)
         if any(letter.retried_as is None for letter in letters):
             err.say("  try: ", "antiphon retry JOB, or antiphon show JOB for the history")
-    return Exit.OK
+
+    return Answer({"jobs": [_letter_object(one) for one in letters], "counts": counts}, words)
 
 
 def _letter_row(letter: DeadLetter) -> list[Piece]:

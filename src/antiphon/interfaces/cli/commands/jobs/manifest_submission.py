@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from antiphon.errors import Rejected
 from antiphon.interfaces.cli.commands.jobs.run import Uploads
 from antiphon.interfaces.cli.screen.durations import span_words
 from antiphon.interfaces.cli.screen.exits import WrongUsage
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT: Final = "-"
 
-Call = Callable[["Mesh"], Awaitable["JobHandle[Any]"]]
+Call = Callable[["Mesh", "CallOptions"], Awaitable["JobHandle[Any]"]]
 
 
 class Authored(NamedTuple):
@@ -65,13 +64,13 @@ def read(what: str) -> Manifest:
     return job
 
 
-def by_manifest(authored: Authored, options: CallOptions, notes: dict[str, str]) -> Call:
+def by_manifest(authored: Authored, notes: dict[str, str]) -> Call:
     """Submit a handler's job from a manifest."""
     from antiphon.sdk.manifests import authored_manifest
 
     authored_manifest.require_handler_call(authored.job)
 
-    async def call(mesh: Mesh) -> JobHandle[Any]:
+    async def call(mesh: Mesh, options: CallOptions) -> JobHandle[Any]:
         chosen = authored.final(mesh)
         handle = await mesh.submit_manifest(authored.kind, chosen, options=options)
         authored.note(handle, chosen, notes)
@@ -92,22 +91,17 @@ async def run_authored(
     from antiphon.sdk.command_job import with_inputs
     from antiphon.sdk.manifests import authored_manifest
 
-    async with mesh:
-        with Uploads() as uploads:
-            job = await with_inputs(mesh, authored.job, files, telling=uploads.telling)
-        chosen = authored._replace(job=job).final(mesh)
+    with Uploads() as uploads:
+        job = await with_inputs(mesh, authored.job, files, telling=uploads.telling)
+    chosen = authored._replace(job=job).final(mesh)
 
-        async def call() -> JobHandle[Any]:
-            try:
-                handle = await mesh.submit_manifest(authored.kind, chosen, options=options)
-            except Rejected as refused:
-                refused.hint = refused.hint or bounds(refused.reason, mesh)
-                raise
-            authored.note(handle, chosen, wait_options.notes)
-            return handle
+    async def call() -> JobHandle[Any]:
+        handle = await mesh.submit_manifest(authored.kind, chosen, options=options)
+        authored.note(handle, chosen, wait_options.notes)
+        return handle
 
-        name = (authored.kind, authored_manifest.job_id(chosen))
-        return await follow(mesh, name, call, wait_options, is_live=options["retry"].attempts == 1)
+    name = (authored.kind, authored_manifest.job_id(chosen))
+    return await follow(mesh, name, call, wait_options, is_live=options["retry"].attempts == 1)
 
 
 def kind_of(job: Manifest, what: str, asked: str | None) -> str:

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.completion import complete_job, complete_kind
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import find_job
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     open_mesh,
-    print_json,
     short,
 )
 from antiphon.interfaces.cli.screen.terminal import err, out
@@ -26,7 +23,9 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Job, Mesh
 
 
-def retry(
+@command
+async def retry(
+    home: Path | None,
     job: Annotated[
         str | None,
         typer.Argument(
@@ -55,9 +54,7 @@ def retry(
             "--limit", min=1, max=DEAD_LETTERS_MAX, help="With --all-failed: at most this many."
         ),
     ] = 100,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Retry jobs that ended without a result.
 
     Each becomes a new job that is linked to the old one; an ended job is never reopened. A job
@@ -69,28 +66,21 @@ def retry(
         )
     if kind and not all_failed:
         raise WrongUsage("--kind needs --all-failed", hint="leave out --kind")
-    return command_loop.run(_retry(job, kind, limit, home, as_json=as_json))
-
-
-async def _retry(
-    prefix: str | None, kind: str, limit: int, home: Path | None, *, as_json: bool
-) -> int:
-    mesh = open_mesh(home)
-    async with mesh:
-        chosen = await _chosen(mesh, prefix, kind, limit)
+    async with open_mesh(home) as mesh:
+        chosen = await _chosen(mesh, job, kind, limit)
         retried = [(found, await mesh.job(found.kind, found.id).retry()) for found in chosen]
-    if as_json:
-        print_json({"retried": [_object(found, handle) for found, handle in retried]})
-        return Exit.OK
-    for found, handle in retried:
-        if handle.is_new:
-            out.say(handle.id)
-            err.say(f"  {found.kind} {short(found.id)} is retried as {short(handle.id)}")
-        else:
-            err.say(f"{found.kind} {short(found.id)} was already retried as {short(handle.id)}")
-    if not retried:
-        err.say("nothing to retry" + (f" in {kind}" if kind else ""))
-    return Exit.OK
+
+    def words() -> None:
+        for found, handle in retried:
+            if handle.is_new:
+                out.say(handle.id)
+                err.say(f"  {found.kind} {short(found.id)} is retried as {short(handle.id)}")
+            else:
+                err.say(f"{found.kind} {short(found.id)} was already retried as {short(handle.id)}")
+        if not retried:
+            err.say("nothing to retry" + (f" in {kind}" if kind else ""))
+
+    return Answer({"retried": [_object(found, handle) for found, handle in retried]}, words)
 
 
 async def _chosen(mesh: Mesh, prefix: str | None, kind: str, limit: int) -> list[Job]:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from antiphon.interfaces.cli.commands.jobs.job_options import (
-    BudgetOption,
-    CommandAgainOption,
-    CommandKindOption,
-    CommandTimeoutOption,
+    TIMEOUT_WORDS,
+    CommandOptions,
     DetachOption,
-    DirectoryOption,
-    InputsOption,
-    LimitLabelOption,
-    NetworkWishOption,
-    OutputsOption,
-    SecretsOption,
-    VariablesOption,
-    command_inputs,
+    LimitOptions,
     parse_budget,
-    parse_variable,
 )
 from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh
+from antiphon.interfaces.cli.screen.command import command
+from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.durations import whole_seconds
+from antiphon.interfaces.cli.screen.options import open_mesh
 from antiphon.interfaces.cli.screen.progress import Progress
 from antiphon.sdk.defaults import COMMAND_KIND, TIMEOUT_S
 
@@ -40,35 +34,39 @@ CommandArgument = Annotated[
 ]
 
 
-class RunArguments(NamedTuple):
-    """The command as it was typed."""
+@dataclass(frozen=True)
+class RunOptions(CommandOptions, LimitOptions):
+    """What `run` can be told."""
 
-    kind: str
-    content: Manifest
-    files: list[tuple[Path, str]]
-    label: str | None
-    budget: dict[str, Any]
-    again: bool
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="The kind of the job: decides who may run it.",
+            autocompletion=complete_kind,
+        ),
+    ] = COMMAND_KIND
+    timeout: Annotated[
+        int,
+        typer.Option(
+            "--attempt-timeout",
+            parser=whole_seconds,
+            metavar="TIME",
+            show_default=TIMEOUT_WORDS,
+            help="How long it may run: 90s, 15m, 2h, 4beats.",
+        ),
+    ] = TIMEOUT_S
+    again: Annotated[
+        bool, typer.Option("--again", help="Run it again, even if the same command already ran.")
+    ] = False
+    detach: DetachOption = False
 
 
+@command
 def run(
-    words: CommandArgument,
-    *,
-    kind: CommandKindOption = COMMAND_KIND,
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
-    secret: SecretsOption = None,
-    network: NetworkWishOption = False,
-    env: VariablesOption = None,
-    cwd: DirectoryOption = None,
-    timeout: CommandTimeoutOption = TIMEOUT_S,
-    label: LimitLabelOption = None,
-    budget: BudgetOption = None,
-    again: CommandAgainOption = False,
-    detach: DetachOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+    home: Path | None, as_json: bool, words: CommandArgument, *, asked: RunOptions
+) -> Coroutine[Any, Any, int]:
     """Run a command on the mesh, and print what it prints.
 
     It runs in a sandbox, on a worker that runs commands of its kind: without network access, in a
@@ -82,40 +80,36 @@ def run(
       antiphon run --input data.csv --output 'out/*' -- ./convert.py data.csv
       antiphon run --secret token --network --attempt-timeout 15m -- ./deploy.sh
     """  # noqa: D301 - \b keeps the lines apart
-    from antiphon.sdk.command_job import command
-
-    content = command(
-        words,
-        outputs=outputs or [],
-        secrets=secret or [],
-        network=network,
-        env=dict(parse_variable(text) for text in env or ()),
-        cwd=cwd,
-        timeout=timeout,
-    )
-    files = command_inputs(content, inputs, is_silent=as_json)
+    content = asked.manifest(words, asked.timeout)
+    files = asked.files(content, is_silent=as_json)
     again_hint = "antiphon run --again with the same arguments, which runs it as a new job"
-    wait_options = WaitOptions(not detach, None, as_json, again_hint, {})
-    asked = RunArguments(kind, content, files, label, parse_budget(budget or []), again)
-    return command_loop.run(_run(open_mesh(home), asked, wait_options))
+    wait_options = WaitOptions(not asked.detach, None, as_json, again_hint, {})
+    budget = parse_budget(asked.budget or [])
+    return _run(open_mesh(home), asked, (content, files, budget), wait_options)
 
 
-async def _run(mesh: Mesh, asked: RunArguments, wait_options: WaitOptions) -> int:
+async def _run(
+    mesh: Mesh,
+    asked: RunOptions,
+    parsed: tuple[Manifest, list[tuple[Path, str]], dict[str, Any]],
+    wait_options: WaitOptions,
+) -> int:
     from antiphon.interfaces.cli.commands.jobs.follow import follow
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.command_job import with_inputs
     from antiphon.sdk.manifests import authored_manifest
 
+    content, files, budget = parsed
     async with mesh:
         with Uploads() as uploads:
-            content = await with_inputs(mesh, asked.content, asked.files, telling=uploads.telling)
+            content = await with_inputs(mesh, content, files, telling=uploads.telling)
         if asked.again:
             content = mesh.again(content)
         options = CallOptions(attempts=1)
         if asked.label is not None:
             options["concurrency"] = asked.label
-        if asked.budget:
-            options["budget"] = asked.budget
+        if budget:
+            options["budget"] = budget
 
         async def call() -> JobHandle[Any]:
             return await mesh.submit_manifest(asked.kind, content, options=options)

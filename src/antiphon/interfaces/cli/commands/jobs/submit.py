@@ -10,46 +10,25 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from antiphon.errors import Rejected
 from antiphon.interfaces.cli.commands.jobs.job_options import (
-    AliasOption,
-    AtOption,
-    AttemptsOption,
-    BudgetOption,
-    DelayOption,
     DetachOption,
-    GiveUpOption,
-    InputsOption,
-    LeaseOption,
-    LimitLabelOption,
-    ManifestAgainOption,
-    ManifestKindOption,
-    NamedOption,
-    OnceOption,
-    OutputsOption,
-    PriorityOption,
-    QuorumOption,
-    ReplicasOption,
-    RequiresOption,
-    RetryBaseOption,
-    RetryCapOption,
-    ScoreOption,
-    TaskModuleOption,
-    TimeoutOption,
-    WaitOption,
-    command_inputs,
+    FileOptions,
+    JobOptions,
+    LimitOptions,
     parse_budget,
-    retry_of,
 )
 from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
     STANDARD_INPUT,
     Authored,
-    Call,
     bounds,
     by_manifest,
     kind_of,
@@ -57,17 +36,16 @@ from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
     run_authored,
 )
 from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions, answer
-from antiphon.interfaces.cli.commands.tempo.address_options import moment_of, read_address
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.commands.tempo.address_options import begins_at, read_address
+from antiphon.interfaces.cli.screen.command import command, fields
 from antiphon.interfaces.cli.screen.completion import complete_kind
-from antiphon.interfaces.cli.screen.durations import in_beats
+from antiphon.interfaces.cli.screen.durations import in_beats, seconds, span_words, zoned_time
 from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh
+from antiphon.interfaces.cli.screen.options import open_mesh
 from antiphon.sdk.defaults import MANIFEST_SUFFIXES, RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 
 if TYPE_CHECKING:
     from antiphon.sdk.call_options import CallOptions
-    from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Mesh
 
 
@@ -99,59 +77,136 @@ ArgsArgument = Annotated[
         show_default=False,
     ),
 ]
+Work = Callable[["Mesh", "CallOptions"], Awaitable[int]]
+"""Submits the job to an open mesh, and waits for it."""
 
 
-class SubmitArguments(NamedTuple):
-    """What to submit, as it was typed."""
+@dataclass(frozen=True)
+class SubmitOptions(JobOptions, LimitOptions, FileOptions):
+    """What `submit` can be told."""
 
-    what: str
-    args: list[str]
-    named: list[str]
-    kind: str | None
-    again: bool
-    alias: bool
-    inputs: list[str]
-    outputs: list[str]
+    kw: Annotated[
+        list[str] | None,
+        typer.Option("--kw", metavar="NAME=JSON", help="An argument by name; may be repeated."),
+    ] = None
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="The kind of a manifest's job: decides who may run it. Required, unless the"
+            " command is a handler such as @example.add, whose kind is example.add.",
+            autocompletion=complete_kind,
+        ),
+    ] = None
+    again: Annotated[
+        bool, typer.Option("--again", help="Run a manifest again: a nonce makes it a new job.")
+    ] = False
+    alias: Annotated[
+        bool,
+        typer.Option("--alias", help="Give a manifest's job a ULID; its id does not change."),
+    ] = False
+    delay: Annotated[
+        float | None,
+        typer.Option(
+            parser=seconds,
+            metavar="TIME",
+            help="Begin this much later: 90s, 15m, 1d, 4beats."
+            " The job waits on the mesh, not here.",
+        ),
+    ] = None
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=zoned_time,
+            metavar="MOMENT",
+            help="Begin at this time, with its zone: 2026-11-16T03:00+01:00.",
+        ),
+    ] = None
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Run the same kind with the same arguments only once, ever."),
+    ] = False
+    retry_base: Annotated[
+        float,
+        typer.Option(
+            parser=seconds,
+            metavar="TIME",
+            show_default=span_words(round(RETRY_BASE_S * 1000)),
+            help="Delay before the second attempt; doubled for each further one.",
+        ),
+    ] = RETRY_BASE_S
+    retry_cap: Annotated[
+        float,
+        typer.Option(
+            parser=seconds,
+            metavar="TIME",
+            show_default=span_words(round(RETRY_CAP_S * 1000)),
+            help="The longest delay between attempts.",
+        ),
+    ] = RETRY_CAP_S
+    give_up_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ERROR",
+            help="Do not retry after this error, such as ValueError; may be repeated.",
+        ),
+    ] = None
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", metavar="N", help="Run it N times and compare the results."),
+    ] = None
+    quorum: Annotated[
+        int | None,
+        typer.Option(
+            "--quorum",
+            metavar="K",
+            help="With --replicas: how many independent workers have to agree."
+            " Default: most of them.",
+        ),
+    ] = None
+    score: Annotated[
+        Path | None,
+        typer.Option(
+            "--score",
+            metavar="FILE",
+            help="A YAML file: how many beats, or seconds (30s), each phase may take"
+            " and it may wait.",
+            show_default=False,
+        ),
+    ] = None
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            parser=seconds,
+            metavar="TIME",
+            help="How long to wait for the result; the job keeps running. Default: until it ends.",
+        ),
+    ] = None
+    module: Annotated[
+        str,
+        typer.Option(
+            "--module",
+            metavar="MODULE",
+            help="Use the options that the task declares in this module, as 'antiphon worker' takes"
+            " it; what you type overrides them.",
+            show_default=False,
+        ),
+    ] = ""
+    detach: DetachOption = False
 
-    @property
-    def is_manifest(self) -> bool:
-        """Whether it is a file; a kind with such an ending cannot be submitted from here."""
-        return self.what == STANDARD_INPUT or self.what.lower().endswith(MANIFEST_SUFFIXES)
 
-
+@command
 def submit(
     context: typer.Context,
+    home: Path | None,
+    as_json: bool,
     what: WhatArgument,
     args: ArgsArgument = None,
     *,
-    kw: NamedOption = None,
-    kind: ManifestKindOption = None,
-    again: ManifestAgainOption = False,
-    alias: AliasOption = False,
-    priority: PriorityOption = "normal",
-    delay: DelayOption = None,
-    at: AtOption = None,
-    once: OnceOption = False,
-    timeout: TimeoutOption = None,
-    attempts: AttemptsOption = None,
-    retry_base: RetryBaseOption = RETRY_BASE_S,
-    retry_cap: RetryCapOption = RETRY_CAP_S,
-    give_up_on: GiveUpOption = None,
-    lease: LeaseOption = None,
-    requires: RequiresOption = None,
-    replicas: ReplicasOption = None,
-    quorum: QuorumOption = None,
-    label: LimitLabelOption = None,
-    budget: BudgetOption = None,
-    score: ScoreOption = None,
-    wait: WaitOption = None,
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
-    module: TaskModuleOption = "",
-    detach: DetachOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+    asked: SubmitOptions,
+) -> Coroutine[Any, Any, int]:
     """Submit a job and print its result.
 
     The same manifest is the same job: if it already ran, you get its stored result.
@@ -180,50 +235,71 @@ def submit(
       outputs: [out.txt]
     """  # noqa: D301 - \b keeps the lines apart
     address = read_address(what)
-    if address.is_timed:
-        if delay is not None or at is not None:
-            raise WrongUsage(
-                "an address with a time, --delay and --at cannot be combined",
-                hint="leave out all but one",
-            )
-        at = moment_of(address, home)
     what = address.what
-    asked = SubmitArguments(
-        what, args or [], kw or [], kind, again, alias, inputs or [], outputs or []
-    )
-    _refuse_mixture(asked, timeout=timeout, once=once, module=module)
-    if detach and wait is not None:
-        raise WrongUsage("--detach and --wait cannot be combined", hint="leave out one of them")
-    if delay is not None and at is not None:
+    if address.is_timed and (asked.delay is not None or asked.at is not None):
+        raise WrongUsage(
+            "an address with a time, --delay and --at cannot be combined",
+            hint="leave out all but one",
+        )
+    if asked.delay is not None and asked.at is not None:
         raise WrongUsage("--delay and --at cannot be combined", hint="leave out one of them")
-    from antiphon.sdk.call_options import CallOptions
+    _refuse_mixture(what, args or [], asked)
+    if asked.detach and asked.wait is not None:
+        raise WrongUsage("--detach and --wait cannot be combined", hint="leave out one of them")
+    options = _call_options(asked)
+    wait_options = WaitOptions(
+        not asked.detach, asked.wait, as_json, "leave out --once to run it again", {}
+    )
+    if _is_manifest(what):
+        work = _by_file(what, asked, wait_options)
+    else:
+        work = _by_kind(what, args or [], asked.kw or [], wait_options)
+    if asked.module:
+        options = _typed(context, options, asked.attempts)
+    mesh = _mesh_with(asked.module, what, home) if asked.module else open_mesh(home)
+
+    async def go() -> int:
+        async with mesh:
+            if address.is_timed:
+                options["at"] = await begins_at(mesh, address, is_silent=as_json)
+            try:
+                return await work(mesh, options)
+            except Rejected as refused:
+                refused.hint = refused.hint or bounds(refused.reason, mesh)
+                raise
+
+    return go()
+
+
+def _is_manifest(what: str) -> bool:
+    """Whether it is a file; a kind with such an ending cannot be submitted from here."""
+    return what == STANDARD_INPUT or what.lower().endswith(MANIFEST_SUFFIXES)
+
+
+def _call_options(asked: SubmitOptions) -> CallOptions:
+    from antiphon.sdk.call_options import CallOptions, Retry
     from antiphon.sdk.tempo.score_file import read_score_file
 
     options = CallOptions(
-        once=once,
-        timeout=timeout or TIMEOUT_S,
-        priority=priority,
-        retry=retry_of(attempts, retry_base, retry_cap, give_up_on),
-        requires=tuple(requires or ()),
+        once=asked.once,
+        timeout=asked.timeout or TIMEOUT_S,
+        priority=asked.priority,
+        retry=Retry(
+            attempts=asked.attempts,
+            base=asked.retry_base,
+            cap=asked.retry_cap,
+            give_up_on=tuple(asked.give_up_on or ()),
+        ),
+        requires=tuple(asked.requires or ()),
     )
     chosen = {
-        "replicas": replicas,
-        "quorum": quorum,
-        "lease": lease,
-        "concurrency": label,
-        "budget": parse_budget(budget) if budget else None,
-        "score": read_score_file(score, in_beats=in_beats) if score is not None else None,
-        "delay": delay,
-        "at": at,
+        **fields(asked, "replicas", "quorum", "lease", "delay", "at"),
+        "concurrency": asked.label,
+        "budget": parse_budget(asked.budget) if asked.budget else None,
+        "score": read_score_file(asked.score, in_beats=in_beats) if asked.score else None,
     }
     given = {name: value for name, value in chosen.items() if value is not None}
-    options |= cast("CallOptions", given)
-    wait_options = WaitOptions(not detach, wait, as_json, "leave out --once to run it again", {})
-    if asked.is_manifest:
-        return _submit_manifest(asked, options, wait_options, home)
-    call = _by_kind(asked, _typed(context, options, attempts) if module else options)
-    mesh = _mesh_with(module, what, home) if module else open_mesh(home)
-    return command_loop.run(_submit(mesh, call, wait_options))
+    return options | cast("CallOptions", given)
 
 
 def _mesh_with(module: str, kind: str, home: Path | None) -> Mesh:
@@ -259,16 +335,14 @@ def _typed(context: typer.Context, options: CallOptions, attempts: int | None) -
     return cast("CallOptions", kept)
 
 
-def _refuse_mixture(
-    asked: SubmitArguments, *, timeout: int | None, once: bool, module: str
-) -> None:
+def _refuse_mixture(what: str, args: list[str], asked: SubmitOptions) -> None:
     """Reject options of a kind with a manifest, and the other way round."""
     for_kinds: dict[str, object] = {
-        "ARGS": asked.args,
-        "--kw": asked.named,
-        "--attempt-timeout": timeout,
-        "--once": once,
-        "--module": module,
+        "ARGS": args,
+        "--kw": asked.kw,
+        "--attempt-timeout": asked.timeout,
+        "--once": asked.once,
+        "--module": asked.module,
     }
     for_manifests: dict[str, object] = {
         "--kind": asked.kind,
@@ -277,17 +351,17 @@ def _refuse_mixture(
         "--input": asked.inputs,
         "--output": asked.outputs,
     }
-    misplaced = for_kinds if asked.is_manifest else for_manifests
+    misplaced = for_kinds if _is_manifest(what) else for_manifests
     name = next((name for name, given in misplaced.items() if given), None)
     if name is None:
         return
-    if asked.is_manifest:
+    if _is_manifest(what):
         raise WrongUsage(
             f"{name} cannot be combined with a manifest",
             hint="write it into the manifest; --again runs the same one again",
         )
     raise WrongUsage(
-        f"{name} is for manifests, and {asked.what!r} is a kind",
+        f"{name} is for manifests, and {what!r} is a kind",
         hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
     )
 
@@ -295,48 +369,47 @@ def _refuse_mixture(
 # --- by manifest ------------------------------------------------------------------------------
 
 
-def _submit_manifest(
-    asked: SubmitArguments, options: CallOptions, wait_options: WaitOptions, home: Path | None
-) -> int:
+def _by_file(what: str, asked: SubmitOptions, wait_options: WaitOptions) -> Work:
     from antiphon.sdk.command_job import with_outputs
 
-    job = read(asked.what)
-    kind = kind_of(job, asked.what, asked.kind)
-    words = ["antiphon", "submit", asked.what, *(("--kind", kind) if job.handler is None else ())]
+    job = read(what)
+    kind = kind_of(job, what, asked.kind)
+    words = ["antiphon", "submit", what, *(("--kind", kind) if job.handler is None else ())]
     wait_options = wait_options._replace(
         again_hint=f"{shlex.join([*words, '--again'])}, which runs it as a new job"
     )
-    authored = Authored(
-        kind, with_outputs(job, asked.outputs), again=asked.again, alias=asked.alias
-    )
+    outputs = asked.outputs or []
+    authored = Authored(kind, with_outputs(job, outputs), again=asked.again, alias=asked.alias)
     if job.handler is None:
-        files = command_inputs(authored.job, asked.inputs, is_silent=wait_options.as_json)
-        return command_loop.run(
-            run_authored(open_mesh(home), authored, files, options, wait_options)
-        )
-    if asked.inputs or asked.outputs:
+        files = asked.files(authored.job, is_silent=wait_options.as_json)
+        return lambda mesh, options: run_authored(mesh, authored, files, options, wait_options)
+    if asked.inputs or outputs:
         raise WrongUsage("a handler takes arguments, not files", hint="leave out --input")
-    call = by_manifest(authored, options, wait_options.notes)
-    return command_loop.run(_submit(open_mesh(home), call, wait_options))
+    call = by_manifest(authored, wait_options.notes)
+
+    async def work(mesh: Mesh, options: CallOptions) -> int:
+        return await answer(mesh, await call(mesh, options), wait_options)
+
+    return work
 
 
 # --- by kind ----------------------------------------------------------------------------------
 
 
-def _by_kind(asked: SubmitArguments, options: CallOptions) -> Call:
-    what = asked.what
+def _by_kind(what: str, args: list[str], kw: list[str], wait_options: WaitOptions) -> Work:
     if "/" in what:
         raise WrongUsage(
             f"{what!r} is neither a kind nor a manifest",
             hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
         )
-    values = [parse_value(text) for text in asked.args]
-    named = dict(parse_named(text) for text in asked.named)
+    values = [parse_value(text) for text in args]
+    named = dict(parse_named(text) for text in kw)
 
-    async def call(mesh: Mesh) -> JobHandle[Any]:
-        return await mesh.submit_arguments(what, values, named, options=options)
+    async def work(mesh: Mesh, options: CallOptions) -> int:
+        handle = await mesh.submit_arguments(what, values, named, options=options)
+        return await answer(mesh, handle, wait_options)
 
-    return call
+    return work
 
 
 def parse_value(text: str) -> Any:
@@ -362,16 +435,3 @@ def parse_named(text: str) -> tuple[str, Any]:
     if not equals or not name.isidentifier():
         raise WrongUsage(f"{text!r} is not NAME=JSON", hint="such as --kw seconds=5")
     return name, parse_value(value)
-
-
-# --- submitting -------------------------------------------------------------------------------
-
-
-async def _submit(mesh: Mesh, call: Call, wait_options: WaitOptions) -> int:
-    async with mesh:
-        try:
-            handle = await call(mesh)
-        except Rejected as refused:
-            refused.hint = refused.hint or bounds(refused.reason, mesh)
-            raise
-        return await answer(mesh, handle, wait_options)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.command import command
+from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    open_mesh,
     print_json,
     short,
 )
 from antiphon.interfaces.cli.screen.terminal import GLYPHS, STYLES, Piece, clock, counted, err, out
 
 if TYPE_CHECKING:
-    import asyncio
-
     from antiphon.sdk.mesh import Event, Events, Mesh
 
 
@@ -31,8 +26,11 @@ TICKER_LINES_PER_S: Final = 30
 """The same below `antiphon dev` and `antiphon up`."""
 
 
-def watch(
-    home: HomeOption = None,
+@command
+async def watch(
+    mesh: Mesh,
+    stop: Stop,
+    as_json: bool,
     *,
     limit: Annotated[
         int | None,
@@ -44,8 +42,7 @@ def watch(
             f"Default: {LINES_PER_S}, and all with --json.",
         ),
     ] = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Follow the mesh live.
 
     One line for each record: what happened, to which job, and whether it was accepted. On a
@@ -56,28 +53,10 @@ def watch(
     """
     if limit is None:
         limit = 0 if as_json else LINES_PER_S
-
-    async def serve(stop: command_loop.Stop) -> int:
-        return await _watch(home, stop, per_s=limit or None, as_json=as_json)
-
-    return command_loop.run_service(serve)
-
-
-async def _watch(
-    home: Path | None, stop: command_loop.Stop, *, per_s: int | None, as_json: bool
-) -> int:
-    import asyncio
-
-    mesh = open_mesh(home)
-    async with mesh, asyncio.TaskGroup() as tasks:
-        following = tasks.create_task(_follow(mesh, per_s, as_json=as_json))
-        tasks.create_task(_end_with(stop, following))
-    return Exit.OK
-
-
-async def _end_with(stop: command_loop.Stop, following: asyncio.Task[None]) -> None:
-    await stop.wait()
-    following.cancel()
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(_follow(mesh, limit or None, as_json=as_json))
+        await stop.wait()
+        following.cancel()
 
 
 async def _follow(mesh: Mesh, per_s: int | None, *, as_json: bool) -> None:

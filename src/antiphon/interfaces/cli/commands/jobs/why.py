@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.durations import some_seconds
-from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    open_mesh,
-    print_json,
     short,
     short_node,
 )
@@ -35,11 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from antiphon.sdk.explanation import Explanation, Tenure, Wait, WorkerDraw
+    from antiphon.sdk.mesh import Mesh
 
 DRAW_DIGITS = 12
 
 
-def why(
+@command
+async def why(
+    mesh: Mesh,
     job: JobArgument,
     *,
     wait: Annotated[
@@ -48,29 +45,20 @@ def why(
             "--wait", parser=some_seconds, metavar="TIME", help="How long to wait for answers."
         ),
     ] = ROLL_CALL_S,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Explain which worker got a job, or what it waits for.
 
     The workers listed are those online now; what happened is read from the log.
     """
-    return command_loop.run(_why(job, home, wait, as_json=as_json))
-
-
-async def _why(prefix: str, home: Path | None, wait_s: float, *, as_json: bool) -> int:
     from antiphon.sdk.authority.delegation import stuck_route, who
 
-    mesh = open_mesh(home)
-    async with mesh:
-        found = await find_job(mesh, prefix)
-        told, cards = await mesh.job(found.kind, found.id).explain(wait_s=wait_s)
-        held = await who(mesh)
+    found = await find_job(mesh, job)
+    told, cards = await mesh.job(found.kind, found.id).explain(wait_s=wait)
+    held = await who(mesh)
     names = {**held.tree.names, held.owner: "owner"} | {card.node: card.alias for card in cards}
     stuck = stuck_route(held, found.kind) if told.state == "pending" else None
-    if as_json:
-        print_json({**_as_object(told, names), "stuck_route": stuck.words if stuck else ""})
-    else:
+
+    def words() -> None:
         _tell(told, names)
         if stuck is not None:
             out.say(f"  {stuck.words}")
@@ -80,7 +68,9 @@ async def _why(prefix: str, home: Path | None, wait_s: float, *, as_json: bool) 
             if meant:
                 words = f"{', '.join(meant)}: is the kind {told.kind} a typing mistake?"
                 out.say(f"  workers that are online run {words}")
-    return Exit.OK
+
+    facts = {**_as_object(told, names), "stuck_route": stuck.words if stuck else ""}
+    return Answer(facts, words)
 
 
 def similar_kinds(kind: str, known: set[str]) -> list[str]:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.durations import seconds
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     open_mesh,
     print_json,
 )
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
     from antiphon.sdk.locks.lock import Lock
     from antiphon.sdk.mesh import Mesh
 
@@ -29,8 +30,6 @@ lock = typer.Typer(help="Let one agent at a time touch something.", no_args_is_h
 STOP_S = 10.0
 """How long a command may take to end after its lock was lost."""
 
-Times = tuple[float | Literal["phase", "bar"], float]
-"""How long a lock outlives its holder, and how long it is waited for."""
 KeyArgument = Annotated[
     str, typer.Argument(metavar="KEY", help="What is locked: file:src/lib.rs.", show_default=False)
 ]
@@ -46,38 +45,36 @@ WordsArgument = Annotated[
 
 
 @lock.command("ls")
-def list_(
+@command
+async def list_(
+    mesh: Mesh,
     *,
     scope: Annotated[
         str, typer.Option("--scope", metavar="SCOPE", help="Only locks of this scope.")
     ] = "",
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """List the locks that are held, by whom and until when."""
-    return command_loop.run(_list(open_mesh(home), scope, as_json=as_json))
-
-
-async def _list(mesh: Mesh, scope: str, *, as_json: bool) -> int:
     from msgspec import to_builtins
 
-    async with mesh:
-        held = await mesh.locks(scope)
-    if as_json:
-        print_json({"locks": [to_builtins(one) for one in held]})
-        return Exit.OK
-    if not held:
-        out.say("no locks are held")
-        return Exit.OK
-    for one in held:
-        state = "free since" if one.is_expired else "until"
-        out.pieces((one.key, "strong"), (f"  {one.scope}  {one.node[-8:]}/{one.agent}", ""))
-        out.pieces((f"  since {one.acquired}, {state} {one.expires}, fence {one.fence}", "quiet"))
-    return Exit.OK
+    held = await mesh.locks(scope)
+
+    def words() -> None:
+        if not held:
+            out.say("no locks are held")
+        for one in held:
+            state = "free since" if one.is_expired else "until"
+            out.pieces((one.key, "strong"), (f"  {one.scope}  {one.node[-8:]}/{one.agent}", ""))
+            until = f"{state} {one.expires}, fence {one.fence}"
+            out.pieces((f"  since {one.acquired}, {until}", "quiet"))
+
+    return Answer({"locks": to_builtins(held)}, words)
 
 
 @lock.command("take")
+@command
 def take(
+    home: Path | None,
+    as_json: bool,
     key: KeyArgument,
     words: WordsArgument = None,
     *,
@@ -87,7 +84,7 @@ def take(
         typer.Option(
             "--ttl",
             metavar="TIME",
-            help="How long a crashed holder keeps it: 30s, 4beats, phase or bar.",
+            help="How long it outlives us: 30s, 4beats; or the end of the phase, or of the bar.",
         ),
     ] = "30s",
     wait: Annotated[
@@ -100,9 +97,7 @@ def take(
             help="How long to wait for it; 0: not at all.",
         ),
     ] = 60.0,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Coroutine[Any, Any, int]:
     """Take a lock, run a command while it is held, and release it.
 
     The command finds the lock's fence in LOCK_FENCE. It is ended if the lock is lost. The exit
@@ -114,11 +109,24 @@ def take(
     """  # noqa: D301 - \b keeps the lines apart
     if not words:
         raise WrongUsage(
-            "there is no command to run while the lock is held",
+            "there is nothing to do while the lock is held",
             hint=f"end with a command: antiphon lock take {key} -- ./deploy.sh",
         )
-    times = (_lasting(ttl), wait)
-    return command_loop.run(_take(open_mesh(home), key, scope, times, words, as_json=as_json))
+    lasting = _lasting(ttl)
+
+    async def held_while_it_runs() -> int:
+        async with (
+            open_mesh(home) as mesh,
+            mesh.lock(key, scope=scope, ttl=lasting, wait=wait) as held,
+        ):
+            if not as_json:
+                err.say(f"holding {key} in {scope}, fence {held.fence}")
+            code = await _run(held, words)
+            if as_json:
+                print_json({"key": key, "scope": scope, "fence": held.fence, "code": code})
+        return code
+
+    return held_while_it_runs()
 
 
 def _lasting(ttl: str) -> float | Literal["phase", "bar"]:
@@ -127,18 +135,6 @@ def _lasting(ttl: str) -> float | Literal["phase", "bar"]:
             return ttl
         case _:
             return seconds(ttl)
-
-
-async def _take(
-    mesh: Mesh, key: str, scope: str, times: Times, words: list[str], *, as_json: bool
-) -> int:
-    async with mesh, mesh.lock(key, scope=scope, ttl=times[0], wait=times[1]) as held:
-        if not as_json:
-            err.say(f"holding {key} in {scope}, fence {held.fence}")
-        code = await _run(held, words)
-        if as_json:
-            print_json({"key": key, "scope": scope, "fence": held.fence, "code": code})
-    return code
 
 
 async def _run(held: Lock, words: list[str]) -> int:
@@ -163,27 +159,23 @@ async def _run(held: Lock, words: list[str]) -> int:
 
 
 @lock.command("break")
-def break_(
+@command
+async def break_(
+    mesh: Mesh,
     key: KeyArgument,
     *,
     scope: ScopeOption = "main",
     fence: Annotated[
         str, typer.Option("--fence", metavar="FENCE", help="Only the hold that has this fence.")
     ] = "",
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Take a lock away from its holder, whose command is stopped."""
-    return command_loop.run(_break(open_mesh(home), key, scope, fence, as_json=as_json))
+) -> Answer:
+    """End whoever's hold on a lock. Its holder is stopped, and the next one gets it."""
+    was_held = await mesh.break_lock(key, scope=scope, fence=fence)
 
+    def words() -> None:
+        if was_held:
+            out.pieces(("✓ ", "succeeded"), (f"nobody holds {key} in {scope} any more", ""))
+        else:
+            out.say(f"nothing to do: nobody holds {key} in {scope}")
 
-async def _break(mesh: Mesh, key: str, scope: str, fence: str, *, as_json: bool) -> int:
-    async with mesh:
-        was_held = await mesh.break_lock(key, scope=scope, fence=fence)
-    if as_json:
-        print_json({"key": key, "scope": scope, "broken": was_held})
-    elif was_held:
-        out.pieces(("✓ ", "succeeded"), (f"nobody holds {key} in {scope} any more", ""))
-    else:
-        out.say(f"nothing to do: nobody holds {key} in {scope}")
-    return Exit.OK
+    return Answer({"key": key, "scope": scope, "broken": was_held}, words)

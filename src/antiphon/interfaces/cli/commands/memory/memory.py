@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from antiphon.errors import NotPermitted
 from antiphon.interfaces.cli.commands.jobs.submit import parse_value
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, Told, command, fields
+from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    open_mesh,
     print_json,
     short,
 )
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Coroutine
-    from pathlib import Path
-
-    from antiphon.sdk.memory.memory_space import Document, PutResult, Sibling
+    from antiphon.sdk.memory.memory_space import Document, PutResult
     from antiphon.sdk.mesh import Mesh
 
 memory = typer.Typer(help="Documents that agents share.", no_args_is_help=True)
@@ -47,8 +42,8 @@ BaseOption = Annotated[
     typer.Option(
         "--base",
         metavar="REVISION",
-        help="The revision that your value started from; 0 for a new document. Default: the present"
-        " one.",
+        help="The revision that the value was made from; 0: there is none yet. Default: the one "
+        "that is there now.",
         show_default=False,
     ),
 ]
@@ -63,43 +58,37 @@ StrategyOption = Annotated[
 
 
 @memory.command("get")
-def get(
-    space: SpaceArgument, key: KeyArgument, *, home: HomeOption = None, as_json: JsonOption = False
-) -> int:
+@command
+async def get(mesh: Mesh, space: SpaceArgument, key: KeyArgument) -> Told:
     """Print a document's value.
 
     With --json, its revision and its author too.
     """
-    return command_loop.run(_get(open_mesh(home), space, key, as_json=as_json))
-
-
-async def _get(mesh: Mesh, space: str, key: str, *, as_json: bool) -> int:
-    async with mesh:
-        found = await mesh.memory[space].get(key)
+    found = await mesh.memory[space].get(key)
     if found is None:
         err.say(f"there is no document {key!r} in {space}")
         err.say("  try: ", f"antiphon memory ls {space}")
         return Exit.FAILED
-    if as_json:
-        print_json(_facts(found))
-    else:
+
+    def words() -> None:
         print_json(found.value)
         if found.conflicts:
             err.say(f"{found.conflicts} unresolved: antiphon memory conflicts {space} {key}")
-    return Exit.OK
+
+    return Answer(_facts(found), words)
 
 
 @memory.command("put")
-def put(
+@command
+async def put(
+    mesh: Mesh,
     space: SpaceArgument,
     key: KeyArgument,
     value: ValueArgument,
     *,
     base: BaseOption = None,
     strategy: StrategyOption = "remote",
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Write a document.
 
     \b
@@ -108,48 +97,28 @@ def put(
       antiphon memory put notes.team plan '{"steps": 5}' --base 4711
       antiphon memory put notes.team plan '{"steps": 6}' --base 4711 --strategy defer
     """  # noqa: D301 - \b keeps the lines apart
-    written = _put(open_mesh(home), space, key, parse_value(value), base, strategy)
-    return command_loop.run(_told(written, as_json=as_json))
-
-
-async def _put(
-    mesh: Mesh,
-    space: str,
-    key: str,
-    value: object,
-    base: int | None,
-    strategy: Literal["remote", "local", "defer"],
-) -> PutResult:
-    async with mesh:
-        documents = mesh.memory[space]
-        if base is None:
-            base = 0
-            with suppress(NotPermitted):  # the put then says what it takes to write
-                present = await documents.get(key)
-                base = present.revision if present is not None else 0
-        return await documents.put(key, value, base=base, strategy=strategy)
+    documents = mesh.memory[space]
+    if base is None:
+        base = 0
+        with suppress(NotPermitted):  # the put then says what it takes to write
+            present = await documents.get(key)
+            base = present.revision if present is not None else 0
+    return _told(await documents.put(key, parse_value(value), base=base, strategy=strategy))
 
 
 @memory.command("delete")
-def delete(
-    space: SpaceArgument,
-    key: KeyArgument,
-    *,
-    base: BaseOption = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Delete a document. Its history stays on the log."""
-
-    async def deleted(mesh: Mesh) -> PutResult:
-        async with mesh:
-            return await mesh.memory[space].delete(key, base=base)
-
-    return command_loop.run(_told(deleted(open_mesh(home)), as_json=as_json))
+@command
+async def delete(
+    mesh: Mesh, space: SpaceArgument, key: KeyArgument, *, base: BaseOption = None
+) -> Answer:
+    """Delete a document. What it was stays on the log."""
+    return _told(await mesh.memory[space].delete(key, base=base))
 
 
 @memory.command("resolve")
-def resolve(
+@command
+async def resolve(
+    mesh: Mesh,
     space: SpaceArgument,
     key: KeyArgument,
     value: ValueArgument,
@@ -160,124 +129,94 @@ def resolve(
             "--sibling", metavar="ID", help="End only this conflict; may be repeated. Default: all."
         ),
     ] = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Resolve the conflicts of a document: this value replaces them."""
-
-    async def resolved(mesh: Mesh) -> PutResult:
-        async with mesh:
-            documents = mesh.memory[space]
-            return await documents.resolve(key, parse_value(value), siblings=sibling or None)
-
-    return command_loop.run(_told(resolved(open_mesh(home)), as_json=as_json))
+) -> Answer:
+    """End a document's conflicts with the value that shall hold."""
+    documents = mesh.memory[space]
+    return _told(await documents.resolve(key, parse_value(value), siblings=sibling or None))
 
 
-async def _told(coming: Coroutine[object, object, PutResult], *, as_json: bool) -> int:
-    result = await coming
+def _told(result: PutResult) -> Answer:
     document = result.document
-    if as_json:
-        facts = _facts(document) if document is not None else None
-        print_json({"outcome": result.outcome, "sibling": result.sibling, "document": facts})
-    elif result.outcome == "written" and document is not None:
-        did = "deleted" if document.is_deleted else "wrote"
-        out.pieces(("✓ ", "succeeded"), (f"{did} {document.key}: revision {document.revision}", ""))
-    elif result.outcome == "conflict" and document is not None:
-        out.say(f"kept beside {document.key}, which stays at revision {document.revision}")
-        err.say("  see: ", f"antiphon memory conflicts {document.space} {document.key}")
-    elif document is None or document.is_deleted:
-        err.say("skipped: there is no such document")
-    else:
-        by = f"{short(document.author)}/{document.agent}"
-        err.say(f"skipped: the document is at revision {document.revision} by {by}")
-        err.say("  write over it with --strategy local, or keep both with --strategy defer")
-    return Exit.OK if result.outcome != "skipped" else Exit.CONFLICT
+
+    def words() -> None:
+        if document is None or (document.is_deleted and result.outcome == "skipped"):
+            err.say("skipped: there is no such document")
+        elif result.outcome == "written":
+            did = f"{'deleted' if document.is_deleted else 'wrote'} {document.key}"
+            out.pieces(("✓ ", "succeeded"), (f"{did}: revision {document.revision}", ""))
+        elif result.outcome == "conflict":
+            out.say(f"kept beside {document.key}, which stays at revision {document.revision}")
+            err.say("  see: ", f"antiphon memory conflicts {document.space} {document.key}")
+        else:
+            by = f"{short(document.author)}/{document.agent}"
+            err.say(f"skipped: the document is at revision {document.revision} by {by}")
+            err.say("  write over it with --strategy local, or keep both with --strategy defer")
+
+    facts = _facts(document) if document is not None else None
+    return Answer(
+        {"outcome": result.outcome, "sibling": result.sibling, "document": facts},
+        words,
+        Exit.OK if result.outcome != "skipped" else Exit.CONFLICT,
+    )
 
 
 @memory.command("ls")
-def ls(
+@command
+async def ls(
+    mesh: Mesh,
     space: SpaceArgument,
-    prefix: Annotated[str, typer.Argument(help="Only keys with this beginning.")] = "",
-    *,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+    prefix: Annotated[str, typer.Argument(help="Only keys that begin so.")] = "",
+) -> Answer:
     """List the keys of a space."""
+    keys = await mesh.memory[space].keys(prefix)
 
-    async def listed(mesh: Mesh) -> int:
-        async with mesh:
-            keys = await mesh.memory[space].keys(prefix)
-        if as_json:
-            print_json({"space": space, "keys": keys})
-        for key in keys if not as_json else ():
+    def words() -> None:
+        for key in keys:
             out.say(key)
-        if not keys and not as_json:
+        if not keys:
             err.say(f"no documents in {space}")
-        return Exit.OK
 
-    return command_loop.run(listed(open_mesh(home)))
+    return Answer({"space": space, "keys": keys}, words)
 
 
 @memory.command("conflicts")
-def conflicts(
+@command
+async def conflicts(
+    mesh: Mesh,
     space: SpaceArgument,
     key: Annotated[
         str | None, typer.Argument(metavar="[KEY]", help="Only of this document.")
     ] = None,
-    *,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """List deferred values that nobody has resolved."""
+    found = await mesh.memory[space].conflicts(key)
 
-    async def listed(mesh: Mesh) -> int:
-        async with mesh:
-            found = await mesh.memory[space].conflicts(key)
-        if as_json:
-            print_json({"space": space, "conflicts": [_sibling(one) for one in found]})
-            return Exit.OK
+    def words() -> None:
         for one in found:
             out.pieces((one.key, "strong"), (f"  {one.id}", "quiet"))
             out.say(f"  by {short(one.author)}/{one.agent}, made from revision {one.base}:")
             print_json(one.value)
         if not found:
             err.say("no conflicts")
-        return Exit.OK
 
-    return command_loop.run(listed(open_mesh(home)))
+    facts = [fields(one, "key", "id", "value", "base", "author", "agent") for one in found]
+    return Answer({"space": space, "conflicts": facts}, words)
 
 
 @memory.command("watch")
-def watch(
+@command
+async def watch(
+    mesh: Mesh,
+    stop: Stop,
+    as_json: bool,
     space: SpaceArgument,
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Only this document.")] = None,
-    *,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Print documents as they change, until it is stopped."""
-
-    async def serve(stop: command_loop.Stop) -> int:
-        return await _watch(home, space, key, stop, as_json=as_json)
-
-    return command_loop.run_service(serve)
-
-
-async def _watch(
-    home: Path | None, space: str, key: str | None, stop: command_loop.Stop, *, as_json: bool
-) -> int:
-    import asyncio
-
-    mesh = open_mesh(home)
-    async with mesh, asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(_follow(mesh, space, key, as_json=as_json))
-        tasks.create_task(_end_with(stop, following))
-    return Exit.OK
-
-
-async def _end_with(stop: command_loop.Stop, following: asyncio.Task[None]) -> None:
-    await stop.wait()
-    following.cancel()
+        await stop.wait()
+        following.cancel()
 
 
 async def _follow(mesh: Mesh, space: str, key: str | None, *, as_json: bool) -> None:
@@ -292,26 +231,6 @@ async def _follow(mesh: Mesh, space: str, key: str | None, *, as_json: bool) -> 
             out.say(f"{document.key}: revision {document.revision} by {by}{waiting}")
 
 
-def _facts(document: Document) -> dict[str, object]:
-    return {
-        "space": document.space,
-        "key": document.key,
-        "value": document.value,
-        "revision": document.revision,
-        "hlc": list(document.hlc),
-        "author": document.author,
-        "agent": document.agent,
-        "conflicts": document.conflicts,
-        "deleted": document.is_deleted,
-    }
-
-
-def _sibling(one: Sibling) -> dict[str, object]:
-    return {
-        "key": one.key,
-        "id": one.id,
-        "value": one.value,
-        "base": one.base,
-        "author": one.author,
-        "agent": one.agent,
-    }
+def _facts(document: Document) -> dict[str, Any]:
+    names = ("space", "key", "value", "revision", "hlc", "author", "agent", "conflicts")
+    return {**fields(document, *names), "deleted": document.is_deleted}

@@ -25,9 +25,9 @@ from antiphon.interfaces.cli.commands.nodes.command_offers import (
     offered,
 )
 from antiphon.interfaces.cli.commands.nodes.worker import chosen_home, say_draining
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, load_settings, print_json
+from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.command_loop import Stop
+from antiphon.interfaces.cli.screen.options import load_settings, print_json
 from antiphon.interfaces.cli.screen.terminal import counted, out
 from antiphon.sdk.defaults import COMMAND_KIND
 
@@ -36,7 +36,11 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh, StateDirectory
 
 
-def dev(
+@command
+async def dev(
+    home: Path | None,
+    as_json: bool,
+    stop: Stop,
     *,
     name: Annotated[
         str, typer.Option("--name", help="A name for a new mesh. Default: the directory's name.")
@@ -49,40 +53,22 @@ def dev(
     commands: CommandsOption = None,
     network: NetworkOption = False,
     unsafe_no_sandbox: UnsafeOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Run a whole mesh here, to try things out.
 
     Starts its own server, creates a mesh or continues the one in this directory, and runs a full
     node and a worker with a few example tasks. The worker also runs commands of the kind
     'command', if this machine can sandbox them.
     """
+    from antiphon.sdk.hosting.dev_mesh import development
+    from antiphon.sdk.log_watch import event_of
+
     where = chosen_home(home)
     kinds = commands if commands or not (network or unsafe_no_sandbox) else [COMMAND_KIND]
     offer = offered(kinds, network=network, unsafe=unsafe_no_sandbox)
-
-    async def serve(stop: command_loop.Stop) -> int:
-        return await _develop(where, name, (slots, tasks, offer), stop, as_json=as_json)
-
-    return command_loop.run_service(serve)
-
-
-async def _develop(
-    where: Path,
-    name: str,
-    work: tuple[int | None, str, Offered],
-    stop: command_loop.Stop,
-    *,
-    as_json: bool,
-) -> int:
-    slots, tasks, offer = work
     settings = load_settings()
     missing = ""
     async with AsyncExitStack() as stack:
-        from antiphon.sdk.hosting.dev_mesh import development
-        from antiphon.sdk.log_watch import event_of
-
         known_as = name or where.parent.name or "antiphon"
         mesh = _mesh_with_tasks(where, tasks)
         running = await stack.enter_async_context(development(where, name=known_as))
@@ -107,11 +93,10 @@ async def _develop(
             await stop.wait()
             supervision.cancel()
         say_draining(worker.held, settings.drain_s, as_json=as_json)
-    if as_json:
-        print_json({"event": "stopped", "done": worker.done})
-    else:
-        out.say(f"stopped. 'antiphon dev' starts this mesh again; it stays in {where}")
-    return Exit.OK
+    return Answer(
+        {"event": "stopped", "done": worker.done},
+        lambda: out.say(f"stopped. 'antiphon dev' starts this mesh again; it stays in {where}"),
+    )
 
 
 def _mesh_with_tasks(where: Path, tasks: str) -> Mesh:

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from antiphon.errors import AntiphonError, Misconfigured
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.exits import Exit, disk_full
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    print_json,
     short,
     short_node,
 )
@@ -58,24 +55,16 @@ class Finding(NamedTuple):
     hint: str = ""
 
 
-def doctor(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+@command
+async def doctor(home: Path | None) -> Answer:
     """Check this machine, the engine and the mesh.
 
     The exit code is 1 if anything is wrong. Warnings do not change it.
     """
-    return command_loop.run(_doctor(home, as_json=as_json))
-
-
-async def _doctor(home: Path | None, *, as_json: bool) -> int:
     findings = await examine(home)
     is_well = all(finding.level != "wrong" for finding in findings)
-    if as_json:
-        checks = [
-            {"level": f.level, "check": f.check, "sentence": f.sentence, "hint": f.hint}
-            for f in findings
-        ]
-        print_json({"ok": is_well, "checks": checks})
-    else:
+
+    def words() -> None:
         for finding in findings:
             mark, style = MARKS[finding.level]
             out.hanging(
@@ -83,7 +72,9 @@ async def _doctor(home: Path | None, *, as_json: bool) -> int:
             )
             if finding.hint:
                 out.hanging([("              try: ", "")], [(finding.hint, "")])
-    return Exit.OK if is_well else Exit.FAILED
+
+    facts = {"ok": is_well, "checks": [finding._asdict() for finding in findings]}
+    return Answer(facts, words, Exit.OK if is_well else Exit.FAILED)
 
 
 async def examine(home: Path | None) -> list[Finding]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.interfaces.cli.commands.mesh.up import keep_up, place_of, say_engine
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.command import Told, command
+from antiphon.interfaces.cli.screen.command_loop import Stop
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.options import print_json, short_node
 from antiphon.interfaces.cli.screen.recovery_key import recovery_text, say_recovery, show_recovery
 from antiphon.interfaces.cli.screen.terminal import out
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from antiphon.sdk.hosting.hosted_mesh import Hosting, Listen
 
 
-def init(
+@command
+async def init(
+    home: Path | None,
+    as_json: bool,
+    stop: Stop,
     *,
     name: Annotated[
         str, typer.Option("--name", help="A name for the mesh. Default: the directory's name.")
@@ -44,26 +49,20 @@ def init(
     stay: Annotated[
         bool, typer.Option("--up/--no-up", help="Keep hosting it, as 'antiphon up' does.")
     ] = True,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Create a mesh here, and host it.
 
     Creates the owner's key, a recovery key that is shown once, a certificate authority, and an
     account on its own server. At first only the owner has permissions. If the recovery key could
     not be shown, run the command again: it shows the same one.
     """
+    from antiphon.sdk.hosting.hosted_mesh import found_and_host
+
     where, place = parse_listen(listen, reach or []), place_of(home)
-
-    async def serve(stop: command_loop.Stop) -> int:
-        from antiphon.sdk.hosting.hosted_mesh import found_and_host
-
-        known_as = name or place.parent.name or "antiphon"
-        async with found_and_host(place, name=known_as, listen=where) as hosting:
-            show_recovery(hosting, lambda: _tell(hosting, stays=stay, as_json=as_json))
-            return await keep_up(hosting, stop, as_json=as_json) if stay else Exit.OK
-
-    return command_loop.run_service(serve)
+    known_as = name or place.parent.name or "antiphon"
+    async with found_and_host(place, name=known_as, listen=where) as hosting:
+        show_recovery(hosting, lambda: _tell(hosting, stays=stay, as_json=as_json))
+        return await keep_up(hosting, stop, as_json=as_json) if stay else None
 
 
 def parse_listen(text: str, reach: list[str]) -> Listen:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import duration_s, in_words, until_s
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
 from antiphon.sdk.defaults import RightName
 
 
+@command
 def invite(
+    home: Path | None,
     *,
     can: Annotated[list[RightName], typer.Option("--can", help="A permission; may be repeated.")],
     kind: Annotated[
@@ -33,9 +35,7 @@ def invite(
     within: Annotated[
         str, typer.Option("--within", help="How long the ticket can be used.")
     ] = "15m",
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Print a ticket that lets one machine join, once.
 
     Anyone who has the ticket can use it: treat it like a password.
@@ -51,25 +51,20 @@ def invite(
     terms = Terms(can=tuple(rights), kinds=kinds, until_s=end_s, alias=alias, network=network)
     ticket = make_ticket(StateDirectory.find(home), terms, within_s=duration_s(within))
     text = write_ticket(ticket)
-    if as_json:
-        print_json(
-            {
-                "ticket": text,
-                "id": ticket.id,
-                "expires_s": ticket.expires_s,
-                "can": rights,
-                "kinds": list(kinds),
-                "until_s": end_s,
-                "alias": alias,
-                "network": network,
-            }
-        )
-        return Exit.OK
-    what = f"{', '.join(rights)} {', '.join(map(shlex.quote, kinds))}"
-    what += ", with network access" * network
-    err.say(f"A ticket for {alias or 'one machine'}: {what}, {in_words(end_s, now_s)}.")
-    err.say(f"It works once, within {within}. On the other machine:")
-    err.say("  antiphon join TICKET")
-    err.say("")
-    out.verbatim(text)
-    return Exit.OK
+    facts = {
+        "ticket": text,
+        "id": ticket.id,
+        "expires_s": ticket.expires_s,
+        **fields(terms, "can", "kinds", "until_s", "alias", "network"),
+    }
+
+    def words() -> None:
+        what = f"{', '.join(rights)} {', '.join(map(shlex.quote, kinds))}"
+        what += ", with network access" * network
+        err.say(f"A ticket for {alias or 'one machine'}: {what}, {in_words(end_s, now_s)}.")
+        err.say(f"It works once, within {within}. On the other machine:")
+        err.say("  antiphon join TICKET")
+        err.say("")
+        out.verbatim(text)
+
+    return Answer(facts, words)

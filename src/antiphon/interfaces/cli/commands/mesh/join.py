@@ -7,27 +7,26 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from antiphon.errors import AntiphonError
 from antiphon.interfaces.cli.commands.mesh.up import place_of
-from antiphon.interfaces.cli.commands.nodes import worker
 from antiphon.interfaces.cli.commands.nodes.command_offers import (
     CommandsOption,
     NetworkOption,
     UnsafeOption,
     offered,
 )
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.commands.nodes.worker import run_jobs
+from antiphon.interfaces.cli.screen.command import Told, command, serve
 from antiphon.interfaces.cli.screen.durations import in_words
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.options import print_json, short_node
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from antiphon.sdk.authority.delegation import Grant
     from antiphon.sdk.hosting.hosted_mesh import Access, Ticket
@@ -41,7 +40,10 @@ READERS: Final = ("Look at jobs", "antiphon jobs")
 """The same for a machine that has neither."""
 
 
+@command
 def join(
+    home: Path | None,
+    as_json: bool,
     ticket: Annotated[
         str,
         typer.Argument(
@@ -65,9 +67,7 @@ def join(
     commands: CommandsOption = None,
     network: NetworkOption = False,
     unsafe_no_sandbox: UnsafeOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Coroutine[Any, Any, Told]:
     """Join a mesh with a ticket.
 
     Creates this machine's key (it never leaves the machine), proves to the mesh's gate that it
@@ -82,7 +82,7 @@ def join(
     is_working = bool(work or offer.kinds)
     opened, place = read_ticket(_text(ticket)), place_of(home)
 
-    async def redeem_ticket() -> int:
+    async def redeem_ticket() -> int | None:
         access = await redeem(
             StateDirectory(place), opened, alias=alias or socket.gethostname()[:64]
         )
@@ -91,20 +91,14 @@ def join(
             _tell_program(opened, access, place, grants)
         else:
             _tell(opened, place, grants, is_working=is_working)
-        return Exit.OK
+        if not is_working:
+            return None
+        os.environ["ANTIPHON_HOME"] = str(place)
+        return await serve(
+            lambda stop: run_jobs(stop, work, offer, as_json=as_json), as_json=as_json
+        )
 
-    code = command_loop.run(redeem_ticket())
-    if not is_working:
-        return code
-    os.environ["ANTIPHON_HOME"] = str(place)
-    return worker.worker(
-        work,
-        commands=list(offer.kinds),
-        network=network,
-        unsafe_no_sandbox=unsafe_no_sandbox,
-        home=place,
-        as_json=as_json,
-    )
+    return redeem_ticket()
 
 
 def _text(ticket: str) -> str:

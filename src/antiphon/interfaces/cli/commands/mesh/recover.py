@@ -7,17 +7,20 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from antiphon.interfaces.cli.commands.authority.rules import in_words
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
+from antiphon.interfaces.cli.screen.options import print_json, short_node
 from antiphon.interfaces.cli.screen.recovery_key import recovery_seed, recovery_text
 from antiphon.interfaces.cli.screen.terminal import ago, counted, out
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
     from antiphon.sdk.hosting.hosted_mesh import Recovered, Review, Setting
 
 
-def recover(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+@command
+def recover(home: Path | None, *, as_json: bool) -> Coroutine[Any, Any, Answer]:
     """Replace a lost or stolen owner key.
 
     Asks for the recovery key (or reads it from standard input), creates a new owner key and a new
@@ -26,19 +29,15 @@ def recover(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
     """
     seed = recovery_seed(_asked())
 
-    async def work() -> int:
+    async def work() -> Answer:
         from antiphon.sdk.hosting.hosted_mesh import recover as put_in_force
         from antiphon.sdk.mesh import StateDirectory
 
         show = _show_json if as_json else _show
         done = await put_in_force(StateDirectory.find(home), seed, show=show)
-        if as_json:
-            print_json({"event": "recovered", **_told(done)})
-        else:
-            _tell(done)
-        return Exit.OK
+        return Answer({"event": "recovered", **_told(done)}, lambda: _tell(done))
 
-    return command_loop.run(work())
+    return work()
 
 
 def _asked() -> str:
@@ -109,8 +108,7 @@ def _show_json(seed: bytes) -> None:
 
 def _told(done: Recovered) -> dict[str, Any]:
     def one(setting: Setting) -> dict[str, Any]:
-        fields = ("name", "before", "now", "seq", "by", "commit_ms")
-        return {name: getattr(setting, name) for name in fields}
+        return fields(setting, "name", "before", "now", "seq", "by", "commit_ms")
 
     return {
         "owner": done.owner,

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from antiphon.interfaces.cli.commands.jobs.watch import Ticker
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.http_options import (
-    ExposedOption,
-    HttpOption,
+    HttpOptions,
     http_address,
     say_http,
 )
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, load_settings, print_json
+from antiphon.interfaces.cli.screen.options import load_settings, print_json
 from antiphon.interfaces.cli.screen.recovery_key import say_recovery, show_recovery
 from antiphon.interfaces.cli.screen.terminal import counted, err, out
 
@@ -26,43 +25,39 @@ if TYPE_CHECKING:
     from antiphon.settings import HttpAddress, Settings
 
 
-def up(
+@command
+async def up(
+    home: Path | None,
+    as_json: bool,
+    stop: Stop,
     *,
-    http: HttpOption = "",
-    http_exposed: ExposedOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+    http: HttpOptions,
+) -> Answer:
     """Host the mesh that 'antiphon init' created here.
 
     Runs its server, the gate through which machines join, and a full node that verifies every
     record.
     """
+    from antiphon.sdk.hosting.hosted_mesh import host
+    from antiphon.sdk.mesh import StateDirectory
+
     settings = load_settings()
-    address = http_address(http, settings, exposed=http_exposed)
-
-    async def serve(stop: command_loop.Stop) -> int:
-        from antiphon.sdk.hosting.hosted_mesh import host
-        from antiphon.sdk.mesh import StateDirectory
-
-        where = StateDirectory.find(home).path.resolve()
-        async with host(where) as hosting:
-            if not as_json:
-                _greet(hosting)
-            if hosting.recovery_seed:
-                _show_recovery(hosting, as_json=as_json)
-            return await keep_up(hosting, stop, (settings, address), as_json=as_json)
-
-    return command_loop.run_service(serve)
+    address = http_address(http, settings)
+    async with host(StateDirectory.find(home).path.resolve()) as hosting:
+        if not as_json:
+            _greet(hosting)
+        if hosting.recovery_seed:
+            _show_recovery(hosting, as_json=as_json)
+        return await keep_up(hosting, stop, (settings, address), as_json=as_json)
 
 
 async def keep_up(
     hosting: Hosting,
-    stop: command_loop.Stop,
+    stop: Stop,
     serving: tuple[Settings, HttpAddress | None] | None = None,
     *,
     as_json: bool,
-) -> int:
+) -> Answer:
     """Run the gate and a full node on a running server, until told to stop."""
     settings, address = serving or (load_settings(), None)
     async with AsyncExitStack() as stack:
@@ -96,11 +91,9 @@ async def keep_up(
             supervision = group.create_task(hosting.supervise())
             await stop.wait()
             supervision.cancel()
-    if as_json:
-        print_json({"event": "stopped"})
-    else:
-        out.say("stopped. 'antiphon up' starts this mesh again")
-    return Exit.OK
+    return Answer(
+        {"event": "stopped"}, lambda: out.say("stopped. 'antiphon up' starts this mesh again")
+    )
 
 
 def _greet(hosting: Hosting) -> None:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import seconds, some_seconds
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
+from antiphon.interfaces.cli.screen.options import print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.messages.received_message import ReceivedMessage
 
 msg = typer.Typer(help="Send messages to agents, and read your own.", no_args_is_help=True)
@@ -25,11 +23,13 @@ AgentOption = Annotated[
     str | None,
     typer.Option("--agent", metavar="NAME", help="Which agent of this node. Default: main."),
 ]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=64, help="At most this many.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=64, help="At most so many.")]
 
 
 @msg.command()
-def send(
+@command
+async def send(
+    mesh: Mesh,
     to: Annotated[
         str,
         typer.Argument(
@@ -53,39 +53,31 @@ def send(
             "--ttl",
             parser=some_seconds,
             metavar="TIME",
-            help="When it becomes a dead letter: 90s, 15m, 4beats.",
+            help="How long it is of use: 90s, 15m, 4beats.",
         ),
     ] = None,
     key: Annotated[str, typer.Option("--key", help="The same key again is the same message.")] = "",
     agent: AgentOption = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Send a message. It waits in the receiver's inbox until it is acknowledged."""
-
-    async def act() -> int:
-        async with open_mesh(home) as mesh:
-            sent = await mesh.send(
-                to,
-                _value(payload),
-                kind=kind,
-                thread=thread,
-                priority=priority,
-                ttl=ttl,
-                key=key,
-                agent=agent,
-            )
-        if as_json:
-            print_json({"id": sent})
-        else:
-            out.say("✓", f" sent {sent}", style="succeeded")
-        return Exit.OK
-
-    return command_loop.run(act())
+    sent = await mesh.send(
+        to,
+        _value(payload),
+        kind=kind,
+        thread=thread,
+        priority=priority,
+        ttl=ttl,
+        key=key,
+        agent=agent,
+    )
+    return Answer({"id": sent}, lambda: out.say("✓", f" sent {sent}", style="succeeded"))
 
 
 @msg.command()
-def read(
+@command
+async def read(
+    mesh: Mesh,
+    as_json: bool,
     *,
     agent: AgentOption = None,
     limit: LimitOption = 16,
@@ -96,131 +88,89 @@ def read(
             parser=seconds,
             metavar="TIME",
             show_default="0s",
-            help="How long to wait for a message.",
+            help="Wait for a message up to so long.",
         ),
     ] = 0.0,
     ack: Annotated[bool, typer.Option("--ack", help="Acknowledge what is shown.")] = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Show the next messages. Each is shown again until you acknowledge it."""
-    return command_loop.run(_read(home, agent, limit, wait, is_acking=ack, as_json=as_json))
-
-
-async def _read(
-    home: Path | None, agent: str | None, limit: int, wait: float, *, is_acking: bool, as_json: bool
-) -> int:
+) -> None:
+    """Show the next messages. What is not acknowledged is shown again."""
     shown = 0
-    async with open_mesh(home) as mesh, mesh.inbox(agent=agent, wait=wait) as inbox:
+    async with mesh.inbox(agent=agent, wait=wait) as inbox:
         async for message in inbox:
             if as_json:
                 print_json(_message_object(message))
             else:
                 _tell(message)
-            if is_acking:
+            if ack:
                 await message.ack()
             shown += 1
             if shown >= limit:
                 break
     if not shown and not as_json:
         err.pieces(("no messages", "quiet"))
-    return Exit.OK
 
 
-@msg.command()
-def ack(
+@msg.command("ack")
+@command
+async def acknowledge(
+    mesh: Mesh,
     ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As 'msg read' shows them.")],
     *,
     agent: AgentOption = None,
-    home: HomeOption = None,
-) -> int:
+) -> Answer:
     """Acknowledge messages: they are removed from the inbox."""
+    for one in ids:
+        await mesh.ack_message(one, agent=agent)
 
-    async def act() -> int:
-        async with open_mesh(home) as mesh:
-            for one in ids:
-                await mesh.ack_message(one, agent=agent)
-                out.say("✓", f" {one}", style="succeeded")
-        return Exit.OK
+    def words() -> None:
+        for one in ids:
+            out.say("✓", f" {one}", style="succeeded")
 
-    return command_loop.run(act())
+    return Answer({"acknowledged": ids}, words)
 
 
 @msg.command()
-def threads(
-    *, agent: AgentOption = None, home: HomeOption = None, as_json: JsonOption = False
-) -> int:
+@command
+async def threads(mesh: Mesh, *, agent: AgentOption = None) -> Answer:
     """List the threads that have messages, the oldest first."""
+    found = await mesh.message_threads(agent=agent)
 
-    async def act() -> int:
-        async with open_mesh(home) as mesh:
-            found = await mesh.message_threads(agent=agent)
+    def words() -> None:
         for one in found:
-            if as_json:
-                print_json(
-                    {
-                        "thread": one.thread,
-                        "messages": one.messages,
-                        "oldest": _time(one.oldest_ms),
-                        "senders": list(one.senders),
-                    }
-                )
-            else:
-                out.say(f"{one.messages:6}  {one.thread or '(no thread)'}  {_time(one.oldest_ms)}")
-        if not found and not as_json:
+            out.say(f"{one.messages:6}  {one.thread or '(no thread)'}  {_time(one.oldest_ms)}")
+        if not found:
             err.pieces(("no messages", "quiet"))
-        return Exit.OK
 
-    return command_loop.run(act())
+    facts = [
+        {**fields(one, "thread", "messages", "senders"), "oldest": _time(one.oldest_ms)}
+        for one in found
+    ]
+    return Answer(facts, words)
 
 
 @msg.command()
-def dead(
-    *,
-    agent: AgentOption = None,
-    limit: LimitOption = 64,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+@command
+async def dead(mesh: Mesh, *, agent: AgentOption = None, limit: LimitOption = 64) -> Answer:
     """List messages that nobody handled: too many attempts, or too late."""
+    found = await mesh.dead_messages(agent=agent, limit=limit)
 
-    async def act() -> int:
-        async with open_mesh(home) as mesh:
-            found = await mesh.dead_messages(agent=agent, limit=limit)
+    def words() -> None:
         for one in found:
-            fields = {
-                "id": one.id,
-                "reason": one.reason,
-                "attempts": one.attempts,
-                "error": one.error,
-                "sender": one.sender,
-                "kind": one.kind,
-                "thread": one.thread,
-                "put": _time(one.put_ms),
-                "payload": one.payload,
-            }
-            if as_json:
-                print_json(fields)
-            else:
-                why = f"{one.reason}, {one.attempts} attempts{': ' if one.error else ''}{one.error}"
-                out.say(f"{one.id}  {one.kind}  {why}")
-        if not found and not as_json:
+            why = f"{one.reason}, {one.attempts} attempts{': ' if one.error else ''}{one.error}"
+            out.say(f"{one.id}  {one.kind}  {why}")
+        if not found:
             err.pieces(("no dead letters", "quiet"))
-        return Exit.OK
 
-    return command_loop.run(act())
+    names = ("id", "reason", "attempts", "error", "sender", "kind", "thread", "payload")
+    return Answer([{**fields(one, *names), "put": _time(one.put_ms)} for one in found], words)
 
 
 @msg.command()
-def address(*, agent: AgentOption = None, home: HomeOption = None) -> int:
+@command
+async def address(mesh: Mesh, *, agent: AgentOption = None) -> Answer:
     """Print the address of this node's agent."""
-
-    async def act() -> int:
-        async with open_mesh(home) as mesh:
-            print(mesh.address if agent is None else f"{mesh.did}/{agent}", flush=True)
-        return Exit.OK
-
-    return command_loop.run(act())
+    ours = mesh.address if agent is None else f"{mesh.did}/{agent}"
+    return Answer({"address": ours}, lambda: print(ours, flush=True))
 
 
 def _value(text: str) -> Any:
@@ -235,17 +185,8 @@ def _time(at_ms: int) -> str:
 
 
 def _message_object(message: ReceivedMessage) -> dict[str, Any]:
-    return {
-        "id": message.id,
-        "sender": message.sender,
-        "kind": message.kind,
-        "thread": message.thread,
-        "priority": message.priority,
-        "attempt": message.attempt,
-        "in_reply_to": message.in_reply_to,
-        "sent": _time(message.sent_ms),
-        "payload": message.payload,
-    }
+    names = ("id", "sender", "kind", "thread", "priority", "attempt", "in_reply_to", "payload")
+    return {**fields(message, *names), "sent": _time(message.sent_ms)}
 
 
 def _tell(message: ReceivedMessage) -> None:

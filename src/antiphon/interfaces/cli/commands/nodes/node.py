@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from antiphon.errors import Held
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.http_options import (
-    ExposedOption,
-    HttpOption,
+    HttpOptions,
     http_address,
     say_http,
 )
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     load_settings,
     open_mesh,
     print_json,
@@ -26,39 +22,22 @@ from antiphon.interfaces.cli.screen.options import (
 )
 from antiphon.interfaces.cli.screen.terminal import counted, out
 
-if TYPE_CHECKING:
-    from antiphon.settings import HttpAddress, Settings
 
-
-def node(
+@command
+async def node(
+    home: Path | None,
+    as_json: bool,
+    stop: Stop,
     *,
-    http: HttpOption = "",
-    http_exposed: ExposedOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+    http: HttpOptions,
+) -> Answer:
     """Run a full node.
 
     Verifies every record, keeps the replica that 'jobs' and 'show' read, ends expired leases, and
     offers jobs again that no worker claimed.
     """
     settings = load_settings()
-    address = http_address(http, settings, exposed=http_exposed)
-
-    async def serve(stop: command_loop.Stop) -> int:
-        return await _serve(home, stop, address, settings, as_json=as_json)
-
-    return command_loop.run_service(serve)
-
-
-async def _serve(
-    home: Path | None,
-    stop: command_loop.Stop,
-    address: HttpAddress | None,
-    settings: Settings,
-    *,
-    as_json: bool,
-) -> int:
+    address = http_address(http, settings)
     mesh = open_mesh(home)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(mesh)
@@ -91,8 +70,7 @@ async def _serve(
             if where:
                 say_http(mesh, where, settings, further=", /v1/tempo")
         await stop.wait()
-    if as_json:
-        print_json({"event": "stopped", "applied": running.applied})
-    else:
-        out.say(f"stopped at record {running.applied:,}")
-    return Exit.OK
+    return Answer(
+        {"event": "stopped", "applied": running.applied},
+        lambda: out.say(f"stopped at record {running.applied:,}"),
+    )

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import some_seconds
-from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    open_mesh,
-    print_json,
     short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
@@ -25,11 +19,14 @@ if TYPE_CHECKING:
 
     from antiphon.sdk.agents.presence_methods import KeptChange, LiveNode
     from antiphon.sdk.authority.quorum_record import PartyRecord
+    from antiphon.sdk.mesh import Mesh
 
 _STYLES: Final = {"warn": "running", "alert": "failed", "critical": "failed", "dead": "failed"}
 
 
-def nodes(
+@command
+async def nodes(
+    mesh: Mesh,
     *,
     wait: Annotated[
         float,
@@ -63,56 +60,46 @@ def nodes(
             help="Show instead who ran replicas of jobs, and whose results were outvoted.",
         ),
     ] = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """List the nodes that are online."""
     if record:
-        return command_loop.run(_record(home, as_json=as_json))
+        return await _record(mesh)
     if changes:
-        return command_loop.run(_changes(home, as_json=as_json))
-    return command_loop.run(_nodes(home, wait, round(stale * 1000), as_json=as_json))
-
-
-async def _nodes(home: Path | None, wait_s: float, stale_ms: int, *, as_json: bool) -> int:
+        return await _changes(mesh)
     from antiphon.sdk.authority.delegation import stuck_routes, who
 
-    mesh = open_mesh(home)
-    async with mesh:
-        found = await mesh.live_nodes(stale_ms, wait_s=wait_s)
-        stuck = [] if as_json else stuck_routes(await who(mesh))
-    if as_json:
-        print_json({"nodes": [_node_object(one) for one in found]})
-        return Exit.OK
-    if not found:
-        out.say("no node is online")
-        err.say("  try: ", "antiphon worker MODULE, or antiphon node")
-    else:
-        _print_table(found)
-    for one in stuck:
-        err.say("! ", one.words)
-        err.say("  try: ", one.hint)
-    return Exit.OK
+    found = await mesh.live_nodes(round(stale * 1000), wait_s=wait)
+    stuck = stuck_routes(await who(mesh))
+
+    def words() -> None:
+        if found:
+            heads = ("ALIAS", "ROLE", "AGENT", "STATE", "BUSY", "DONE", "VERSION", "ID", "KINDS")
+            out.table(heads, map(_row, found), flexible=8, wraps=True)
+        else:
+            out.say("no node is online")
+            err.say("  try: ", "antiphon worker MODULE, or antiphon node")
+        for one in stuck:
+            err.say("! ", one.words)
+            err.say("  try: ", one.hint)
+
+    return Answer({"nodes": [_node_object(one) for one in found]}, words)
 
 
-def _print_table(found: list[LiveNode]) -> None:
-    heads = ("ALIAS", "ROLE", "AGENT", "STATE", "BUSY", "DONE", "VERSION", "ID", "KINDS")
-    out.table(heads, map(_row, found), flexible=8, wraps=True)
+async def _changes(mesh: Mesh) -> Answer:
+    kept = await mesh.presence_changes()
 
+    def words() -> None:
+        if kept:
+            heads = ("WHEN", "ALIAS", "AGENT", "WAS", "IS", "MISSED", "ID")
+            out.table(heads, map(_change_row, kept), flexible=1, wraps=True)
+        else:
+            out.say("no node came or went while a full node ran on this machine")
+            err.say("  try: ", "antiphon node, and then again; or antiphon nodes")
 
-async def _changes(home: Path | None, *, as_json: bool) -> int:
-    async with open_mesh(home) as mesh:
-        kept = await mesh.presence_changes()
-    if as_json:
-        print_json({"changes": [_change_object(one) for one in kept]})
-        return Exit.OK
-    if not kept:
-        out.say("no node came or went while a full node ran on this machine")
-        err.say("  try: ", "antiphon node, and then again; or antiphon nodes")
-        return Exit.OK
-    heads = ("WHEN", "ALIAS", "AGENT", "WAS", "IS", "MISSED", "ID")
-    out.table(heads, map(_change_row, kept), flexible=1, wraps=True)
-    return Exit.OK
+    names = ("node", "alias", "agent", "role", "was", "level", "misses")
+    return Answer(
+        {"changes": [{"at_ms": one.at_ms, **fields(one.change, *names)} for one in kept]}, words
+    )
 
 
 def _change_row(one: KeptChange) -> list[Piece]:
@@ -128,37 +115,22 @@ def _change_row(one: KeptChange) -> list[Piece]:
     ]
 
 
-def _change_object(one: KeptChange) -> dict[str, object]:
-    change = one.change
-    return {
-        "at_ms": one.at_ms,
-        "node": change.node,
-        "alias": change.alias,
-        "agent": change.agent,
-        "role": change.role,
-        "was": change.was,
-        "level": change.level,
-        "misses": change.misses,
-    }
-
-
-async def _record(home: Path | None, *, as_json: bool) -> int:
+async def _record(mesh: Mesh) -> Answer:
     from antiphon.sdk.authority.holdings import who
     from antiphon.sdk.authority.quorum_record import quorum_record
 
-    async with open_mesh(home) as mesh:
-        records = await quorum_record(mesh)
-        called = (await who(mesh)).called
-    if as_json:
-        print_json({"record": [_record_object(one, called(one.party)) for one in records]})
-        return Exit.OK
-    if not records:
-        out.say("no job was run as replicas yet")
-        err.say("  try: ", "antiphon submit KIND ARGS --replicas 3 --quorum 2")
-        return Exit.OK
-    heads = ("NODE", "DONE", "AGREED", "DISAGREED", "UNDECIDED", "FAILED", "WITH")
-    out.table(heads, (_record_row(one, called) for one in records), flexible=6, wraps=True)
-    return Exit.OK
+    records = await quorum_record(mesh)
+    called = (await who(mesh)).called
+
+    def words() -> None:
+        if records:
+            heads = ("NODE", "DONE", "AGREED", "DISAGREED", "UNDECIDED", "FAILED", "WITH")
+            out.table(heads, (_record_row(one, called) for one in records), flexible=6, wraps=True)
+        else:
+            out.say("no job was run as replicas yet")
+            err.say("  try: ", "antiphon submit KIND ARGS --replicas 3 --quorum 2")
+
+    return Answer({"record": [_record_object(one, called(one.party)) for one in records]}, words)
 
 
 def _record_row(one: PartyRecord, called: Callable[[str], str]) -> list[Piece]:
@@ -174,15 +146,11 @@ def _record_row(one: PartyRecord, called: Callable[[str], str]) -> list[Piece]:
     ]
 
 
-def _record_object(one: PartyRecord, name: str) -> dict[str, object]:
+def _record_object(one: PartyRecord, name: str) -> dict[str, Any]:
     return {
         "node": one.party,
         "name": name,
-        "done": one.done,
-        "agreed": one.agreed,
-        "disagreed": one.disagreed,
-        "undecided": one.undecided,
-        "failed": one.failed,
+        **fields(one, "done", "agreed", "disagreed", "undecided", "failed"),
         "with": dict(one.against.most_common()),
         "jobs": [{"kind": kind, "job": job} for kind, job in one.jobs],
     }
@@ -205,22 +173,9 @@ def _row(one: LiveNode) -> list[Piece]:
     ]
 
 
-def _node_object(one: LiveNode) -> dict[str, object]:
-    card = one.card
+def _node_object(one: LiveNode) -> dict[str, Any]:
+    of_card = ("alias", "role", "agent", "node", "kinds", "labels", "weight", "slots", "busy")
     return {
-        "alias": card.alias,
-        "role": card.role,
-        "agent": card.agent,
-        "level": one.level,
-        "misses": one.misses,
-        "silent_ms": one.silent_ms,
-        "node": card.node,
-        "kinds": list(card.kinds),
-        "labels": list(card.labels),
-        "weight": card.weight,
-        "slots": card.slots,
-        "busy": card.busy,
-        "done": card.done,
-        "applied": card.applied,
-        "version": card.version,
+        **fields(one.card, *of_card, "done", "applied", "version"),
+        **fields(one, "level", "misses", "silent_ms"),
     }

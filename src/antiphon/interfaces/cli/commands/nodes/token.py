@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
+from antiphon.interfaces.cli.screen.command import Answer, command
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Mesh
 
 
-def token(
+@command
+async def token(
+    mesh: Mesh,
     *,
     project: Annotated[
         str,
@@ -21,25 +24,15 @@ def token(
         str,
         typer.Option("--role", help="One of read, schedule, claim, cancel, tempo, all."),
     ] = "read",
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Print a token for a node's HTTP interface.
 
     It is good for two bars, about a minute at the usual tempo, and permits one role in one
     project. Whoever has it can use it until then, so do not keep it in a file.
     """
+    from antiphon.sdk.http.bar_tokens import BarTokens
 
-    async def make() -> int:
-        from antiphon.sdk.http.bar_tokens import BarTokens
-
-        mesh = open_mesh(home)
-        async with mesh:
-            text = BarTokens(mesh, project=project, role=role).token()
-        if as_json:
-            print_json({"token": text, "project": project, "role": role})
-        else:
-            print(text, flush=True)
-        return Exit.OK
-
-    return command_loop.run(make())
+    text = BarTokens(mesh, project=project, role=role).token()
+    return Answer(
+        {"token": text, "project": project, "role": role}, lambda: print(text, flush=True)
+    )

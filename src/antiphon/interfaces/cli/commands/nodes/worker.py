@@ -22,17 +22,15 @@ from antiphon.interfaces.cli.commands.nodes.command_offers import (
     offered,
 )
 from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.command_loop import Stop
+from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.http_options import (
-    ExposedOption,
-    HttpOption,
+    HttpOptions,
     http_address,
     say_http,
 )
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     load_settings,
     open_mesh,
     print_json,
@@ -83,7 +81,11 @@ RatesOption = Annotated[
 ]
 
 
-def worker(
+@command
+async def worker(
+    home: Path | None,
+    as_json: bool,
+    stop: Stop,
     module: ModuleArgument = "",
     *,
     commands: CommandsOption = None,
@@ -93,11 +95,8 @@ def worker(
     label: LabelsOption = None,
     weight: WeightOption = None,
     rate: RatesOption = None,
-    http: HttpOption = "",
-    http_exposed: ExposedOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+    http: HttpOptions,
+) -> Answer:
     """Run jobs: the tasks of a module, and commands.
 
     Commands run in a sandbox: no network, no files but their own, and limits on everything.
@@ -115,14 +114,15 @@ def worker(
     if home is not None:
         os.environ["ANTIPHON_HOME"] = str(home)  # so that the module's Mesh.open() finds it
 
-    settings = load_settings(usual_level="info")
-    address = http_address(http, settings, exposed=http_exposed)
-
-    async def serve(stop: command_loop.Stop) -> int:
-        traits = {"labels": label, "weight": weight, "rates": rates}
-        return await _work(module, offer, slots, traits, (settings, address), stop, as_json=as_json)
-
-    return command_loop.run_service(serve)
+    return await run_jobs(
+        stop,
+        module,
+        offer,
+        as_json=as_json,
+        slots=slots,
+        http=http,
+        traits={"labels": label, "weight": weight, "rates": rates},
+    )
 
 
 def _parse_rate(text: str) -> tuple[str, str]:
@@ -132,21 +132,23 @@ def _parse_rate(text: str) -> tuple[str, str]:
     return kind, rate
 
 
-async def _work(
+async def run_jobs(
+    stop: Stop,
     module: str,
     offer: Offered,
-    slots: int | None,
-    traits: dict[str, Any],
-    serving: tuple[Settings, HttpAddress | None],
-    stop: command_loop.Stop,
     *,
     as_json: bool,
-) -> int:
+    slots: int | None = None,
+    http: HttpOptions | None = None,
+    traits: dict[str, Any] | None = None,
+) -> Answer:
+    """Run jobs until told to stop."""
     from antiphon.sdk.worker import claimable
 
-    settings = serving[0]
+    settings, traits = load_settings(usual_level="info"), traits or {}
+    serving = settings, http_address(http or HttpOptions(), settings)
     mesh = find_mesh(module) if module else open_mesh(None)
-    _check_rated({*mesh.kinds, *offer.kinds}, traits["rates"])
+    _check_rated({*mesh.kinds, *offer.kinds}, traits.get("rates", {}))
     async with AsyncExitStack() as stack:
         countdown = stack.enter_context(Countdown())
         await stack.enter_async_context(mesh)
@@ -174,13 +176,12 @@ async def _work(
         due = working.done + working.held
         if not as_json:
             countdown.begin(lambda: working.held, settings.drain_s)
-    if as_json:
-        print_json({"event": "stopped", "done": working.done})
-    else:
-        left = due - working.done
-        rest = f"; {counted(left, 'job')} not finished, left for other workers" if left else ""
-        out.say(f"stopped after {counted(working.done, 'job')}{rest}")
-    return Exit.OK
+    left = due - working.done
+    rest = f"; {counted(left, 'job')} not finished, left for other workers" if left else ""
+    return Answer(
+        {"event": "stopped", "done": working.done},
+        lambda: out.say(f"stopped after {counted(working.done, 'job')}{rest}"),
+    )
 
 
 async def _serve_http(

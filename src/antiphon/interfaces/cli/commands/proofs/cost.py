@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.durations import some_seconds
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
 from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from antiphon.sdk.costs.cost_report import CostLine, CostReport
+    from antiphon.sdk.costs.cost_report import CostLine
+    from antiphon.sdk.mesh import Mesh
 
 By = Literal["kind", "node", "account"]
 
 
-def cost(
+@command
+async def cost(
+    mesh: Mesh,
     *,
     by: Annotated[By, typer.Option("--by", help="What to sum up by.")] = "kind",
     since: Annotated[
@@ -42,9 +40,7 @@ def cost(
             "--kind", help="Only this kind and kinds below it.", autocompletion=complete_kind
         ),
     ] = "",
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Show what jobs cost.
 
     Sums of what the workers stated in their proofs, and in yields, at the rates that the owner
@@ -54,37 +50,34 @@ def cost(
       antiphon cost --by account --since 30d
       antiphon submit render.frame 1 --budget charge_to=team-a --budget max_bu=8
     """  # noqa: D301 - \b keeps the lines apart
-    since_s = None if since is None else time.time() - since
-    return command_loop.run(_cost(home, by, since_s, kind, as_json=as_json))
-
-
-async def _cost(
-    home: Path | None, by: By, since_s: float | None, kind: str, *, as_json: bool
-) -> int:
     from antiphon.sdk.authority.holdings import who
 
+    since_s = None if since is None else time.time() - since
     moment = None if since_s is None else datetime.fromtimestamp(since_s, UTC)
-    async with open_mesh(home) as mesh:
-        report = await mesh.cost(by=by, since=moment, kind=kind)
-        held = await who(mesh)
+    report = await mesh.cost(by=by, since=moment, kind=kind)
+    held = await who(mesh)
 
     def called(name: str) -> str:
         return held.called(name) if name.startswith("did:") else name
 
-    if as_json:
-        since_ms = None if since_s is None else round(since_s * 1000)
-        print_json(_report_object(report, called) | {"since_ms": since_ms})
-        return Exit.OK
-    if not report.lines:
-        out.say("no job has ended" + (" in this time" if since_s is not None else " yet"))
-        return Exit.OK
-    rows = [_row(line, called(line.name)) for line in report.lines]
-    if len(rows) > 1:
-        rows.append(_row(report.total, "total"))
-    heads = (by.upper(), "JOBS", "SUCCEEDED", "BEATS", "COST", "PER RESULT")
-    out.table(heads, rows, flexible=0)
-    _tell_gaps(report.total)
-    return Exit.OK
+    def words() -> None:
+        if not report.lines:
+            out.say("no job has ended" + (" in this time" if since_s is not None else " yet"))
+            return
+        rows = [_row(line, called(line.name)) for line in report.lines]
+        if len(rows) > 1:
+            rows.append(_row(report.total, "total"))
+        heads = (by.upper(), "JOBS", "SUCCEEDED", "BEATS", "COST", "PER RESULT")
+        out.table(heads, rows, flexible=0)
+        _tell_gaps(report.total)
+
+    facts = {
+        "by": report.by,
+        "lines": [_line_object(line) | {"called": called(line.name)} for line in report.lines],
+        "total": _line_object(report.total),
+        "since_ms": None if since_s is None else round(since_s * 1000),
+    }
+    return Answer(facts, words)
 
 
 def _tell_gaps(total: CostLine) -> None:
@@ -119,14 +112,6 @@ def _row(line: CostLine, name: str) -> list[Piece]:
         (", ".join(amounts) or "not measured", "" if line.amounts else "quiet"),
         (", ".join(each), "quiet"),
     ]
-
-
-def _report_object(report: CostReport, called: Callable[[str], str]) -> dict[str, object]:
-    return {
-        "by": report.by,
-        "lines": [_line_object(line) | {"called": called(line.name)} for line in report.lines],
-        "total": _line_object(report.total),
-    }
 
 
 def _line_object(line: CostLine) -> dict[str, object]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from antiphon.errors import Misconfigured
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    open_mesh,
-    print_json,
     short,
 )
 from antiphon.interfaces.cli.screen.progress import Progress
@@ -25,7 +21,9 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Job, Mesh
 
 
-def export(
+@command
+async def export(
+    mesh: Mesh,
     job: JobArgument,
     *,
     output: Annotated[
@@ -40,21 +38,13 @@ def export(
             "--artifacts", metavar="DIR", help="Also write the job's outputs to this directory."
         ),
     ] = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Write a bundle that proves offline what happened to a job.
 
     It contains the job's records, the records that their verdicts depend on, and a seal over
     them. 'antiphon verify FILE' checks it anywhere, without a server. If the job is not sealed
     yet, the command waits for the next seal.
     """
-    return command_loop.run(_export(job, output, artifacts, home, as_json=as_json))
-
-
-async def _export(
-    prefix: str, output: Path | None, artifacts: Path | None, home: Path | None, *, as_json: bool
-) -> int:
     from antiphon.sdk.authority.holdings import who
     from antiphon.sdk.proofs import bundles
 
@@ -65,33 +55,34 @@ async def _export(
             err.say(f"waiting for the coordinator's next seal, up to {left_s:.0f} s")
         told.append(left_s)
 
-    async with open_mesh(home) as mesh:
-        owner = (await who(mesh)).owner
-        found, written = await find_any(mesh, prefix), list[Path]()
-        if isinstance(found, tuple):
-            kind, name = found.kind, found.name
-            data = await bundles.export_lane(mesh, found, waiting=waiting)
-        else:
-            kind, name = found.kind, found.id
-            data = await bundles.export(mesh, kind, name, waiting=waiting)
-            written = await _fetched(mesh, found, artifacts) if artifacts is not None else []
+    owner = (await who(mesh)).owner
+    found, written = await find_any(mesh, job), list[Path]()
+    if isinstance(found, tuple):
+        kind, name = found.kind, found.name
+        data = await bundles.export_lane(mesh, found, waiting=waiting)
+    else:
+        kind, name = found.kind, found.id
+        data = await bundles.export(mesh, kind, name, waiting=waiting)
+        written = await _fetched(mesh, found, artifacts) if artifacts is not None else []
     target = output or Path(f"{short(name)}.json")
     try:
-        target.write_bytes(data)
+        await asyncio.to_thread(target.write_bytes, data)
     except OSError as problem:
         raise Misconfigured(f"{target} cannot be written: {problem.strerror}") from problem
-    if as_json:
-        facts = {"job": name, "kind": kind, "file": str(target), "bytes": len(data), "owner": owner}
-        print_json(facts if artifacts is None else {**facts, "artifacts": list(map(str, written))})
-        return Exit.OK
-    out.say(f"{kind} {short(name)} is in {target}, {len(data):,} bytes")
-    with_files = ""
+    facts = {"job": name, "kind": kind, "file": str(target), "bytes": len(data), "owner": owner}
     if artifacts is not None:
-        out.say(f"{counted(len(written), 'output')} of it in {artifacts}")
-        with_files = f" --artifacts {artifacts}"
-    out.say("  to check it anywhere, against the owner's key:")
-    out.say(f"  antiphon verify {target}{with_files} --owner {owner}")
-    return Exit.OK
+        facts["artifacts"] = list(map(str, written))
+
+    def words() -> None:
+        out.say(f"{kind} {short(name)} is in {target}, {len(data):,} bytes")
+        with_files = ""
+        if artifacts is not None:
+            out.say(f"{counted(len(written), 'output')} of it in {artifacts}")
+            with_files = f" --artifacts {artifacts}"
+        out.say("  to check it anywhere, against the owner's key:")
+        out.say(f"  antiphon verify {target}{with_files} --owner {owner}")
+
+    return Answer(facts, words)
 
 
 async def _fetched(mesh: Mesh, job: Job, directory: Path) -> list[Path]:

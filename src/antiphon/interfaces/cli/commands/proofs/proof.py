@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    open_mesh,
-    print_json,
     short,
     short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:
-    from antiphon.sdk.proofs.proof import DsseEnvelope, Statement
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.proofs.proof import Statement
 
 
-def proof(
+@command
+async def proof(
+    mesh: Mesh,
     job: JobArgument,
     *,
     trailers: Annotated[
@@ -37,9 +36,7 @@ def proof(
             "--output", "-o", metavar="FILE", help="Write the DSSE envelope to this file."
         ),
     ] = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Show a job's proof of execution.
 
     The proof is an in-toto statement in a DSSE envelope, signed by the worker. Any DSSE tool can
@@ -47,29 +44,21 @@ def proof(
     """
     from antiphon.sdk.proofs import proof as job_proof
 
-    found: list[DsseEnvelope] = []
-    code = command_loop.run(_fetch(job, home, found))
-    for envelope in found:
-        if output is not None:
-            output.write_text(json.dumps(job_proof.to_json(envelope), indent=2) + "\n")
-            err.say(f"the envelope is in {output}")
-        if as_json:
-            print_json(job_proof.to_json(envelope))
-        elif trailers:
+    found = await find_job(mesh, job)
+    envelope = await job_proof.proof_of(mesh.job(found.kind, found.id))
+    facts = job_proof.to_json(envelope)
+    if output is not None:
+        await asyncio.to_thread(output.write_text, json.dumps(facts, indent=2) + "\n")
+        err.say(f"the envelope is in {output}")
+
+    def words() -> None:
+        if trailers:
             for name, value in job_proof.trailers(envelope):
                 out.say(f"{name}: {value}")
         elif output is None:
             _tell(job_proof.open_proof(envelope))
-    return code
 
-
-async def _fetch(prefix: str, home: Path | None, found: list[DsseEnvelope]) -> int:
-    from antiphon.sdk.proofs import proof as job_proof
-
-    async with open_mesh(home) as mesh:
-        job = await find_job(mesh, prefix)
-        found.append(await job_proof.proof_of(mesh.job(job.kind, job.id)))
-    return Exit.OK
+    return Answer(facts, words)
 
 
 def _tell(statement: Statement) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from antiphon.errors import AntiphonError
+from antiphon.interfaces.cli.screen.command import Answer, fields
 from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import open_mesh, print_json, short
+from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.terminal import out
 
 if TYPE_CHECKING:
@@ -17,27 +18,27 @@ if TYPE_CHECKING:
     from antiphon.sdk.proofs.rerun import Rerun
 
 
-async def tell_rerun(
-    report: Report, inputs: Path | None, home: Path | None, *, network: bool, as_json: bool
-) -> int:
-    """Run it again and print what matches; exit code 1 unless everything does."""
+async def run_again(
+    report: Report, inputs: Path | None, home: Path | None, *, network: bool
+) -> Answer:
+    """Run it again and say what matches; exit code 1 unless everything does."""
     from antiphon.sdk.proofs.rerun import rerun
 
     async with AsyncExitStack() as stack:
         mesh = await _reachable(stack, home)
         found = await rerun(report, inputs=inputs, mesh=mesh, network=network)
-    code = Exit.OK if found.is_same else Exit.FAILED
     sentences = in_words(found)
-    if as_json:
-        print_json({**facts(report, found), "sentences": sentences})
-        return code
-    mark = ("✓ ", "succeeded") if found.is_same else ("✗ ", "failed")
-    verdict = "gives the same result" if found.is_same else "does not give the same result"
-    name = f"{report.job.kind} {short(report.job.id)}"
-    out.pieces(mark, (f"the bundle is valid, and {name} {verdict} on this machine", ""))
-    for sentence in sentences:
-        out.hanging([("  - ", "")], [(sentence, "")])
-    return code
+
+    def words() -> None:
+        mark = ("✓ ", "succeeded") if found.is_same else ("✗ ", "failed")
+        verdict = "gives the same result" if found.is_same else "does not give the same result"
+        name = f"{report.job.kind} {short(report.job.id)}"
+        out.pieces(mark, (f"the bundle is valid, and {name} {verdict} on this machine", ""))
+        for sentence in sentences:
+            out.hanging([("  - ", "")], [(sentence, "")])
+
+    code = Exit.OK if found.is_same else Exit.FAILED
+    return Answer({**facts(report, found), "sentences": sentences}, words, code)
 
 
 async def _reachable(stack: AsyncExitStack, home: Path | None) -> Mesh | None:
@@ -57,13 +58,8 @@ def facts(report: Report, found: Rerun) -> dict[str, Any]:
         "kind": report.job.kind,
         "job": report.job.id,
         "rerun": {
-            "agreed": list(found.agreed),
-            "differed": list(found.differed),
-            "missing": list(found.missing),
-            "further": list(found.further),
-            "exit_then": found.exit_then,
-            "exit_now": found.exit_now,
-            "same_program": found.same_program,
+            **fields(found, "agreed", "differed", "missing", "further"),
+            **fields(found, "exit_then", "exit_now", "same_program"),
             "isolation": found.isolation.level,
         },
     }

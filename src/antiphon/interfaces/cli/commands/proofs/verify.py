@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from antiphon.errors import Misconfigured
-from antiphon.interfaces.cli.commands.proofs.rerun import tell_rerun
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.commands.proofs.rerun import run_again
+from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    print_json,
     short,
     short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import counted, out
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from antiphon.sdk.proofs.bundles import Report
     from antiphon.sdk.proofs.proof import DsseEnvelope
 
@@ -41,7 +40,9 @@ ArtifactsOption = Annotated[
 ]
 
 
+@command
 def verify(
+    home: Path | None,
     bundle: Annotated[
         Path, typer.Argument(metavar="FILE", help="A bundle from 'antiphon export'.")
     ],
@@ -58,9 +59,7 @@ def verify(
         bool,
         typer.Option("--network", help="With --rerun: allow network access, if the command asks."),
     ] = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer | Coroutine[Any, Any, Answer]:
     """Check a bundle offline.
 
     Needs no server, no state directory and no network. Everything depends on the owner's key:
@@ -88,19 +87,18 @@ def verify(
     if artifacts is not None and not rerun:
         shown.append(_compared(report, artifacts))
     if rerun:
-        return command_loop.run(
-            tell_rerun(report, artifacts, home, network=network, as_json=as_json)
-        )
-    if as_json:
-        print_json(_facts(report, shown, open_ends))
-        return Exit.OK
-    out.say(f"this bundle is valid: {report.key.kind} {short(report.key.name)}{_outcome(report)}")
-    for title, sentences in (("shown", shown), ("not shown", open_ends)):
-        out.say("")
-        out.say(title)
-        for sentence in sentences:
-            out.hanging([("  - ", "")], [(sentence, "")])
-    return Exit.OK
+        return run_again(report, artifacts, home, network=network)
+
+    def words() -> None:
+        name = f"{report.key.kind} {short(report.key.name)}{_outcome(report)}"
+        out.say(f"this bundle is valid: {name}")
+        for title, sentences in (("shown", shown), ("not shown", open_ends)):
+            out.say("")
+            out.say(title)
+            for sentence in sentences:
+                out.hanging([("  - ", "")], [(sentence, "")])
+
+    return Answer(_facts(report, shown, open_ends), words)
 
 
 def _compared(report: Report, directory: Path) -> str:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import open_mesh
+from antiphon.interfaces.cli.screen.durations import beginning_in_words
 from antiphon.interfaces.cli.screen.terminal import err
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from antiphon.sdk.mesh import Line, Mesh
     from antiphon.sdk.tempo.addresses import Address as Address  # noqa: PLC0414 - commands
 
@@ -27,24 +23,29 @@ def read_address(text: str) -> Address:
     return address
 
 
-def moment_of(address: Address, home: Path | None) -> datetime:
+async def begins_at(mesh: Mesh, address: Address, *, is_silent: bool) -> datetime:
     """When something that is submitted to such an address may begin."""
-    found: list[int] = []
-
-    async def ask() -> int:
-        async with open_mesh(home) as mesh:
-            await mesh.tempo()
-            clock = mesh.clock
-            found.append(address.begins_ms(clock.meter(), clock.phases(), clock.now_ms()))
-        return Exit.OK
-
-    command_loop.run(ask())
-    return datetime.fromtimestamp(found[0] / 1000, UTC)
+    await _listen(mesh, is_silent=is_silent)
+    clock = mesh.clock
+    now_ms = clock.now_ms()
+    begins_ms = address.begins_ms(clock.meter(), clock.phases(), now_ms)
+    if not is_silent:
+        err.say(f"it may begin {beginning_in_words(begins_ms // 1000, now_ms // 1000)}")
+    return datetime.fromtimestamp(begins_ms / 1000, UTC)
 
 
-async def happened_at(mesh: Mesh, address: Address, story: list[Line]) -> list[Line]:
+async def happened_at(
+    mesh: Mesh, address: Address, story: list[Line], *, is_silent: bool
+) -> list[Line]:
     """The lines of a story that belong to such an address."""
-    await mesh.tempo()
+    await _listen(mesh, is_silent=is_silent)
     clock = mesh.clock
     meter, phases, now_ms = clock.meter(), clock.phases(), clock.now_ms()
     return [one for one in story if address.includes(one.commit_ms, meter, phases, now_ms)]
+
+
+async def _listen(mesh: Mesh, *, is_silent: bool) -> None:
+    """Hear a beat, which takes up to a beat and a quarter."""
+    if not is_silent:
+        err.say("listening for a beat of the mesh, to count from")
+    await mesh.tempo()

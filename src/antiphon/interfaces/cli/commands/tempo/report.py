@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
+from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.plots import bar, sparkline
 from antiphon.interfaces.cli.screen.terminal import Piece, clock, counted, err, out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.tempo.report_methods import KeptReport
 
 STATES: Final = {
@@ -40,7 +38,9 @@ SHOWN: Final = 16
 """Bars that are plotted unless somebody asks for more or fewer."""
 
 
-def report(
+@command
+async def report(
+    mesh: Mesh,
     address: Annotated[
         str,
         typer.Argument(
@@ -52,34 +52,26 @@ def report(
     ] = "",
     *,
     last: Annotated[int, typer.Option("--last", min=1, help="Show this many bars.")] = SHOWN,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Show what happened in the last bars.
 
     Tasks, queues, promises and key figures.
     """
-    return command_loop.run(_report(home, address, last, as_json=as_json))
-
-
-async def _report(home: Path | None, text: str, last: int, *, as_json: bool) -> int:
-    mesh = open_mesh(home)
     from antiphon.sdk.tempo.report_methods import kpis_of, parse_address
 
-    address = parse_address(text)
-    if address.warning:
-        err.say(address.warning, style="quiet")
-    async with mesh:
-        found = await mesh.reports(address, last=last)
-    if as_json:
-        print_json({"reports": [report_object(kept) for kept in found], "kpis": kpis_of(found)})
-        return Exit.OK
-    if not found:
-        out.say("no bar has been reported yet, or none at that time")
-        err.say("  try: ", "antiphon node: it reports each bar when it has ended")
-        return Exit.OK
-    show(found)
-    return Exit.OK
+    where = parse_address(address)
+    if where.warning:
+        err.say(where.warning, style="quiet")
+    found = await mesh.reports(where, last=last)
+
+    def words() -> None:
+        if found:
+            show(found)
+        else:
+            out.say("no bar has been reported yet, or none at that time")
+            err.say("  try: ", "antiphon node: it reports each bar when it has ended")
+
+    return Answer({"reports": [report_object(one) for one in found], "kpis": kpis_of(found)}, words)
 
 
 def report_object(kept: KeptReport) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from antiphon.interfaces.cli.commands.authority.delegate import acting
-from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.command import Answer, Told, command, serve
+from antiphon.interfaces.cli.screen.command_loop import Stop
+from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
     open_mesh,
     print_json,
     short_node,
@@ -21,6 +20,8 @@ from antiphon.interfaces.cli.screen.options import (
 from antiphon.interfaces.cli.screen.terminal import Piece, err, joined, out
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from rich.console import RenderableType
 
     from antiphon.sdk.mesh import Mesh
@@ -51,8 +52,11 @@ TopicOption = Annotated[
 
 
 @tempo.callback(invoke_without_command=True)
+@command
 def look(
     context: typer.Context,
+    home: Path | None,
+    as_json: bool,
     *,
     follow: Annotated[
         bool,
@@ -61,9 +65,7 @@ def look(
         ),
     ] = False,
     topic: TopicOption = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Coroutine[Any, Any, Told] | None:
     """Show the beats of the mesh, or change its tempo.
 
     \b
@@ -74,20 +76,18 @@ def look(
       antiphon tempo freeze             hold the tempo where it is; unfreeze lets it change again
     """  # noqa: D301 - \b keeps the lines apart
     if context.invoked_subcommand is not None:
-        return
-    if not follow:
-        if topic:
-            raise WrongUsage("--topic needs --follow", hint="antiphon tempo --follow --topic …")
-        raise typer.Exit(command_loop.run(_now(home, as_json=as_json)))
-
-    async def serve(stop: command_loop.Stop) -> int:
-        return await _live(home, topic or [], stop, as_json=as_json)
-
-    raise typer.Exit(command_loop.run_service(serve))
+        return None
+    if not follow and topic:
+        raise WrongUsage("--topic is for following", hint="antiphon tempo --follow --topic …")
+    if follow:
+        return serve(lambda stop: _live(home, topic or [], stop, as_json=as_json), as_json=as_json)
+    return _now(home, as_json=as_json)
 
 
 @tempo.command("set")
+@command
 def set_policy(
+    home: Path | None,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A tempo policy in YAML.", show_default=False)
     ],
@@ -98,9 +98,7 @@ def set_policy(
             "--rates", metavar="FILE", help="What beats and resources cost: a YAML file of rates."
         ),
     ] = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Coroutine[Any, Any, Answer]:
     """Replace the tempo policy, from the next downbeat on. Only the owner can.
 
     Rates stay as they are, unless the file has some or --rates names a file that does.
@@ -126,7 +124,7 @@ def set_policy(
         policy = with_rates(policy, _text_of(rates))
     if warning:
         err.say("!", f" {warning}", style="running")
-    return command_loop.run(_change(home, policy, as_json=as_json))
+    return _change(home, policy)
 
 
 def _text_of(file: Path) -> str:
@@ -139,76 +137,76 @@ def _text_of(file: Path) -> str:
 
 
 @tempo.command()
-def freeze(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
-    """Keep the tempo as it is, whatever the load. Only the owner can."""
-    return command_loop.run(_freeze(home, is_frozen=True, as_json=as_json))
+@command
+async def freeze(home: Path | None, *, as_json: bool) -> Answer:
+    """Hold the tempo where it is, whatever the load is. Only the owner can."""
+    return await _freeze(home, is_frozen=True, as_json=as_json)
 
 
 @tempo.command()
-def unfreeze(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+@command
+async def unfreeze(home: Path | None, *, as_json: bool) -> Answer:
     """Let the tempo follow the load again, if the policy says so. Only the owner can."""
-    return command_loop.run(_freeze(home, is_frozen=False, as_json=as_json))
+    return await _freeze(home, is_frozen=False, as_json=as_json)
 
 
 # --- changes ----------------------------------------------------------------------------------
 
 
-async def _change(home: Path | None, policy: TempoPolicy, *, as_json: bool) -> int:
+async def _change(home: Path | None, policy: TempoPolicy) -> Answer:
     from antiphon.sdk.tempo.policy_file import keeping_rates
 
     async with acting(home) as mesh:
         before = mesh.tempo_policy
-        after = await mesh.set_tempo(keeping_rates(policy, before))
-        return _tell_change(before, after, as_json=as_json)
+        return _changed(before, await mesh.set_tempo(keeping_rates(policy, before)))
 
 
-async def _freeze(home: Path | None, *, is_frozen: bool, as_json: bool) -> int:
+async def _freeze(home: Path | None, *, is_frozen: bool, as_json: bool) -> Answer:
     async with acting(home) as mesh:
         before = mesh.tempo_policy
         after = await (mesh.freeze_tempo() if is_frozen else mesh.unfreeze_tempo())
-        if not as_json and not after.adaptation.enable:
-            err.pieces(("the policy has no adaptation: the tempo stays the same anyway", "quiet"))
-        return _tell_change(before, after, as_json=as_json)
+    if not as_json and not after.adaptation.enable:
+        err.pieces(("the policy has no adaptation: the tempo stays the same anyway", "quiet"))
+    return _changed(before, after)
 
 
-def _tell_change(before: TempoPolicy, after: TempoPolicy, *, as_json: bool) -> int:
+def _changed(before: TempoPolicy, after: TempoPolicy) -> Answer:
     from antiphon.sdk.tempo.policy_file import policy_hash, policy_object
 
-    if as_json:
-        changed = before != after
-        print_json({"changed": changed, "policy_hash": policy_hash(after), **policy_object(after)})
-        return Exit.OK
-    if before == after:
-        out.say("nothing to do: the tempo policy has not changed")
-        return Exit.OK
-    limits = after.limits
-    span = f"between {limits.min_bpm} and {limits.max_bpm}"
-    follows = f", adapted to the load {span}" if after.adaptation.enable else ""
-    frozen = ", frozen" if after.adaptation.frozen else ""
-    out.say(
-        "✓",
-        f" {after.initial_bpm} bpm{follows}{frozen}; {after.bar_len_beats} beats a bar:"
-        f" {after.beats.plan} plan, {after.beats.work} work, {after.beats.review} review",
-        style="succeeded",
-    )
-    return Exit.OK
+    def words() -> None:
+        if before == after:
+            out.say("the tempo policy is already so")
+            return
+        limits = after.limits
+        span = f"between {limits.min_bpm} and {limits.max_bpm}"
+        follows = f", adapted to the load {span}" if after.adaptation.enable else ""
+        frozen = ", frozen" if after.adaptation.frozen else ""
+        out.say(
+            "✓",
+            f" {after.initial_bpm} bpm{follows}{frozen}; {after.bar_len_beats} beats a bar:"
+            f" {after.beats.plan} plan, {after.beats.work} work, {after.beats.review} review",
+            style="succeeded",
+        )
+
+    facts = {"changed": before != after, "policy_hash": policy_hash(after), **policy_object(after)}
+    return Answer(facts, words)
 
 
 # --- the tempo now ----------------------------------------------------------------------------
 
 
-async def _now(home: Path | None, *, as_json: bool) -> int:
+async def _now(home: Path | None, *, as_json: bool) -> Answer:
     async with open_mesh(home) as mesh:
         if not as_json:
             err.fading(("listening for a beat", "quiet"))
         now = await mesh.tempo()
         err.erase()
-    if as_json:
-        print_json(tempo_object(now))
-    else:
+
+    def words() -> None:
         for line in _head(now):
             out.pieces(*line)
-    return Exit.OK
+
+    return Answer(tempo_object(now), words)
 
 
 def tempo_object(now: Tempo) -> dict[str, Any]:
@@ -241,9 +239,7 @@ def _head(now: Tempo) -> list[list[Piece]]:
 # --- live -------------------------------------------------------------------------------------
 
 
-async def _live(
-    home: Path | None, addresses: list[str], stop: command_loop.Stop, *, as_json: bool
-) -> int:
+async def _live(home: Path | None, addresses: list[str], stop: Stop, *, as_json: bool) -> None:
     from antiphon.sdk.tempo.tempo_watch import ALL_TOPICS, read_topic, watching
 
     async with open_mesh(home) as mesh:
@@ -260,7 +256,6 @@ async def _live(
                 showing = tasks.create_task(_print_lines(mesh, watch))
             await stop.wait()
             showing.cancel()
-    return Exit.OK
 
 
 async def _print_all(watch: TempoWatch) -> None:
@@ -304,7 +299,7 @@ def _picture(mesh: Mesh, watch: TempoWatch) -> RenderableType:
     lines: list[RenderableType] = [joined(line) for line in _head(tempo_now(mesh.clock))]
     claims = sorted(watch.claims.values(), key=lambda one: one.hlc, reverse=True)
     if not claims:
-        lines.append(joined([("no node reports what it is doing", "quiet")]))
+        lines.append(joined([("nobody says what it is doing", "quiet")]))
         return Group(*lines)
     table = Table(box=None, pad_edge=False)
     for name in COLUMNS:
