@@ -60,6 +60,11 @@ def test_an_agent_that_is_online_is_reached_by_its_alias_where_nobody_has_grants
                 assert cleo.stdout.readline() == b"here\n"
                 sent = shell.run("msg", "send", "cleo/cleo", "hello")
                 assert sent.code == 0, sent.err
+                assert sent.out.endswith(" to agent cleo of cleo\n")
                 assert cleo.stdout.readline() == b"hello\n"
+                alone = shell.run("msg", "send", "cleo", "to whom?")
+                assert alone.out.endswith(" to agent main of cleo\n")
+                by_program = shell.run("msg", "send", "cleo", "1", "--json").json
+                assert by_program["to"].endswith("/main")
             finally:
                 cleo.kill()

@@ -44,6 +44,11 @@ def test_a_plan_runs_its_task_and_another_reacts_to_it(shell):
     assert about.count("  next ") == 3
     assert "antiphon plan drop adding ends it" in about
     assert "None" not in about
+    why = shell.run("why", "adding")
+    assert why.code == 0, why.err
+    assert why.out.startswith("plan adding  example.add\n")
+    assert re.search("antiphon why [0-9a-f]{8} explains its newest job", why.out)
+    assert shell.run("why", "adding", "--json").json["name"] == "adding"
     text = shell.run("plan", "list").out
     assert "whenever example.add has succeeded" in text
     assert text.count("next ") == 3

@@ -121,7 +121,10 @@ def test_mistakes_say_what_to_type(shell, words, said):
 
 def test_a_look_at_the_tempo_ends_and_following_it_goes_on(shell):
     """The beats that follow are told as they come, until somebody ends it."""
-    assert "bpm" in shell.run("tempo").out
+    now = shell.run("tempo").out
+    assert "bpm" in now
+    called = {one["alias"] for one in shell.run("nodes", "--json").json["nodes"]}
+    assert any(f"beats come from {name}, term" in now for name in called), (now, called)
     with shell.start("tempo", "--follow", "--json") as following:
         assert "tempo_bpm" in following.line("beat")
         assert following.stop() == 0

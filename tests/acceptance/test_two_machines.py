@@ -62,6 +62,14 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
         until(lambda: "gpu-box/worker-1" in host.run("nodes", "--json").out)
         until(lambda: ("gpu-box/worker-1", "alive") in changes(host))
         assert "gpu-box/worker-1" in host.run("nodes", "--changes").out
+        assert re.search(rf"{job} .* gpu-box", host.run("jobs").out), (
+            "by name, not by the end of an id"
+        )
+        assert "gpu-box/worker-1 states that it ran" in host.run("proof", job).out
+        assert host.run("export", job, "-o", "job.json").code == 0
+        proved = host.run("verify", "job.json").out
+        assert "- gpu-box/worker-1 (did:key:" in " ".join(proved.split())
+        assert "signed by the same worker (gpu-box/worker-1)" in " ".join(proved.split())
         seen_there = box.run("show", job, "--json").json
         assert (seen_there["state"], seen_there["result"]) == ("succeeded", 5)
         refused = box.run("submit", "example.add", "1", "1")
@@ -98,6 +106,8 @@ def test_who_lacks_a_permission_is_told_which_and_what_the_owner_types(host, mac
     for may_not, words in {
         "schedule secret.job": ("submit", "--detach", "secret.job", "1"),
         "read secret.notes": ("memory", "get", "secret.notes", "plan"),
+        "read secret.lists": ("memory", "ls", "secret.lists"),
+        "read secret.pairs": ("memory", "conflicts", "secret.pairs"),
         "write to secret.notes": ("memory", "put", "secret.notes", "plan", "1"),
     }.items():
         refused = box.run(*words)

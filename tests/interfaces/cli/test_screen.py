@@ -12,10 +12,10 @@ from antiphon import JobContext, Mesh
 from antiphon.core.families.jobs.state import State
 from antiphon.core.record.verdict import Verdict
 from antiphon.interfaces.cli.commands.history.show import _standing
+from antiphon.interfaces.cli.commands.history.why import _filled
 from antiphon.interfaces.cli.commands.jobs import progress_line, wait
 from antiphon.interfaces.cli.commands.jobs.follow import _without_last_words
 from antiphon.interfaces.cli.commands.jobs.progress_line import Progressing
-from antiphon.interfaces.cli.commands.jobs.why import _filled
 from antiphon.interfaces.cli.screen.command_loop import Notices
 from antiphon.interfaces.cli.screen.terminal import TextStream, err
 from tests.patience import PATIENCE_S

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.core.record.verdict import Verdict
 from antiphon.interfaces.cli.commands.history.show import _running_words
-from antiphon.interfaces.cli.commands.jobs.why import similar_kinds
+from antiphon.interfaces.cli.commands.history.why import similar_kinds
 from antiphon.interfaces.cli.commands.mesh.doctor import (
     attention_findings,
     disk_finding,

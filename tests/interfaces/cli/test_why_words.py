@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.policy.explanation import Wait, Waits
-from antiphon.interfaces.cli.commands.jobs.why import _wait_words
+from antiphon.interfaces.cli.commands.history.why import _wait_words
 
 
 @pytest.mark.parametrize(

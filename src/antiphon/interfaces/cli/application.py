@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 GROUPS: Final = {
     "Start": ("mesh.dev", "mesh.init", "mesh.up", "mesh.invite", "mesh.join"),
     "Jobs": ("jobs.submit", "jobs.run", "graphs.graph", "plans.plan", "jobs.cancel", "jobs.retry"),
-    "Look": ("jobs.jobs", "history.show", "jobs.why", "jobs.watch", "jobs.get", "jobs.artifacts"),
+    "Look": (
+        "jobs.jobs",
+        "history.show",
+        "history.why",
+        "jobs.watch",
+        "jobs.get",
+        "jobs.artifacts",
+    ),
     "Prove": ("proofs.proof", "proofs.export", "proofs.verify"),
     "Agents": ("memory.memory", "messages.msg", "locks.lock"),
     "Time and cost": ("tempo.tempo", "tempo.report", "proofs.cost"),

@@ -147,6 +147,10 @@ class BlockingMessageMethods:
 
         return BlockingInbox(run(made()))
 
+    def address_of(self, to: str) -> str:
+        """The address that an alias means. As `Mesh.address_of`."""
+        return run(self._here.address_of(to))
+
     def ack_message(self, id_: str, *, agent: str | None = None) -> None:
         """Remove a message from this agent's inbox by its id. As `Mesh.ack_message`."""
         run(self._here.ack_message(id_, agent=agent))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MERGES: Final = 64
 """How often both values are merged while others keep writing."""
 MOST_LISTED: Final = 10_000
+ANY_KEY: Final = "any"
+"""Read to learn whether a space may be read: a replica has nothing of one that may not."""
 _STRATEGIES: Final = ("remote", "local", "merge", "defer")
 
 
@@ -135,6 +137,8 @@ class MemorySpace:
         """The keys of all documents, in order; from this machine's replica."""
         async with self._mesh.replica() as replica:
             found = replica.documents.standing(self.name, prefix=prefix, limit=MOST_LISTED)
+        if not found:
+            await self._of().read(self.name, ANY_KEY)  # raises where this key may not read
         return [one.key for one in found]
 
     async def conflicts(self, key: str | None = None) -> list[Sibling]:
@@ -145,6 +149,8 @@ class MemorySpace:
             return [] if state is None else await self._siblings(state)
         async with self._mesh.replica() as replica:
             known = replica.documents.conflicts(self.name, limit=MOST_LISTED)
+        if not known:
+            await documents.read(self.name, ANY_KEY)
         return [sibling for one in known for sibling in await self.conflicts(one.key)]
 
     # --- writing ------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ class MessageMethods:
         The same `key` to the same receiver again is the same message. `RateLimited` and
         `InboxFull` say that nothing was stored and that you may try later.
         """
-        receiver = await self._receiver(to)
+        receiver = await self.address_of(to)
         node, name = split_address(receiver)
         by = check_agent(agent or self.agent)
         body = checked_body(
@@ -193,7 +193,7 @@ class MessageMethods:
         `Unavailable` if none came in time; one that comes later is in the inbox.
         """
         mailbox, by = self._mail(), agent or self.agent
-        receiver = await self._receiver(to)
+        receiver = await self.address_of(to)
         key = key or self.session.entropy.token(12).hex()
         own = agent_address(self.session.author.did, by)
         id_ = envelopes.message_id(own, receiver, key)
@@ -288,7 +288,7 @@ class MessageMethods:
             )
         return found
 
-    async def _receiver(self, to: str) -> str:
+    async def address_of(self, to: str) -> str:
         """The address that somebody means: by its node's id, or by an alias."""
         if to.startswith("did:"):
             return agent_address(*split_address(to))

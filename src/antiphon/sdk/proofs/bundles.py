@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core import bundle as core_bundle
+from antiphon.core.authority.grant_tree import trace
 from antiphon.core.bundle import Bundle, BundledRecord, Content, Report
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
@@ -102,6 +103,11 @@ def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = P
         return core_bundle.check(protocol, core_bundle.read(data), owner=owner)
     except Outdated as problem:
         raise Rejected(problem.message, reason="bundle", hint=problem.hint) from problem
+
+
+def names_in(report: Report) -> dict[str, str]:
+    """What the grants in a bundle call nodes."""
+    return trace(report.control, 0).names
 
 
 def _require_finished(replica: Replica, key: LaneKey) -> None:
@@ -212,4 +218,4 @@ def _bundled(replica: Replica, stored: StoredRecord, size: int) -> BundledRecord
     )
 
 
-__all__ = ["Bundle", "Report", "SealStatus", "export", "open_bundle", "seal_status"]
+__all__ = ["Bundle", "Report", "SealStatus", "export", "names_in", "open_bundle", "seal_status"]

@@ -17,6 +17,7 @@ from antiphon.interfaces.cli.commands.plans.plan import plan_of, say_plan
 from antiphon.interfaces.cli.commands.tempo.address_options import happened_at, read_address
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any, find_job
+from antiphon.interfaces.cli.screen.node_names import aliases, node_names
 from antiphon.interfaces.cli.screen.options import (
     short,
     short_node,
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
     from antiphon.sdk.results.job_details import Details
-
-ROLL_CALL_S = 0.25
-"""Only to find names for node ids: a node that answers later is shown by its id."""
 
 
 @command
@@ -71,20 +69,18 @@ async def show(
     prefix = address.what
     if follow:
         await _stay(mesh, prefix, as_json=as_json)
-    async with asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(mesh.nodes(wait_s=0.0 if as_json else ROLL_CALL_S))
-        found = await find_any(mesh, prefix)
-        if isinstance(found, tuple):
-            return await _show_other(mesh, found)
-        handle = mesh.job(found.kind, found.id)
-        state, story = await handle.state(), await handle.story()
-        view = await handle.lane()
-        details, progress = details_of(view), progress_of(view)
-        if address.is_timed:
-            story = await happened_at(mesh, address, story, is_silent=as_json)
-        links = await handle.links()
-        graph = await around(mesh, found)
-    names = await _names(mesh, {card.node: card.alias for card in asking.result()}, story)
+    found = await find_any(mesh, prefix)
+    if isinstance(found, tuple):
+        return await _show_other(mesh, found)
+    handle = mesh.job(found.kind, found.id)
+    state, story = await handle.state(), await handle.story()
+    view = await handle.lane()
+    details, progress = details_of(view), progress_of(view)
+    if address.is_timed:
+        story = await happened_at(mesh, address, story, is_silent=as_json)
+    links = await handle.links()
+    graph = await around(mesh, found)
+    names = {} if as_json else await aliases(mesh, (line.author for line in story))
     end = await _end_of(handle) if state.is_terminal else {}
 
     def words() -> None:
@@ -127,27 +123,6 @@ async def _end_of(handle: JobHandle[Any]) -> dict[str, Any]:
     return end
 
 
-async def _names(mesh: Mesh, heard: dict[str, str], story: list[Line]) -> dict[str, str]:
-    """What to call the authors of a story: the owner's word first, then their own.
-
-    An alias that two of them have is followed by the end of the id.
-    """
-    from antiphon.sdk.authority.delegation import who
-
-    held = await who(mesh)
-    authors = dict.fromkeys(line.author for line in story if line.author)
-    names = {}
-    for did in authors:
-        given = "owner" if did == held.owner else held.tree.names.get(did, "")
-        own = mesh.alias if did == mesh.did else heard.get(did, "")
-        if given or own:
-            names[did] = given or own
-    return {
-        did: name if list(names.values()).count(name) == 1 else f"{name} {short_node(did)}"
-        for did, name in names.items()
-    }
-
-
 def _named(line: Line, names: dict[str, str]) -> str:
     """The line's words with its author by name."""
     fragment = short_node(line.author) if line.author else ""
@@ -161,14 +136,15 @@ async def _show_other(mesh: Mesh, key: LaneKey) -> Answer:
     from antiphon.sdk.lanes import story_of
 
     found, plan = await story_of(mesh, key), await plan_of(mesh, key)
+    name = await node_names(mesh, [plan.author] if plan is not None else [])
 
     def words() -> None:
         out.pieces((f"{key.family}  {key.kind} {key.name}", "strong"))
         if plan is not None:
-            say_plan(plan)
-        for name, value in found.facts.items() if plan is None else ():
+            say_plan(plan, name(plan.author))
+        for fact, value in found.facts.items() if plan is None else ():
             if value is not None:
-                out.pieces((f"  {name} {value}", "quiet"))
+                out.pieces((f"  {fact} {value}", "quiet"))
         out.say("")
         since_ms = found.story[0].commit_ms if found.story else 0
         rows = [_row(line, since_ms, line.words) for line in found.story]

@@ -12,10 +12,10 @@ from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.durations import wait_in_words
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.node_names import NodeName, node_names
 from antiphon.interfaces.cli.screen.options import (
     open_mesh,
     short,
-    short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import (
     Piece,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @command
 async def jobs(
     home: Path | None,
+    as_json: bool,
     *,
     state: Annotated[
         list[StateName] | None, typer.Option("--state", help="Only this state; may be repeated.")
@@ -65,11 +66,13 @@ async def jobs(
             return _failed(dead_letters(mesh, replica, kind=kind, limit=limit), kind, counts)
         wanted = [State(one.value) for one in state or ()]
         found = replica.jobs(states=wanted, kind=kind, limit=limit)
+        claimers = [] if as_json else [job.claimer for job in found]
+        name = await node_names(mesh, claimers)
 
     def words() -> None:
         if found:
             heads = ("JOB", "STATE", "KIND", "SUBMITTED", "TOOK", "TRIES", "BY")
-            out.table(heads, map(_row, found), flexible=2)
+            out.table(heads, (_row(job, name) for job in found), flexible=2)
         elif state or kind:
             out.say("no job matches")
         else:
@@ -122,7 +125,7 @@ def _letter_object(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _row(job: Job) -> list[Piece]:
+def _row(job: Job, name: NodeName) -> list[Piece]:
     end_ms = job.ended_ms if job.is_terminal else time.time() * 1000
     took = (
         ""
@@ -136,7 +139,7 @@ def _row(job: Job) -> list[Piece]:
         (ago(job.scheduled_ms), "quiet"),
         (took, "quiet"),
         (f"{job.tries}/{job.attempts_max}", "quiet"),
-        (wait_words(job) if job.state == "waiting" else short_node(job.claimer), "quiet"),
+        (wait_words(job) if job.state == "waiting" else name(job.claimer), "quiet"),
     ]
 
 

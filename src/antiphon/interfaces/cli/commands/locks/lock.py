@@ -12,6 +12,7 @@ import typer
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.durations import seconds
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.node_names import node_names
 from antiphon.interfaces.cli.screen.options import (
     open_mesh,
     print_json,
@@ -48,6 +49,7 @@ WordsArgument = Annotated[
 @command
 async def list_(
     mesh: Mesh,
+    as_json: bool,
     *,
     scope: Annotated[
         str, typer.Option("--scope", metavar="SCOPE", help="Only locks of this scope.")
@@ -57,13 +59,14 @@ async def list_(
     from msgspec import to_builtins
 
     held = await mesh.locks(scope)
+    name = await node_names(mesh, () if as_json else (one.node for one in held))
 
     def words() -> None:
         if not held:
             out.say("no locks are held")
         for one in held:
             state = "free since" if one.is_expired else "until"
-            out.pieces((one.key, "strong"), (f"  {one.scope}  {one.node[-8:]}/{one.agent}", ""))
+            out.pieces((one.key, "strong"), (f"  {one.scope}  {name(one.node)}/{one.agent}", ""))
             until = f"{state} {one.expires}, fence {one.fence}"
             out.pieces((f"  since {one.acquired}, {until}", "quiet"))
 

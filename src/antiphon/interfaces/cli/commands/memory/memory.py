@@ -13,9 +13,9 @@ from antiphon.interfaces.cli.commands.jobs.submit import parse_value
 from antiphon.interfaces.cli.screen.command import Answer, Told, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.node_names import node_names
 from antiphon.interfaces.cli.screen.options import (
     print_json,
-    short,
 )
 from antiphon.interfaces.cli.screen.terminal import err, out
 
@@ -103,7 +103,9 @@ async def put(
         with suppress(NotPermitted):  # the put then says what it takes to write
             present = await documents.get(key)
             base = present.revision if present is not None else 0
-    return _told(await documents.put(key, parse_value(value), base=base, strategy=strategy))
+    return await _told(
+        mesh, await documents.put(key, parse_value(value), base=base, strategy=strategy)
+    )
 
 
 @memory.command("delete")
@@ -112,7 +114,7 @@ async def delete(
     mesh: Mesh, space: SpaceArgument, key: KeyArgument, *, base: BaseOption = None
 ) -> Answer:
     """Delete a document. What it was stays on the log."""
-    return _told(await mesh.memory[space].delete(key, base=base))
+    return await _told(mesh, await mesh.memory[space].delete(key, base=base))
 
 
 @memory.command("resolve")
@@ -132,11 +134,15 @@ async def resolve(
 ) -> Answer:
     """End a document's conflicts with the value that shall hold."""
     documents = mesh.memory[space]
-    return _told(await documents.resolve(key, parse_value(value), siblings=sibling or None))
+    return await _told(
+        mesh, await documents.resolve(key, parse_value(value), siblings=sibling or None)
+    )
 
 
-def _told(result: PutResult) -> Answer:
+async def _told(mesh: Mesh, result: PutResult) -> Answer:
     document = result.document
+    skipped = [document.author] if document is not None and result.outcome == "skipped" else []
+    name = await node_names(mesh, skipped)
 
     def words() -> None:
         if document is None or (document.is_deleted and result.outcome == "skipped"):
@@ -148,7 +154,7 @@ def _told(result: PutResult) -> Answer:
             out.say(f"kept beside {document.key}, which stays at revision {document.revision}")
             err.say("  see: ", f"antiphon memory conflicts {document.space} {document.key}")
         else:
-            by = f"{short(document.author)}/{document.agent}"
+            by = f"{name(document.author)}/{document.agent}"
             err.say(f"skipped: the document is at revision {document.revision} by {by}")
             err.say("  write over it with --strategy local, or keep both with --strategy defer")
 
@@ -190,11 +196,12 @@ async def conflicts(
 ) -> Answer:
     """List deferred values that nobody has resolved."""
     found = await mesh.memory[space].conflicts(key)
+    name = await node_names(mesh, (one.author for one in found))
 
     def words() -> None:
         for one in found:
             out.pieces((one.key, "strong"), (f"  {one.id}", "quiet"))
-            out.say(f"  by {short(one.author)}/{one.agent}, made from revision {one.base}:")
+            out.say(f"  by {name(one.author)}/{one.agent}, made from revision {one.base}:")
             print_json(one.value)
         if not found:
             err.say("no conflicts")
@@ -220,13 +227,17 @@ async def watch(
 
 
 async def _follow(mesh: Mesh, space: str, key: str | None, *, as_json: bool) -> None:
+    names: dict[str, str] = {}
     async with mesh.memory[space].watch(key) as changes:
         err.say(f"watching {key or 'every document'} in {space}")
         async for document in changes:
             if as_json:
                 print_json(_facts(document))
                 continue
-            by = f"{short(document.author)}/{document.agent}"
+            author = document.author
+            if author not in names:
+                names[author] = (await node_names(mesh, [author]))(author)
+            by = f"{names[author]}/{document.agent}"
             waiting = f", {document.conflicts} unresolved" if document.conflicts else ""
             out.say(f"{document.key}: revision {document.revision} by {by}{waiting}")
 

@@ -10,6 +10,7 @@ import typer
 
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import seconds, some_seconds
+from antiphon.interfaces.cli.screen.node_names import node_names
 from antiphon.interfaces.cli.screen.options import print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
 
@@ -60,8 +61,9 @@ async def send(
     agent: AgentOption = None,
 ) -> Answer:
     """Send a message. It waits in the receiver's inbox until it is acknowledged."""
+    receiver = await mesh.address_of(to)
     sent = await mesh.send(
-        to,
+        receiver,
         _value(payload),
         kind=kind,
         thread=thread,
@@ -70,7 +72,10 @@ async def send(
         key=key,
         agent=agent,
     )
-    return Answer({"id": sent}, lambda: out.say("✓", f" sent {sent}", style="succeeded"))
+    node, _, whom = receiver.rpartition("/")
+    name = await node_names(mesh, [node])
+    told = f" sent {sent} to agent {whom} of {name(node)}"
+    return Answer({"id": sent, "to": receiver}, lambda: out.say("✓", told, style="succeeded"))
 
 
 @msg.command()

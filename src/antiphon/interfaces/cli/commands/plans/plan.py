@@ -18,10 +18,10 @@ from antiphon.interfaces.cli.commands.jobs.submit import parse_named, parse_valu
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.node_names import NodeName
 from antiphon.interfaces.cli.screen.options import (
     open_mesh,
     short,
-    short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import err, out
 from antiphon.sdk.defaults import COMMAND_KIND, TIMEOUT_S
@@ -263,11 +263,23 @@ async def plan_of(mesh: Mesh, key: LaneKey) -> PlanStatus | None:
     return next((one for one in plans if (one.name, one.kind) == (key.name, key.kind)), None)
 
 
-def say_plan(one: PlanStatus) -> None:
-    """Print what a plan does."""
-    out.pieces((f"  {one.when}, added by {short_node(one.author)}", "quiet"))
+def say_plan(one: PlanStatus, by: str) -> None:
+    """Print what a plan does, and who added it."""
+    out.pieces((f"  {one.when}, added by {by}", "quiet"))
     _say_status(one)
     out.pieces((f"  antiphon plan drop {one.name} ends it", "quiet"))
+
+
+def plan_answer(one: PlanStatus, name: NodeName) -> Answer:
+    """Whether a plan runs, when next, and what its newest job is."""
+
+    def words() -> None:
+        out.pieces((f"plan {one.name}  {one.kind}", "strong"))
+        say_plan(one, name(one.author))
+        if one.newest:
+            out.pieces((f"  antiphon why {short(one.newest)} explains its newest job", "quiet"))
+
+    return Answer(_facts(one), words)
 
 
 def _say_faults(one: PlanStatus, to: TextStream) -> None:

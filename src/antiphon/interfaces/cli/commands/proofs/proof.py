@@ -11,9 +11,9 @@ import typer
 
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
+from antiphon.interfaces.cli.screen.node_names import NodeName, node_names
 from antiphon.interfaces.cli.screen.options import (
     short,
-    short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import err, out
 
@@ -46,26 +46,27 @@ async def proof(
 
     found = await find_job(mesh, job)
     envelope = await job_proof.proof_of(mesh.job(found.kind, found.id))
-    facts = job_proof.to_json(envelope)
+    facts, statement = job_proof.to_json(envelope), job_proof.open_proof(envelope)
+    name = await node_names(mesh, [statement.predicate.worker])
     if output is not None:
         await asyncio.to_thread(output.write_text, json.dumps(facts, indent=2) + "\n")
         err.say(f"the envelope is in {output}")
 
     def words() -> None:
         if trailers:
-            for name, value in job_proof.trailers(envelope):
-                out.say(f"{name}: {value}")
+            for key, value in job_proof.trailers(envelope):
+                out.say(f"{key}: {value}")
         elif output is None:
-            _tell(job_proof.open_proof(envelope))
+            _tell(statement, name)
 
     return Answer(facts, words)
 
 
-def _tell(statement: Statement) -> None:
+def _tell(statement: Statement, name: NodeName) -> None:
     from antiphon.sdk.proofs import proof as job_proof
 
     said = statement.predicate
-    out.say(f"{short_node(said.worker)} states that it ran {said.kind} {short(said.job)}")
+    out.say(f"{name(said.worker)} states that it ran {said.kind} {short(said.job)}")
     code = "" if said.exit is None else f", exit code {said.exit}"
     out.say(f"  ended      {said.status}{code}, after {said.usage.wall_ms / 1000:g} s")
     out.say(f"  fence      {said.fence}")

@@ -142,6 +142,8 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
         if is_owner_given
         else "whom you did not name, so it may be the wrong owner (--owner DID)"
     )
+    from antiphon.sdk.proofs.bundles import names_in
+
     about = "the job until its end" if report.is_job else "it until then"
     sentences = [
         f"the mesh {report.name!r} ({report.mesh}) was created by {report.owner}, {trust}",
@@ -162,22 +164,32 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
     else:
         body = completion.body
         what = ", ".join(f"{output.name} ({output.hash})" for output in body.outputs)
+        by = _called(report, completion.author)
         sentences.append(
-            f"{completion.author} completed it, {body.status}, under fence {body.fence}"
+            f"{by} completed it, {body.status}, under fence {body.fence}"
             + (f"; outputs: {what}" if what else "; it has no outputs")
         )
         if body.proof is not None:
             sentences.append(
                 "its proof of execution is signed by the same worker"
-                f" ({short_node(completion.author)}) and agrees with the completion"
+                f" ({names_in(report).get(completion.author) or short_node(completion.author)})"
+                " and agrees with the completion"
             )
             sentences.append(f"the worker states: {in_its_words(body.proof)}")
     return sentences
 
 
+def _called(report: Report, node: str) -> str:
+    """A node by its whole id, which cannot be imitated, and by its name."""
+    from antiphon.sdk.proofs.bundles import names_in
+
+    name = names_in(report).get(node, "")
+    return f"{name} ({node})" if name else node
+
+
 def _agreement(report: Report) -> str:
     """Who agreed on the result of a job that was run several times."""
-    workers = " and ".join(done.author for done in report.quorum)
+    workers = " and ".join(_called(report, done.author) for done in report.quorum)
     counted_by = "keys" if report.control.rules.authority == "open" else "members of the owner"
     return (
         f"{counted(len(report.quorum), 'replica')} of it agree on its outputs, completed by"

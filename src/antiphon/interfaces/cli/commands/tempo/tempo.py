@@ -12,10 +12,10 @@ from antiphon.interfaces.cli.commands.authority.delegate import acting
 from antiphon.interfaces.cli.screen.command import Answer, Told, command, serve
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.node_names import ASKED_S, NodeName, node_names
 from antiphon.interfaces.cli.screen.options import (
     open_mesh,
     print_json,
-    short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import Piece, err, joined, out
 
@@ -201,9 +201,10 @@ async def _now(home: Path | None, *, as_json: bool) -> Answer:
             err.fading(("listening for a beat", "quiet"))
         now = await mesh.tempo()
         err.erase()
+        name = await node_names(mesh, [] if as_json else [now.leader])
 
     def words() -> None:
-        for line in _head(now):
+        for line in _head(now, name):
             out.pieces(*line)
 
     return Answer(tempo_object(now), words)
@@ -217,7 +218,7 @@ def tempo_object(now: Tempo) -> dict[str, Any]:
     return fields
 
 
-def _head(now: Tempo) -> list[list[Piece]]:
+def _head(now: Tempo, name: NodeName) -> list[list[Piece]]:
     """The tempo in two lines."""
     index = now.beat.index
     marks = "".join("●" if at < index else "○" for at in range(now.bar_len))
@@ -229,7 +230,7 @@ def _head(now: Tempo) -> list[list[Piece]]:
     if now.mode == "leader":
         frozen = ", frozen" if now.frozen else ""
         second: list[Piece] = [
-            (f"beats come from {short_node(now.leader)}, term {now.term}{frozen}", "quiet")
+            (f"beats come from {name(now.leader)}, term {now.term}{frozen}", "quiet")
         ]
     else:
         second = [("! ", "running"), (MODES[now.mode], "")]
@@ -243,6 +244,8 @@ async def _live(home: Path | None, addresses: list[str], stop: Stop, *, as_json:
     from antiphon.sdk.tempo.tempo_watch import ALL_TOPICS, read_topic, watching
 
     async with open_mesh(home) as mesh:
+        online = [] if as_json else await mesh.live_nodes(wait_s=ASKED_S)
+        name = await node_names(mesh, (one.card.node for one in online))
         topics: tuple[Topic, ...] = tuple(read_topic(one, mesh.id) for one in addresses)
         async with (
             watching(mesh.clock, topics or ALL_TOPICS) as watch,
@@ -251,9 +254,9 @@ async def _live(home: Path | None, addresses: list[str], stop: Stop, *, as_json:
             if as_json:
                 showing = tasks.create_task(_print_all(watch))
             elif out.can_rewrite and not topics:
-                showing = tasks.create_task(_draw(mesh, watch))
+                showing = tasks.create_task(_draw(mesh, watch, name))
             else:
-                showing = tasks.create_task(_print_lines(mesh, watch))
+                showing = tasks.create_task(_print_lines(mesh, watch, name))
             await stop.wait()
             showing.cancel()
 
@@ -264,7 +267,7 @@ async def _print_all(watch: TempoWatch) -> None:
         print_json({"topic": heard.what, "author": heard.author, **heard.fields})
 
 
-async def _print_lines(mesh: Mesh, watch: TempoWatch) -> None:
+async def _print_lines(mesh: Mesh, watch: TempoWatch, name: NodeName) -> None:
     """A line for each message, where nothing can be drawn."""
     err.pieces((f"listening to mesh {mesh.id}; Ctrl-C stops it", "quiet"))
     while True:
@@ -277,36 +280,36 @@ async def _print_lines(mesh: Mesh, watch: TempoWatch) -> None:
             words = f"{fields['task_id']} {fields['state']} {fields.get('progress', 0):.0%}"
         else:
             words = f"{fields['type']} in thread {fields['thread_id']}"
-        out.pieces((f"{short_node(heard.author)}  ", "quiet"), (words, ""))
+        out.pieces((f"{name(heard.author)}  ", "quiet"), (words, ""))
 
 
-async def _draw(mesh: Mesh, watch: TempoWatch) -> None:
+async def _draw(mesh: Mesh, watch: TempoWatch, name: NodeName) -> None:
     """A picture that follows the beats."""
     from rich.live import Live
 
     with Live(console=out.console, auto_refresh=False, transient=False) as picture:
         while True:
-            picture.update(_picture(mesh, watch), refresh=True)
+            picture.update(_picture(mesh, watch, name), refresh=True)
             await asyncio.sleep(1 / FRAMES_PER_S)
 
 
-def _picture(mesh: Mesh, watch: TempoWatch) -> RenderableType:
+def _picture(mesh: Mesh, watch: TempoWatch, name: NodeName) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
     from antiphon.sdk.tempo.tempo_methods import tempo_now
 
-    lines: list[RenderableType] = [joined(line) for line in _head(tempo_now(mesh.clock))]
+    lines: list[RenderableType] = [joined(line) for line in _head(tempo_now(mesh.clock), name)]
     claims = sorted(watch.claims.values(), key=lambda one: one.hlc, reverse=True)
     if not claims:
         lines.append(joined([("nobody says what it is doing", "quiet")]))
         return Group(*lines)
     table = Table(box=None, pad_edge=False)
-    for name in COLUMNS:
-        table.add_column(joined([(name, "quiet")]))
+    for head in COLUMNS:
+        table.add_column(joined([(head, "quiet")]))
     for one in claims[:CLAIMS_SHOWN]:
         texts = (
-            short_node(one.agent_id),
+            name(one.agent_id),
             one.task_id,
             one.state,
             f"{one.progress:.0%}",

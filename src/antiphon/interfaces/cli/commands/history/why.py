@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from antiphon.interfaces.cli.commands.plans.plan import plan_answer, plan_of
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.durations import some_seconds
-from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any
+from antiphon.interfaces.cli.screen.node_names import node_names
 from antiphon.interfaces.cli.screen.options import (
     short,
     short_node,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from antiphon.sdk.explanation import Explanation, Tenure, Wait, WorkerDraw
+    from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Mesh
 
 DRAW_DIGITS = 12
@@ -52,7 +56,9 @@ async def why(
     """
     from antiphon.sdk.authority.delegation import stuck_route, who
 
-    found = await find_job(mesh, job)
+    found = await find_any(mesh, job)
+    if isinstance(found, tuple):
+        return await _why_not_a_job(mesh, found)
     told, cards = await mesh.job(found.kind, found.id).explain(wait_s=wait)
     held = await who(mesh)
     names = {**held.tree.names, held.owner: "owner"} | {card.node: card.alias for card in cards}
@@ -71,6 +77,16 @@ async def why(
 
     facts = {**_as_object(told, names), "stuck_route": stuck.words if stuck else ""}
     return Answer(facts, words)
+
+
+async def _why_not_a_job(mesh: Mesh, key: LaneKey) -> Answer:
+    """A plan's name: whether it runs, and when. Nothing else has something to explain."""
+    plan = await plan_of(mesh, key)
+    if plan is None:
+        raise WrongUsage(
+            f"{key.name} is not a job: it is one of {key.family}", hint=f"antiphon show {key.name}"
+        )
+    return plan_answer(plan, await node_names(mesh, [plan.author]))
 
 
 def similar_kinds(kind: str, known: set[str]) -> list[str]:

@@ -1,0 +1,45 @@
+"""What people call nodes: the owner's word first, then their own, else the end of the id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from antiphon.interfaces.cli.screen.options import short_node
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Mesh
+
+NodeName = Callable[[str], str]
+ASKED_S: Final = 0.25
+"""Only to find names, where no full node answers for all: who answers later is shown by its id."""
+
+
+async def aliases(mesh: Mesh, nodes: Iterable[str]) -> dict[str, str]:
+    """The names of these nodes, as far as they have any.
+
+    Who has no grant is asked. A name that two of them have is followed by the end of the id.
+    """
+    from antiphon.sdk.authority.holdings import who
+
+    held, wanted = await who(mesh), {did for did in nodes if did}
+    names = {did: alias for did, alias in held.tree.names.items() if did in wanted}
+    names |= {did: "owner" for did in wanted if did == held.owner}
+    if mesh.did in wanted:
+        names.setdefault(mesh.did, mesh.alias)
+    if wanted - names.keys():
+        cards = [one.card for one in await mesh.live_nodes(wait_s=ASKED_S)]
+        names |= {one.node: one.alias for one in cards if one.node in wanted - names.keys()}
+    times = Counter(names.values())
+    return {
+        did: name if times[name] == 1 else f"{name} {short_node(did)}"
+        for did, name in names.items()
+        if name
+    }
+
+
+async def node_names(mesh: Mesh, nodes: Iterable[str]) -> NodeName:
+    """How to call each of these nodes."""
+    names = await aliases(mesh, nodes)
+    return lambda did: names.get(did) or short_node(did)
