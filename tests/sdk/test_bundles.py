@@ -15,7 +15,7 @@ from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import signing
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
-from antiphon.interfaces.cli.commands.mesh.doctor import seals_finding
+from antiphon.interfaces.cli.commands.doctor.log import seals_finding
 from antiphon.interfaces.cli.commands.proofs.verify import not_proved, proved
 from antiphon.runtime.caller import submission
 from antiphon.sdk.proofs import bundles

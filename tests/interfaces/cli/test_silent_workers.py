@@ -8,13 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from antiphon.core.record.verdict import Verdict
+from antiphon.interfaces.cli.commands.doctor.log import attention_findings
+from antiphon.interfaces.cli.commands.doctor.machine import disk_finding
+from antiphon.interfaces.cli.commands.doctor.nodes import silent_findings
 from antiphon.interfaces.cli.commands.history.show import _running_words
 from antiphon.interfaces.cli.commands.history.why import similar_kinds
-from antiphon.interfaces.cli.commands.mesh.doctor import (
-    attention_findings,
-    disk_finding,
-    silent_findings,
-)
 from antiphon.interfaces.cli.screen.exits import Exit, complain
 from antiphon.runtime.attention.attention_table import Attention
 

@@ -42,7 +42,7 @@ GROUPS: Final = {
         "nodes.token",
     ),
     "Administer": (
-        "mesh.doctor",
+        "doctor.doctor",
         "authority.limits",
         "authority.rules",
         "authority.route",

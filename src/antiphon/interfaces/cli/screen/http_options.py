@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,23 +21,18 @@ if TYPE_CHECKING:
 class HttpOptions(Options):
     """`--http` and `--http-exposed`."""
 
-    http: Annotated[
-        str,
-        typer.Option(
-            "--http",
-            metavar="HOST:PORT",
-            help="Serve probes and metrics there, such as 127.0.0.1:7464. Needs antiphon[http]."
-            " Default: ANTIPHON_CONTROL, or nowhere.",
-        ),
-    ] = ""
-    http_exposed: Annotated[
-        bool,
-        typer.Option(
-            "--http-exposed",
-            help="Let --http name an address that other machines reach. Tokens are then readable"
-            " on the network: put TLS in front of it.",
-        ),
-    ] = False
+    http: str = typer.Option(
+        "",
+        metavar="HOST:PORT",
+        help="Serve probes and metrics there, such as 127.0.0.1:7464. Needs antiphon[http]."
+        " Default: ANTIPHON_CONTROL, or nowhere.",
+    )
+    http_exposed: bool = typer.Option(
+        False,
+        "--http-exposed",
+        help="Let --http name an address that other machines reach. Tokens are then readable"
+        " on the network: put TLS in front of it.",
+    )
 
 
 def http_address(typed: HttpOptions, settings: Settings) -> HttpAddress | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 @command
 async def coordinator(
     home: Path | None,
-    node: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NODE]",
-            help="A did:key, an alias, the end of an id, or 'owner'. Default: show the current.",
-            show_default=False,
-        ),
-    ] = "",
+    node: str = typer.Argument(
+        "",
+        metavar="[NODE]",
+        help="A did:key, an alias, the end of an id, or 'owner'. Default: show the current.",
+        show_default=False,
+    ),
 ) -> Answer:
     """Show the coordinator, or name another one.
 

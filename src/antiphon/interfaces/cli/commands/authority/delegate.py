@@ -38,27 +38,17 @@ def delegate(
     home: Path | None,
     node: NodeArgument,
     *,
-    can: Annotated[list[RightName], typer.Option("--can", help="A permission; may be repeated.")],
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--kind",
-            help="For 'render.video', 'render.*' or '*' (the default); may be repeated.",
-            autocompletion=complete_kind,
-        ),
-    ] = None,
-    until: Annotated[
-        str,
-        typer.Option(
-            "--until",
-            metavar="TIME",
-            help="When it ends: 2d, 12h, friday, 2026-11-20T18:00Z, never.",
-        ),
-    ] = "30d",
-    alias: Annotated[str, typer.Option("--alias", help="A name for the node.")] = "",
-    network: Annotated[
-        bool, typer.Option("--network", help="Allow its commands to use the network.")
-    ] = False,
+    can: list[RightName] = typer.Option(..., help="A permission; may be repeated."),
+    kind: list[str] | None = typer.Option(
+        None,
+        help="For 'render.video', 'render.*' or '*' (the default); may be repeated.",
+        autocompletion=complete_kind,
+    ),
+    until: str = typer.Option(
+        "30d", metavar="TIME", help="When it ends: 2d, 12h, friday, 2026-11-20T18:00Z, never."
+    ),
+    alias: str = typer.Option("", help="A name for the node."),
+    network: bool = typer.Option(False, "--network", help="Allow its commands to use the network."),
 ) -> Coroutine[Any, Any, Answer]:
     """Grant permissions to a node, for some kinds, until some time.
 

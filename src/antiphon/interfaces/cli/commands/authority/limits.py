@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,26 +23,19 @@ JOBS_LISTED = 5
 @command
 async def limits(
     home: Path | None,
-    label: Annotated[
-        str,
-        typer.Argument(
-            metavar="[LABEL]",
-            help="The label to limit, such as gpu. Default: show all limits and what waits.",
-            show_default=False,
-        ),
-    ] = "",
-    at_once: Annotated[
-        int | None, typer.Option(min=1, help="How many of its jobs may run at once.")
-    ] = None,
-    rate: Annotated[
-        str, typer.Option(help="How many may begin in a period: 10/s, 100/m, 20/h.")
-    ] = "",
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(help="A kind whose jobs must carry the label, such as render.*; repeatable."),
-    ] = None,
+    label: str = typer.Argument(
+        "",
+        metavar="[LABEL]",
+        help="The label to limit, such as gpu. Default: show all limits and what waits.",
+        show_default=False,
+    ),
+    at_once: int | None = typer.Option(None, min=1, help="How many of its jobs may run at once."),
+    rate: str = typer.Option("", help="How many may begin in a period: 10/s, 100/m, 20/h."),
+    kind: list[str] | None = typer.Option(
+        None, help="A kind whose jobs must carry the label, such as render.*; repeatable."
+    ),
     *,
-    remove: Annotated[bool, typer.Option("--remove", help="End the limit of this label.")] = False,
+    remove: bool = typer.Option(False, "--remove", help="End the limit of this label."),
 ) -> Answer:
     """Show or change the limits for the whole mesh.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -22,14 +22,12 @@ LISTED: Final = 8
 @command
 async def revoke(
     home: Path | None,
-    targets: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="GRANT|NODE...",
-            help="Grants by the end of their id, or nodes by name; 'antiphon who' shows both.",
-            show_default=False,
-        ),
-    ],
+    targets: list[str] = typer.Argument(
+        ...,
+        metavar="GRANT|NODE...",
+        help="Grants by the end of their id, or nodes by name; 'antiphon who' shows both.",
+        show_default=False,
+    ),
 ) -> Answer:
     """Revoke permissions.
 

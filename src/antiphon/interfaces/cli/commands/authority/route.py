@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -24,25 +24,21 @@ if TYPE_CHECKING:
 @command
 async def route(
     home: Path | None,
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="[KIND]",
-            help="A kind, with all kinds below it. Default: list all routes.",
-            show_default=False,
-            autocompletion=complete_kind,
-        ),
-    ] = "",
-    node: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NODE]",
-            help="The only node that may claim it: a did:key, an alias, or the end of an id.",
-            show_default=False,
-        ),
-    ] = "",
+    kind: str = typer.Argument(
+        "",
+        metavar="[KIND]",
+        help="A kind, with all kinds below it. Default: list all routes.",
+        show_default=False,
+        autocompletion=complete_kind,
+    ),
+    node: str = typer.Argument(
+        "",
+        metavar="[NODE]",
+        help="The only node that may claim it: a did:key, an alias, or the end of an id.",
+        show_default=False,
+    ),
     *,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove the route.")] = False,
+    clear: bool = typer.Option(False, "--clear", help="Remove the route."),
 ) -> Answer:
     """Show routes, or set one.
 

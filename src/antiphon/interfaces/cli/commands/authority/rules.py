@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -33,14 +33,12 @@ WARNINGS: Final = {
 @command
 def rules(
     home: Path | None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME=VALUE]...",
-            help="Rules to change, such as lease_ms=30s. Default: list all rules.",
-            show_default=False,
-        ),
-    ] = None,
+    changes: list[str] | None = typer.Argument(
+        None,
+        metavar="[NAME=VALUE]...",
+        help="Rules to change, such as lease_ms=30s. Default: list all rules.",
+        show_default=False,
+    ),
 ) -> Coroutine[Any, Any, Answer]:
     """Show the mesh's rules, or change some.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
@@ -31,9 +31,9 @@ STATE_WORDS: Final = {"not_yet": "not yet", "void": "no effect"}
 async def who(
     mesh: Mesh,
     *,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="Include grants that have ended or not started.")
-    ] = False,
+    show_all: bool = typer.Option(
+        False, "--all", help="Include grants that have ended or not started."
+    ),
 ) -> Answer:
     """Show who has which permissions, and from whom.
 

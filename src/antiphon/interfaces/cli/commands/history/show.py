@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -50,10 +50,9 @@ async def show(
     as_json: bool,
     job: JobArgument,
     *,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Wait until it ends, and show what it prints."),
-    ] = False,
+    follow: bool = typer.Option(
+        False, "--follow", "-f", help="Wait until it ends, and show what it prints."
+    ),
 ) -> Answer:
     """Show the history of a job, or of a plan.
 

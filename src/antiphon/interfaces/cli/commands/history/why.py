@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -43,12 +43,9 @@ async def why(
     mesh: Mesh,
     job: JobArgument,
     *,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait", parser=some_seconds, metavar="TIME", help="How long to wait for answers."
-        ),
-    ] = ROLL_CALL_S,
+    wait: float = typer.Option(
+        ROLL_CALL_S, parser=some_seconds, metavar="TIME", help="How long to wait for answers."
+    ),
 ) -> Answer:
     """Explain which worker got a job, or what it waits for.
 

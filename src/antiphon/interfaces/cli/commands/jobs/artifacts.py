@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -30,28 +30,21 @@ DIGITS = 12
 @command
 async def artifacts(
     home: Path | None,
-    job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[JOB]",
-            help="A job's id, or its first digits. Default: the newest jobs that ended.",
-            show_default=False,
-            autocompletion=complete_job,
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]", help="With --evict: only this output.", show_default=False
-        ),
-    ] = None,
+    job: str | None = typer.Argument(
+        None,
+        metavar="[JOB]",
+        help="A job's id, or its first digits. Default: the newest jobs that ended.",
+        show_default=False,
+        autocompletion=complete_job,
+    ),
+    name: str | None = typer.Argument(
+        None, metavar="[NAME]", help="With --evict: only this output.", show_default=False
+    ),
     *,
-    evict: Annotated[
-        bool, typer.Option("--evict", help="Delete the bytes; the log keeps their digest.")
-    ] = False,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Look at this many jobs at most.")
-    ] = 20,
+    evict: bool = typer.Option(
+        False, "--evict", help="Delete the bytes; the log keeps their digest."
+    ),
+    limit: int = typer.Option(20, min=1, help="Look at this many jobs at most."),
 ) -> Answer:
     """List the outputs of jobs.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -24,7 +24,7 @@ async def cancel(
     mesh: Mesh,
     job: JobArgument,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; 'antiphon show' prints it.")] = "",
+    reason: str = typer.Option("", help="Why; 'antiphon show' prints it."),
 ) -> Answer:
     """Cancel a job that has not ended."""
     found = await find_job(mesh, job)

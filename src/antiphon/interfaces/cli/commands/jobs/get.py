@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -33,21 +33,18 @@ async def get(
     home: Path | None,
     as_json: bool,
     job: JobArgument,
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="[NAME]", help="One output. Default: all outputs."),
-    ] = None,
+    name: str | None = typer.Argument(
+        None, metavar="[NAME]", help="One output. Default: all outputs."
+    ),
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="A directory for all outputs, a file for one, - for standard output."
-            " Default: a directory named after the job; for one output, this directory.",
-        ),
-    ] = None,
+    output: Path | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="A directory for all outputs, a file for one, - for standard output."
+        " Default: a directory named after the job; for one output, this directory.",
+    ),
 ) -> Told:
     """Download the outputs of a job.
 

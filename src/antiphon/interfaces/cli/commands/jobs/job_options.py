@@ -43,91 +43,69 @@ NamedOption = Annotated[
 class JobOptions(Options):
     """How a job is run: of `submit` and `plan add`."""
 
-    priority: Annotated[
-        PriorityName,
-        typer.Option("--priority", help="Which waiting jobs start first."),
-    ] = "normal"
-    timeout: Annotated[
-        int | None,
-        typer.Option(
-            "--attempt-timeout",
-            parser=whole_seconds,
-            metavar="TIME",
-            help=f"How long one attempt may run: 90s, 15m, 4beats. Default: {TIMEOUT_WORDS}."
-            " A manifest sets its own.",
-        ),
-    ] = None
-    attempts: Annotated[
-        int | None,
-        typer.Option(min=1, help="Attempts before the job fails. Default: the mesh's rule."),
-    ] = None
-    lease: Annotated[
-        float | None,
-        typer.Option(
-            parser=some_seconds,
-            metavar="TIME",
-            help="How long a worker that stopped answering keeps the job."
-            " Default: the mesh's rule.",
-        ),
-    ] = None
-    requires: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--requires",
-            metavar="LABEL",
-            help="A label that a worker must have, such as gpu=a100 or gpu; may be repeated.",
-        ),
-    ] = None
+    priority: PriorityName = typer.Option("normal", help="Which waiting jobs start first.")
+    timeout: int | None = typer.Option(
+        None,
+        "--attempt-timeout",
+        parser=whole_seconds,
+        metavar="TIME",
+        help=f"How long one attempt may run: 90s, 15m, 4beats. Default: {TIMEOUT_WORDS}."
+        " A manifest sets its own.",
+    )
+    attempts: int | None = typer.Option(
+        None, min=1, help="Attempts before the job fails. Default: the mesh's rule."
+    )
+    lease: float | None = typer.Option(
+        None,
+        parser=some_seconds,
+        metavar="TIME",
+        help="How long a worker that stopped answering keeps the job. Default: the mesh's rule.",
+    )
+    requires: list[str] | None = typer.Option(
+        None,
+        metavar="LABEL",
+        help="A label that a worker must have, such as gpu=a100 or gpu; may be repeated.",
+    )
 
 
 @dataclass(frozen=True)
 class LimitOptions(Options):
     """What a job is counted under, and what it may use up: of `submit` and `run`."""
 
-    label: Annotated[
-        str | None,
-        typer.Option(
-            "--label",
-            metavar="LABEL",
-            help="The limit under which it is counted. Default: that of its kind, if there is one.",
-        ),
-    ] = None
-    budget: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--budget",
-            metavar="NAME=VALUE",
-            help="What it may use up: max_bu=8 (beats; or 30s), hard_end=bar+2, max_cost=0.5,"
-            " per_bu.cpu_sec=2.5, per_bu.gpu_sec.a100=1; or charge_to=ACCOUNT. May be repeated.",
-            show_default=False,
-        ),
-    ] = None
+    label: str | None = typer.Option(
+        None,
+        metavar="LABEL",
+        help="The limit under which it is counted. Default: that of its kind, if there is one.",
+    )
+    budget: list[str] | None = typer.Option(
+        None,
+        metavar="NAME=VALUE",
+        help="What it may use up: max_bu=8 (beats; or 30s), hard_end=bar+2, max_cost=0.5,"
+        " per_bu.cpu_sec=2.5, per_bu.gpu_sec.a100=1; or charge_to=ACCOUNT. May be repeated.",
+        show_default=False,
+    )
 
 
 @dataclass(frozen=True)
 class FileOptions(Options):
     """The files of a command: of all three."""
 
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="PATH[=NAME]",
-            help="A file for the command, under its own name or as NAME; may be repeated.",
-            show_default=False,
-        ),
-    ] = None
-    outputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="GLOB",
-            help="Keep the files that match when the command ends; may be repeated.",
-            show_default=False,
-        ),
-    ] = None
+    inputs: list[str] | None = typer.Option(
+        None,
+        "--input",
+        "-i",
+        metavar="PATH[=NAME]",
+        help="A file for the command, under its own name or as NAME; may be repeated.",
+        show_default=False,
+    )
+    outputs: list[str] | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        metavar="GLOB",
+        help="Keep the files that match when the command ends; may be repeated.",
+        show_default=False,
+    )
 
     def files(
         self, content: Manifest, *, is_silent: bool, note: str = ""
@@ -155,32 +133,24 @@ class FileOptions(Options):
 class CommandOptions(FileOptions):
     """How a command is run: of `run` and `plan add`."""
 
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--secret",
-            metavar="NAME",
-            help="A secret on the worker, as a file in /run/secrets; may be repeated.",
-            show_default=False,
-        ),
-    ] = None
-    network: Annotated[bool, typer.Option("--network", help="Ask for network access.")] = False
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            "-e",
-            metavar="NAME=VALUE",
-            help="An environment variable; its value is on the log; may be repeated.",
-            show_default=False,
-        ),
-    ] = None
-    cwd: Annotated[
-        str | None,
-        typer.Option(
-            "--cwd", metavar="DIR", help="The directory to start in, below its work directory."
-        ),
-    ] = None
+    secret: list[str] | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="A secret on the worker, as a file in /run/secrets; may be repeated.",
+        show_default=False,
+    )
+    network: bool = typer.Option(False, "--network", help="Ask for network access.")
+    env: list[str] | None = typer.Option(
+        None,
+        "--env",
+        "-e",
+        metavar="NAME=VALUE",
+        help="An environment variable; its value is on the log; may be repeated.",
+        show_default=False,
+    )
+    cwd: str | None = typer.Option(
+        None, metavar="DIR", help="The directory to start in, below its work directory."
+    )
 
     def manifest(self, words: list[str], timeout_s: int) -> Manifest:
         """The command as a manifest."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -40,19 +40,14 @@ async def jobs(
     home: Path | None,
     as_json: bool,
     *,
-    state: Annotated[
-        list[StateName] | None, typer.Option("--state", help="Only this state; may be repeated.")
-    ] = None,
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--kind", help="Only this kind and kinds below it.", autocompletion=complete_kind
-        ),
-    ] = "",
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Only jobs that ended without a result, and why.")
-    ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="List at most this many.")] = 20,
+    state: list[StateName] | None = typer.Option(None, help="Only this state; may be repeated."),
+    kind: str = typer.Option(
+        "", help="Only this kind and kinds below it.", autocompletion=complete_kind
+    ),
+    failed: bool = typer.Option(
+        False, "--failed", help="Only jobs that ended without a result, and why."
+    ),
+    limit: int = typer.Option(20, min=1, help="List at most this many."),
 ) -> Answer:
     """List jobs, newest first."""
     if failed and state:

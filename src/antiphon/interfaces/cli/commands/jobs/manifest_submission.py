@@ -114,8 +114,7 @@ def kind_of(job: Manifest, what: str, asked: str | None) -> str:
         )
     if named is not None and asked is not None and named != asked:
         raise WrongUsage(
-            f"the manifest's handler is @{named}, but --kind is {asked}",
-            hint="leave out --kind",
+            f"the manifest's handler is @{named}, but --kind is {asked}", hint="leave out --kind"
         )
     return asked or named or ""
 

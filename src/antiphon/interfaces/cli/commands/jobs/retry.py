@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -26,34 +26,25 @@ if TYPE_CHECKING:
 @command
 async def retry(
     home: Path | None,
-    job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="JOB",
-            help="A job's id, enough of its first digits to be unique, or its ULID.",
-            show_default=False,
-            autocompletion=complete_job,
-        ),
-    ] = None,
+    job: str | None = typer.Argument(
+        None,
+        metavar="JOB",
+        help="A job's id, enough of its first digits to be unique, or its ULID.",
+        show_default=False,
+        autocompletion=complete_job,
+    ),
     *,
-    all_failed: Annotated[
-        bool,
-        typer.Option("--all-failed", help="Every job that failed or expired and was not retried."),
-    ] = False,
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--kind",
-            help="With --all-failed: only this kind and kinds below it.",
-            autocompletion=complete_kind,
-        ),
-    ] = "",
-    limit: Annotated[
-        int,
-        typer.Option(
-            "--limit", min=1, max=DEAD_LETTERS_MAX, help="With --all-failed: at most this many."
-        ),
-    ] = 100,
+    all_failed: bool = typer.Option(
+        False, "--all-failed", help="Every job that failed or expired and was not retried."
+    ),
+    kind: str = typer.Option(
+        "",
+        help="With --all-failed: only this kind and kinds below it.",
+        autocompletion=complete_kind,
+    ),
+    limit: int = typer.Option(
+        100, min=1, max=DEAD_LETTERS_MAX, help="With --all-failed: at most this many."
+    ),
 ) -> Answer:
     """Retry jobs that ended without a result.
 

@@ -38,28 +38,23 @@ CommandArgument = Annotated[
 class RunOptions(CommandOptions, LimitOptions):
     """What `run` can be told."""
 
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="The kind of the job: decides who may run it.",
-            autocompletion=complete_kind,
-        ),
-    ] = COMMAND_KIND
-    timeout: Annotated[
-        int,
-        typer.Option(
-            "--attempt-timeout",
-            parser=whole_seconds,
-            metavar="TIME",
-            show_default=TIMEOUT_WORDS,
-            help="How long it may run: 90s, 15m, 2h, 4beats.",
-        ),
-    ] = TIMEOUT_S
-    again: Annotated[
-        bool, typer.Option("--again", help="Run it again, even if the same command already ran.")
-    ] = False
+    kind: str = typer.Option(
+        COMMAND_KIND,
+        metavar="KIND",
+        help="The kind of the job: decides who may run it.",
+        autocompletion=complete_kind,
+    )
+    timeout: int = typer.Option(
+        TIMEOUT_S,
+        "--attempt-timeout",
+        parser=whole_seconds,
+        metavar="TIME",
+        show_default=TIMEOUT_WORDS,
+        help="How long it may run: 90s, 15m, 2h, 4beats.",
+    )
+    again: bool = typer.Option(
+        False, "--again", help="Run it again, even if the same command already ran."
+    )
     detach: DetachOption = False
 
 

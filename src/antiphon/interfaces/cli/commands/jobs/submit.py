@@ -85,115 +85,83 @@ Work = Callable[["Mesh", "CallOptions"], Awaitable[int]]
 class SubmitOptions(JobOptions, LimitOptions, FileOptions):
     """What `submit` can be told."""
 
-    kw: Annotated[
-        list[str] | None,
-        typer.Option("--kw", metavar="NAME=JSON", help="An argument by name; may be repeated."),
-    ] = None
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="The kind of a manifest's job: decides who may run it. Required, unless the"
-            " command is a handler such as @example.add, whose kind is example.add.",
-            autocompletion=complete_kind,
-        ),
-    ] = None
-    again: Annotated[
-        bool, typer.Option("--again", help="Run a manifest again: a nonce makes it a new job.")
-    ] = False
-    alias: Annotated[
-        bool,
-        typer.Option("--alias", help="Give a manifest's job a ULID; its id does not change."),
-    ] = False
-    delay: Annotated[
-        float | None,
-        typer.Option(
-            parser=seconds,
-            metavar="TIME",
-            help="Begin this much later: 90s, 15m, 1d, 4beats."
-            " The job waits on the mesh, not here.",
-        ),
-    ] = None
-    at: Annotated[
-        datetime | None,
-        typer.Option(
-            parser=zoned_time,
-            metavar="MOMENT",
-            help="Begin at this time, with its zone: 2026-11-16T03:00+01:00.",
-        ),
-    ] = None
-    once: Annotated[
-        bool,
-        typer.Option("--once", help="Run the same kind with the same arguments only once, ever."),
-    ] = False
-    retry_base: Annotated[
-        float,
-        typer.Option(
-            parser=seconds,
-            metavar="TIME",
-            show_default=span_words(round(RETRY_BASE_S * 1000)),
-            help="Delay before the second attempt; doubled for each further one.",
-        ),
-    ] = RETRY_BASE_S
-    retry_cap: Annotated[
-        float,
-        typer.Option(
-            parser=seconds,
-            metavar="TIME",
-            show_default=span_words(round(RETRY_CAP_S * 1000)),
-            help="The longest delay between attempts.",
-        ),
-    ] = RETRY_CAP_S
-    give_up_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ERROR",
-            help="Do not retry after this error, such as ValueError; may be repeated.",
-        ),
-    ] = None
-    replicas: Annotated[
-        int | None,
-        typer.Option("--replicas", metavar="N", help="Run it N times and compare the results."),
-    ] = None
-    quorum: Annotated[
-        int | None,
-        typer.Option(
-            "--quorum",
-            metavar="K",
-            help="With --replicas: how many independent workers have to agree."
-            " Default: most of them.",
-        ),
-    ] = None
-    score: Annotated[
-        Path | None,
-        typer.Option(
-            "--score",
-            metavar="FILE",
-            help="A YAML file: how many beats, or seconds (30s), each phase may take"
-            " and it may wait.",
-            show_default=False,
-        ),
-    ] = None
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            "--wait",
-            parser=seconds,
-            metavar="TIME",
-            help="How long to wait for the result; the job keeps running. Default: until it ends.",
-        ),
-    ] = None
-    module: Annotated[
-        str,
-        typer.Option(
-            "--module",
-            metavar="MODULE",
-            help="Use the options that the task declares in this module, as 'antiphon worker' takes"
-            " it; what you type overrides them.",
-            show_default=False,
-        ),
-    ] = ""
+    kw: list[str] | None = typer.Option(
+        None, metavar="NAME=JSON", help="An argument by name; may be repeated."
+    )
+    kind: str | None = typer.Option(
+        None,
+        metavar="KIND",
+        help="The kind of a manifest's job: decides who may run it. Required, unless the"
+        " command is a handler such as @example.add, whose kind is example.add.",
+        autocompletion=complete_kind,
+    )
+    again: bool = typer.Option(
+        False, "--again", help="Run a manifest again: a nonce makes it a new job."
+    )
+    alias: bool = typer.Option(
+        False, "--alias", help="Give a manifest's job a ULID; its id does not change."
+    )
+    delay: float | None = typer.Option(
+        None,
+        parser=seconds,
+        metavar="TIME",
+        help="Begin this much later: 90s, 15m, 1d, 4beats. The job waits on the mesh, not here.",
+    )
+    at: datetime | None = typer.Option(
+        None,
+        parser=zoned_time,
+        metavar="MOMENT",
+        help="Begin at this time, with its zone: 2026-11-16T03:00+01:00.",
+    )
+    once: bool = typer.Option(
+        False, "--once", help="Run the same kind with the same arguments only once, ever."
+    )
+    retry_base: float = typer.Option(
+        RETRY_BASE_S,
+        parser=seconds,
+        metavar="TIME",
+        show_default=span_words(round(RETRY_BASE_S * 1000)),
+        help="Delay before the second attempt; doubled for each further one.",
+    )
+    retry_cap: float = typer.Option(
+        RETRY_CAP_S,
+        parser=seconds,
+        metavar="TIME",
+        show_default=span_words(round(RETRY_CAP_S * 1000)),
+        help="The longest delay between attempts.",
+    )
+    give_up_on: list[str] | None = typer.Option(
+        None,
+        metavar="ERROR",
+        help="Do not retry after this error, such as ValueError; may be repeated.",
+    )
+    replicas: int | None = typer.Option(
+        None, metavar="N", help="Run it N times and compare the results."
+    )
+    quorum: int | None = typer.Option(
+        None,
+        metavar="K",
+        help="With --replicas: how many independent workers have to agree. Default: most of them.",
+    )
+    score: Path | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="A YAML file: how many beats, or seconds (30s), each phase may take and it may wait.",
+        show_default=False,
+    )
+    wait: float | None = typer.Option(
+        None,
+        parser=seconds,
+        metavar="TIME",
+        help="How long to wait for the result; the job keeps running. Default: until it ends.",
+    )
+    module: str = typer.Option(
+        "",
+        metavar="MODULE",
+        help="Use the options that the task declares in this module, as 'antiphon worker' takes"
+        " it; what you type overrides them.",
+        show_default=False,
+    )
     detach: DetachOption = False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -32,16 +32,13 @@ async def watch(
     stop: Stop,
     as_json: bool,
     *,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            min=0,
-            show_default=False,
-            help="Show at most this many records a second and count the rest; 0: all. "
-            f"Default: {LINES_PER_S}, and all with --json.",
-        ),
-    ] = None,
+    limit: int | None = typer.Option(
+        None,
+        min=0,
+        show_default=False,
+        help="Show at most this many records a second and count the rest; 0: all. "
+        f"Default: {LINES_PER_S}, and all with --json.",
+    ),
 ) -> None:
     """Follow the mesh live.
 

@@ -51,9 +51,7 @@ async def list_(
     mesh: Mesh,
     as_json: bool,
     *,
-    scope: Annotated[
-        str, typer.Option("--scope", metavar="SCOPE", help="Only locks of this scope.")
-    ] = "",
+    scope: str = typer.Option("", metavar="SCOPE", help="Only locks of this scope."),
 ) -> Answer:
     """List the locks that are held, by whom and until when."""
     from msgspec import to_builtins
@@ -82,24 +80,18 @@ def take(
     words: WordsArgument = None,
     *,
     scope: ScopeOption = "main",
-    ttl: Annotated[
-        str,
-        typer.Option(
-            "--ttl",
-            metavar="TIME",
-            help="How long it outlives us: 30s, 4beats; or the end of the phase, or of the bar.",
-        ),
-    ] = "30s",
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait",
-            parser=seconds,
-            metavar="TIME",
-            show_default="1m",
-            help="How long to wait for it; 0: not at all.",
-        ),
-    ] = 60.0,
+    ttl: str = typer.Option(
+        "30s",
+        metavar="TIME",
+        help="How long it outlives us: 30s, 4beats; or the end of the phase, or of the bar.",
+    ),
+    wait: float = typer.Option(
+        60.0,
+        parser=seconds,
+        metavar="TIME",
+        show_default="1m",
+        help="How long to wait for it; 0: not at all.",
+    ),
 ) -> Coroutine[Any, Any, int]:
     """Take a lock, run a command while it is held, and release it.
 
@@ -168,9 +160,7 @@ async def break_(
     key: KeyArgument,
     *,
     scope: ScopeOption = "main",
-    fence: Annotated[
-        str, typer.Option("--fence", metavar="FENCE", help="Only the hold that has this fence.")
-    ] = "",
+    fence: str = typer.Option("", metavar="FENCE", help="Only the hold that has this fence."),
 ) -> Answer:
     """End whoever's hold on a lock. Its holder is stopped, and the next one gets it."""
     was_held = await mesh.break_lock(key, scope=scope, fence=fence)

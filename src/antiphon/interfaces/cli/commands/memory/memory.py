@@ -125,12 +125,9 @@ async def resolve(
     key: KeyArgument,
     value: ValueArgument,
     *,
-    sibling: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sibling", metavar="ID", help="End only this conflict; may be repeated. Default: all."
-        ),
-    ] = None,
+    sibling: list[str] | None = typer.Option(
+        None, metavar="ID", help="End only this conflict; may be repeated. Default: all."
+    ),
 ) -> Answer:
     """End a document's conflicts with the value that shall hold."""
     documents = mesh.memory[space]
@@ -171,7 +168,7 @@ async def _told(mesh: Mesh, result: PutResult) -> Answer:
 async def ls(
     mesh: Mesh,
     space: SpaceArgument,
-    prefix: Annotated[str, typer.Argument(help="Only keys that begin so.")] = "",
+    prefix: str = typer.Argument("", help="Only keys that begin so."),
 ) -> Answer:
     """List the keys of a space."""
     keys = await mesh.memory[space].keys(prefix)
@@ -190,9 +187,7 @@ async def ls(
 async def conflicts(
     mesh: Mesh,
     space: SpaceArgument,
-    key: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="Only of this document.")
-    ] = None,
+    key: str | None = typer.Argument(None, metavar="[KEY]", help="Only of this document."),
 ) -> Answer:
     """List deferred values that nobody has resolved."""
     found = await mesh.memory[space].conflicts(key)
@@ -217,7 +212,7 @@ async def watch(
     stop: Stop,
     as_json: bool,
     space: SpaceArgument,
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Only this document.")] = None,
+    key: str | None = typer.Argument(None, metavar="[KEY]", help="Only this document."),
 ) -> None:
     """Print documents as they change, until it is stopped."""
     async with asyncio.TaskGroup() as tasks:

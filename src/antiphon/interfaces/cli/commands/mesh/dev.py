@@ -11,7 +11,7 @@ import os
 import shlex
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -42,14 +42,9 @@ async def dev(
     as_json: bool,
     stop: Stop,
     *,
-    name: Annotated[
-        str, typer.Option("--name", help="A name for a new mesh. Default: the directory's name.")
-    ] = "",
+    name: str = typer.Option("", help="A name for a new mesh. Default: the directory's name."),
     slots: SlotsOption = None,
-    tasks: Annotated[
-        str,
-        typer.Option("--tasks", metavar="MODULE", help="Run the tasks of this module instead."),
-    ] = "",
+    tasks: str = typer.Option("", metavar="MODULE", help="Run the tasks of this module instead."),
     commands: CommandsOption = None,
     network: NetworkOption = False,
     unsafe_no_sandbox: UnsafeOption = False,

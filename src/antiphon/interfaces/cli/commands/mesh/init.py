@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -27,28 +27,18 @@ async def init(
     as_json: bool,
     stop: Stop,
     *,
-    name: Annotated[
-        str, typer.Option("--name", help="A name for the mesh. Default: the directory's name.")
-    ] = "",
-    listen: Annotated[
-        str,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="Where its server listens. With 0.0.0.0:4222 other machines can connect.",
-        ),
-    ] = "127.0.0.1:0",
-    reach: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reach",
-            metavar="NAME",
-            help="A name or address at which other machines reach it; may be repeated.",
-        ),
-    ] = None,
-    stay: Annotated[
-        bool, typer.Option("--up/--no-up", help="Keep hosting it, as 'antiphon up' does.")
-    ] = True,
+    name: str = typer.Option("", help="A name for the mesh. Default: the directory's name."),
+    listen: str = typer.Option(
+        "127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="Where its server listens. With 0.0.0.0:4222 other machines can connect.",
+    ),
+    reach: list[str] | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="A name or address at which other machines reach it; may be repeated.",
+    ),
+    stay: bool = typer.Option(True, "--up/--no-up", help="Keep hosting it, as 'antiphon up' does."),
 ) -> Told:
     """Create a mesh here, and host it.
 

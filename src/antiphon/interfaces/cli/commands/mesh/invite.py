@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -19,22 +18,16 @@ from antiphon.sdk.defaults import RightName
 def invite(
     home: Path | None,
     *,
-    can: Annotated[list[RightName], typer.Option("--can", help="A permission; may be repeated.")],
-    kind: Annotated[
-        list[str] | None,
-        typer.Option("--kind", help="For 'render.video', 'render.*' or '*'; may be repeated."),
-    ] = None,
-    until: Annotated[
-        str,
-        typer.Option("--until", help="When the permissions end: 2d, friday, 2026-12-24, never."),
-    ] = "30d",
-    alias: Annotated[str, typer.Option("--alias", help="A name for the machine.")] = "",
-    network: Annotated[
-        bool, typer.Option("--network", help="Allow its commands to use the network.")
-    ] = False,
-    within: Annotated[
-        str, typer.Option("--within", help="How long the ticket can be used.")
-    ] = "15m",
+    can: list[RightName] = typer.Option(..., help="A permission; may be repeated."),
+    kind: list[str] | None = typer.Option(
+        None, help="For 'render.video', 'render.*' or '*'; may be repeated."
+    ),
+    until: str = typer.Option(
+        "30d", help="When the permissions end: 2d, friday, 2026-12-24, never."
+    ),
+    alias: str = typer.Option("", help="A name for the machine."),
+    network: bool = typer.Option(False, "--network", help="Allow its commands to use the network."),
+    within: str = typer.Option("15m", help="How long the ticket can be used."),
 ) -> Answer:
     """Print a ticket that lets one machine join, once.
 

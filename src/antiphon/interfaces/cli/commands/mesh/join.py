@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -44,26 +44,19 @@ READERS: Final = ("Look at jobs", "antiphon jobs")
 def join(
     home: Path | None,
     as_json: bool,
-    ticket: Annotated[
-        str,
-        typer.Argument(
-            metavar="[TICKET]",
-            help="What 'antiphon invite' printed, or a file that contains it. Default: ask for it.",
-            show_default=False,
-        ),
-    ] = "-",
+    ticket: str = typer.Argument(
+        "-",
+        metavar="[TICKET]",
+        help="What 'antiphon invite' printed, or a file that contains it. Default: ask for it.",
+        show_default=False,
+    ),
     *,
-    alias: Annotated[
-        str, typer.Option("--alias", help="A name for this machine. Default: its host name.")
-    ] = "",
-    work: Annotated[
-        str,
-        typer.Option(
-            "--work",
-            metavar="MODULE",
-            help="Then run the tasks of MODULE, or 'example' for the example tasks.",
-        ),
-    ] = "",
+    alias: str = typer.Option("", help="A name for this machine. Default: its host name."),
+    work: str = typer.Option(
+        "",
+        metavar="MODULE",
+        help="Then run the tasks of MODULE, or 'example' for the example tasks.",
+    ),
     commands: CommandsOption = None,
     network: NetworkOption = False,
     unsafe_no_sandbox: UnsafeOption = False,

@@ -31,33 +31,20 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, max=64, help="At mos
 @command
 async def send(
     mesh: Mesh,
-    to: Annotated[
-        str,
-        typer.Argument(
-            metavar="TO", help="An address (did:key:…/agent), or an alias.", show_default=False
-        ),
-    ],
-    payload: Annotated[
-        str, typer.Argument(metavar="PAYLOAD", help="JSON; anything else is sent as text.")
-    ] = "null",
+    to: str = typer.Argument(
+        ..., metavar="TO", help="An address (did:key:…/agent), or an alias.", show_default=False
+    ),
+    payload: str = typer.Argument(
+        "null", metavar="PAYLOAD", help="JSON; anything else is sent as text."
+    ),
     *,
-    kind: Annotated[str, typer.Option("--kind", help="What sort of message it is.")] = "message",
-    thread: Annotated[
-        str, typer.Option("--thread", help="Messages of one thread are read in order.")
-    ] = "",
-    priority: Annotated[
-        int, typer.Option("--priority", min=0, max=3, help="The higher, the sooner.")
-    ] = 0,
-    ttl: Annotated[
-        float | None,
-        typer.Option(
-            "--ttl",
-            parser=some_seconds,
-            metavar="TIME",
-            help="How long it is of use: 90s, 15m, 4beats.",
-        ),
-    ] = None,
-    key: Annotated[str, typer.Option("--key", help="The same key again is the same message.")] = "",
+    kind: str = typer.Option("message", help="What sort of message it is."),
+    thread: str = typer.Option("", help="Messages of one thread are read in order."),
+    priority: int = typer.Option(0, min=0, max=3, help="The higher, the sooner."),
+    ttl: float | None = typer.Option(
+        None, parser=some_seconds, metavar="TIME", help="How long it is of use: 90s, 15m, 4beats."
+    ),
+    key: str = typer.Option("", help="The same key again is the same message."),
     agent: AgentOption = None,
 ) -> Answer:
     """Send a message. It waits in the receiver's inbox until it is acknowledged."""
@@ -86,17 +73,14 @@ async def read(
     *,
     agent: AgentOption = None,
     limit: LimitOption = 16,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait",
-            parser=seconds,
-            metavar="TIME",
-            show_default="0s",
-            help="Wait for a message up to so long.",
-        ),
-    ] = 0.0,
-    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge what is shown.")] = False,
+    wait: float = typer.Option(
+        0.0,
+        parser=seconds,
+        metavar="TIME",
+        show_default="0s",
+        help="Wait for a message up to so long.",
+    ),
+    ack: bool = typer.Option(False, "--ack", help="Acknowledge what is shown."),
 ) -> None:
     """Show the next messages. What is not acknowledged is shown again."""
     shown = 0
@@ -119,7 +103,7 @@ async def read(
 @command
 async def acknowledge(
     mesh: Mesh,
-    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As 'msg read' shows them.")],
+    ids: list[str] = typer.Argument(..., metavar="ID…", help="As 'msg read' shows them."),
     *,
     agent: AgentOption = None,
 ) -> Answer:

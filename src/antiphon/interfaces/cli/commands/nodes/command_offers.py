@@ -66,8 +66,5 @@ def offered(commands: list[str] | None, *, network: bool, unsafe: bool) -> Offer
 
     if not commands and (network or unsafe):
         option = "--network" if network else "--unsafe-no-sandbox"
-        raise WrongUsage(
-            f"{option} needs --commands",
-            hint=f"--commands {COMMAND_KIND}",
-        )
+        raise WrongUsage(f"{option} needs --commands", hint=f"--commands {COMMAND_KIND}")
     return Offered(tuple(dict.fromkeys(commands or ())), network, unsafe)

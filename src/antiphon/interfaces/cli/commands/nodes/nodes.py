@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -28,38 +28,29 @@ _STYLES: Final = {"warn": "running", "alert": "failed", "critical": "failed", "d
 async def nodes(
     mesh: Mesh,
     *,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait",
-            parser=some_seconds,
-            metavar="TIME",
-            help="How long to wait for answers if no full node answers for all.",
-        ),
-    ] = ROLL_CALL_S,
-    stale: Annotated[
-        float,
-        typer.Option(
-            "--stale",
-            parser=some_seconds,
-            metavar="TIME",
-            help="Leave out nodes whose last heartbeat is older.",
-        ),
-    ] = STALE_MS / 1000,
-    changes: Annotated[
-        bool,
-        typer.Option(
-            "--changes",
-            help="Show which nodes came, fell silent and left, as this machine's full node saw it.",
-        ),
-    ] = False,
-    record: Annotated[
-        bool,
-        typer.Option(
-            "--record",
-            help="Show instead who ran replicas of jobs, and whose results were outvoted.",
-        ),
-    ] = False,
+    wait: float = typer.Option(
+        ROLL_CALL_S,
+        parser=some_seconds,
+        metavar="TIME",
+        help="How long to wait for answers where no full node answers for all.",
+    ),
+    stale: float = typer.Option(
+        STALE_MS / 1000,
+        parser=some_seconds,
+        metavar="TIME",
+        help="Leave out nodes whose last heartbeat is older.",
+    ),
+    changes: bool = typer.Option(
+        False,
+        "--changes",
+        help="Show instead which nodes came, fell silent and went, as this machine's full"
+        " node noticed it.",
+    ),
+    record: bool = typer.Option(
+        False,
+        "--record",
+        help="Show instead who ran replicas of jobs, and whose results were outvoted.",
+    ),
 ) -> Answer:
     """List the nodes that are online."""
     if record:

@@ -76,8 +76,7 @@ def _usable(mesh: Mesh, where: str) -> Mesh:
         )
     if not mesh.kinds:
         raise Misconfigured(
-            f"the mesh in {where} has no task",
-            hint='put @mesh.task("example.add") over a function',
+            f"the mesh in {where} has no task", hint='put @mesh.task("example.add") over a function'
         )
     return mesh
 

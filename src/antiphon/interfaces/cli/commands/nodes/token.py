@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 async def token(
     mesh: Mesh,
     *,
-    project: Annotated[
-        str,
-        typer.Option("--project", metavar="PREFIX", help="The beginning of kinds; '*' for all."),
-    ] = "*",
-    role: Annotated[
-        str,
-        typer.Option("--role", help="One of read, schedule, claim, cancel, tempo, all."),
-    ] = "read",
+    project: str = typer.Option("*", metavar="PREFIX", help="The beginning of kinds; '*' for all."),
+    role: str = typer.Option("read", help="One of read, schedule, claim, cancel, tempo, all."),
 ) -> Answer:
     """Print a token for a node's HTTP interface.
 

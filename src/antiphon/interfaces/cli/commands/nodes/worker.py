@@ -146,7 +146,7 @@ async def run_jobs(
     from antiphon.sdk.worker import claimable
 
     settings, traits = load_settings(usual_level="info"), traits or {}
-    serving = settings, http_address(http or HttpOptions(), settings)
+    serving = settings, http_address(http or HttpOptions(http="", http_exposed=False), settings)
     mesh = find_mesh(module) if module else open_mesh(None)
     _check_rated({*mesh.kinds, *offer.kinds}, traits.get("rates", {}))
     async with AsyncExitStack() as stack:

@@ -59,53 +59,36 @@ WordsArgument = Annotated[
 class PlanOptions(JobOptions, CommandOptions):
     """What `plan add` can be told."""
 
-    cron: Annotated[
-        str | None,
-        typer.Option(
-            "--cron",
-            metavar="EXPR",
-            help="When: minute, hour, day of month, month, day of week; or @daily and its kin.",
-        ),
-    ] = None
-    tz: Annotated[
-        str, typer.Option("--tz", metavar="ZONE", help="The time zone of --cron: Europe/Berlin.")
-    ] = "UTC"
-    missed: Annotated[
-        Literal["skip", "last", "all"],
-        typer.Option("--missed", help="Which times to make up for if no coordinator was running."),
-    ] = "last"
-    on: Annotated[
-        Literal["succeeded", "failed", "aborted", "ended"] | None,
-        typer.Option("--on", help="When: whenever a job ends so; --of says which jobs."),
-    ] = None
-    of: Annotated[
-        str | None,
-        typer.Option(
-            "--of",
-            metavar="KIND",
-            help="The jobs of --on: a kind, or a pattern such as 'build.*'.",
-            autocompletion=complete_kind,
-        ),
-    ] = None
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="The kind of the command's jobs: decides who may run them."
-            f" Default: {COMMAND_KIND}.",
-            autocompletion=complete_kind,
-        ),
-    ] = None
-    task: Annotated[
-        str | None,
-        typer.Option(
-            "--task",
-            metavar="KIND",
-            help="Submit this task instead of a command.",
-            autocompletion=complete_kind,
-        ),
-    ] = None
+    cron: str | None = typer.Option(
+        None,
+        metavar="EXPR",
+        help="When: minute, hour, day of month, month, day of week; or @daily and its kin.",
+    )
+    tz: str = typer.Option("UTC", metavar="ZONE", help="The time zone of --cron: Europe/Berlin.")
+    missed: Literal["skip", "last", "all"] = typer.Option(
+        "last", help="Which times to make up for if no coordinator was running."
+    )
+    on: Literal["succeeded", "failed", "aborted", "ended"] | None = typer.Option(
+        None, help="When: whenever a job ends so; --of says which jobs."
+    )
+    of: str | None = typer.Option(
+        None,
+        metavar="KIND",
+        help="The jobs of --on: a kind, or a pattern such as 'build.*'.",
+        autocompletion=complete_kind,
+    )
+    kind: str | None = typer.Option(
+        None,
+        metavar="KIND",
+        help=f"The kind of the command's jobs: decides who may run them. Default: {COMMAND_KIND}.",
+        autocompletion=complete_kind,
+    )
+    task: str | None = typer.Option(
+        None,
+        metavar="KIND",
+        help="Submit this task instead of a command.",
+        autocompletion=complete_kind,
+    )
     kw: NamedOption = None
 
 
@@ -296,10 +279,7 @@ async def drop(
     mesh: Mesh,
     name: NameArgument,
     *,
-    kind: Annotated[
-        str,
-        typer.Option("--kind", metavar="KIND", help="Which, if several kinds have such a plan."),
-    ] = "",
+    kind: str = typer.Option("", metavar="KIND", help="Which, if several kinds have such a plan."),
 ) -> Answer:
     """Drop a plan. Jobs that it has already submitted stay."""
     dropped = await mesh.drop_plan(name, kind=kind)

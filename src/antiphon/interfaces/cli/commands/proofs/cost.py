@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -24,22 +24,16 @@ By = Literal["kind", "node", "account"]
 async def cost(
     mesh: Mesh,
     *,
-    by: Annotated[By, typer.Option("--by", help="What to sum up by.")] = "kind",
-    since: Annotated[
-        float | None,
-        typer.Option(
-            "--since",
-            parser=some_seconds,
-            metavar="TIME",
-            help="Only jobs that ended within this time: 24h, 7d. Default: all that are known.",
-        ),
-    ] = None,
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--kind", help="Only this kind and kinds below it.", autocompletion=complete_kind
-        ),
-    ] = "",
+    by: By = typer.Option("kind", help="What to sum up by."),
+    since: float | None = typer.Option(
+        None,
+        parser=some_seconds,
+        metavar="TIME",
+        help="Only jobs that ended within this time: 24h, 7d. Default: all that are known.",
+    ),
+    kind: str = typer.Option(
+        "", help="Only this kind and kinds below it.", autocompletion=complete_kind
+    ),
 ) -> Answer:
     """Show what jobs cost.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -26,18 +26,12 @@ async def export(
     mesh: Mesh,
     job: JobArgument,
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The file to write. Default: JOB.json."
-        ),
-    ] = None,
-    artifacts: Annotated[
-        Path | None,
-        typer.Option(
-            "--artifacts", metavar="DIR", help="Also write the job's outputs to this directory."
-        ),
-    ] = None,
+    output: Path | None = typer.Option(
+        None, "--output", "-o", metavar="FILE", help="The file to write. Default: JOB.json."
+    ),
+    artifacts: Path | None = typer.Option(
+        None, metavar="DIR", help="Also write the job's outputs to this directory."
+    ),
 ) -> Answer:
     """Write a bundle that proves offline what happened to a job.
 

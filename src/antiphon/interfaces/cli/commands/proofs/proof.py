@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -27,15 +27,12 @@ async def proof(
     mesh: Mesh,
     job: JobArgument,
     *,
-    trailers: Annotated[
-        bool, typer.Option("--trailers", help="Print trailer lines for a commit message.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the DSSE envelope to this file."
-        ),
-    ] = None,
+    trailers: bool = typer.Option(
+        False, "--trailers", help="Print trailer lines for a commit message."
+    ),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", metavar="FILE", help="Write the DSSE envelope to this file."
+    ),
 ) -> Answer:
     """Show a job's proof of execution.
 

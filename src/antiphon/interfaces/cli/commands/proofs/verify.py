@@ -43,22 +43,16 @@ ArtifactsOption = Annotated[
 @command
 def verify(
     home: Path | None,
-    bundle: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A bundle from 'antiphon export'.")
-    ],
+    bundle: Path = typer.Argument(..., metavar="FILE", help="A bundle from 'antiphon export'."),
     *,
     owner: OwnerOption = None,
     artifacts: ArtifactsOption = None,
-    rerun: Annotated[
-        bool,
-        typer.Option(
-            "--rerun", help="Run the command again in a sandbox on this machine, and compare."
-        ),
-    ] = False,
-    network: Annotated[
-        bool,
-        typer.Option("--network", help="With --rerun: allow network access, if the command asks."),
-    ] = False,
+    rerun: bool = typer.Option(
+        False, "--rerun", help="Run the command again in a sandbox on this machine, and compare."
+    ),
+    network: bool = typer.Option(
+        False, "--network", help="With --rerun: allow network access, if the command asks."
+    ),
 ) -> Answer | Coroutine[Any, Any, Answer]:
     """Check a bundle offline.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -41,17 +41,15 @@ SHOWN: Final = 16
 @command
 async def report(
     mesh: Mesh,
-    address: Annotated[
-        str,
-        typer.Argument(
-            metavar="[ADDRESS]",
-            help="A time such as ';beats=~~16' or ';seconds=~~60', or a job: the bars of its life."
-            " Default: now.",
-            show_default=False,
-        ),
-    ] = "",
+    address: str = typer.Argument(
+        "",
+        metavar="[ADDRESS]",
+        help="A time such as ';beats=~~16' or ';seconds=~~60', or a job: the bars of its life."
+        " Default: now.",
+        show_default=False,
+    ),
     *,
-    last: Annotated[int, typer.Option("--last", min=1, help="Show this many bars.")] = SHOWN,
+    last: int = typer.Option(SHOWN, min=1, help="Show this many bars."),
 ) -> Answer:
     """Show what happened in the last bars.
 

@@ -58,12 +58,9 @@ def look(
     home: Path | None,
     as_json: bool,
     *,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow", "-f", help="Follow the beats, and who works on what; Ctrl-C ends."
-        ),
-    ] = False,
+    follow: bool = typer.Option(
+        False, "--follow", "-f", help="Follow the beats, and who works on what; Ctrl-C ends."
+    ),
     topic: TopicOption = None,
 ) -> Coroutine[Any, Any, Told] | None:
     """Show the beats of the mesh, or change its tempo.
@@ -88,16 +85,13 @@ def look(
 @command
 def set_policy(
     home: Path | None,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A tempo policy in YAML.", show_default=False)
-    ],
+    file: Path = typer.Argument(
+        ..., metavar="FILE", help="A tempo policy in YAML.", show_default=False
+    ),
     *,
-    rates: Annotated[
-        Path | None,
-        typer.Option(
-            "--rates", metavar="FILE", help="What beats and resources cost: a YAML file of rates."
-        ),
-    ] = None,
+    rates: Path | None = typer.Option(
+        None, metavar="FILE", help="What beats and resources cost: a YAML file of rates."
+    ),
 ) -> Coroutine[Any, Any, Answer]:
     """Replace the tempo policy, from the next downbeat on. Only the owner can.
 

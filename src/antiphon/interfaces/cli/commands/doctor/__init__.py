@@ -1,0 +1,1 @@
+"""`antiphon doctor`, and its checks: each a small function that says what it found."""
