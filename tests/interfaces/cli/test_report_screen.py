@@ -9,8 +9,7 @@ from antiphon.core.tempo.bars.kpis import Tally, kpis
 from antiphon.core.tempo.messages import BarReport, Suggestion
 from antiphon.core.tempo.phases import Phases
 from antiphon.core.tempo.time_text import time_text
-from antiphon.interfaces.cli.commands.tempo.report import report_object, show
-from antiphon.interfaces.cli.screen.plots import bar, sparkline
+from antiphon.interfaces.cli.commands.tempo.report import bar, report_object, show, sparkline
 from antiphon.interfaces.cli.screen.terminal import out
 from antiphon.runtime.node.replica_reports import KeptReport
 

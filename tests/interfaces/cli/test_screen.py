@@ -13,9 +13,9 @@ from antiphon.core.families.jobs.state import State
 from antiphon.core.record.verdict import Verdict
 from antiphon.interfaces.cli.commands.history.show import _standing
 from antiphon.interfaces.cli.commands.history.why import _filled
-from antiphon.interfaces.cli.commands.jobs import progress_line, wait
+from antiphon.interfaces.cli.commands.jobs import wait, watch
 from antiphon.interfaces.cli.commands.jobs.follow import _without_last_words
-from antiphon.interfaces.cli.commands.jobs.progress_line import Progressing
+from antiphon.interfaces.cli.commands.jobs.watch import Progressing
 from antiphon.interfaces.cli.screen.command_loop import Notices
 from antiphon.interfaces.cli.screen.terminal import TextStream, err
 from tests.patience import PATIENCE_S
@@ -167,6 +167,6 @@ async def _noting(batches, progress, *, until):
 
 async def test_a_watcher_listens_for_a_bounded_number_of_jobs(screen):
     async with Mesh.open(engine="memory") as mesh, Progressing(mesh) as progress:
-        for number in range(2 * progress_line.LISTENED):
+        for number in range(2 * watch.LISTENED):
             progress.note(SimpleNamespace(kind="a.b", job_id=f"{number:064x}", is_held=True))
-        assert len(progress._listeners) == progress_line.LISTENED
+        assert len(progress._listeners) == watch.LISTENED

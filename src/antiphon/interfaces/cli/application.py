@@ -197,16 +197,12 @@ def _complain_of_others(error: Exception, *, as_json: bool) -> Exit:
     if context is not None and not words():
         print(context.get_help(), file=sys.stderr)  # no command was given
         return Exit.USAGE
-    path = context.command_path if context is not None else _typed_command()
+    typed = " ".join(["antiphon", *_typed(sys.argv[1:])])
+    path = context.command_path if context is not None else typed
     hint = f"{path} --help"
     if re.search(r"No such option: -\d", words()):
         hint = f"put -- before negative numbers: {path} … -- -1"
     return complain(WrongUsage(words(), hint=hint), as_json=as_json)
-
-
-def _typed_command() -> str:
-    """The command that was typed, for errors of Typer's that do not name it."""
-    return " ".join(["antiphon", *_typed(sys.argv[1:])])
 
 
 def _typed(arguments: list[str]) -> list[str]:

@@ -27,12 +27,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import (
-    HomeOption,
-    JsonOption,
-    open_mesh,
-    print_json,
-)
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
 
 GIVEN: Final = frozenset({"mesh", "home", "as_json", "stop"})
 SHARED: Final = (

@@ -133,15 +133,11 @@ def beat_s() -> float:
     from antiphon.interfaces.cli.screen.options import open_mesh, typed_home
     from antiphon.sdk.tempo import pulse_report
 
-    found: list[float] = []
-
-    async def ask() -> int:
+    async def ask() -> float:
         async with open_mesh(typed_home()) as mesh:
-            found.append(await pulse_report.beat_s(mesh))
-        return 0
+            return await pulse_report.beat_s(mesh)
 
-    command_loop.run(ask())
-    return found[0]
+    return command_loop.run(ask())
 
 
 def in_beats(text: str) -> int | None:

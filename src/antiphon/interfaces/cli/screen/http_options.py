@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -52,6 +53,31 @@ def http_address(typed: HttpOptions, settings: Settings) -> HttpAddress | None:
             hint="use 127.0.0.1; or put TLS in front of it and add --http-exposed",
         )
     return address
+
+
+async def serve_http(
+    stack: AsyncExitStack,
+    serving: tuple[Settings, HttpAddress | None],
+    mesh: Mesh,
+    running: Any,
+    gate: Any = None,
+) -> str:
+    """Answer for a node or a worker until the stack ends; where, or empty if nobody asked."""
+    settings, address = serving
+    if address is None:
+        return ""
+    from antiphon.interfaces.http import node_server as servers
+    from antiphon.sdk.http import access
+    from antiphon.sdk.worker import Worker
+
+    is_worker = isinstance(running, Worker)
+    open_to: Any = access.open_worker_to if is_worker else access.open_to
+    serve: Any = servers.worker_server if is_worker else servers.node_server
+    shown = await stack.enter_async_context(open_to(mesh, running, settings.http_token))
+    if gate is not None:
+        shown[0].gate = gate
+    port = await stack.enter_async_context(serve(*shown, address))
+    return str(address._replace(port=port))
 
 
 def say_http(mesh: Mesh, where: str, settings: Settings, *, further: str = "") -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from antiphon.interfaces.cli.commands.authority.who import grant_object, short_cid
-from antiphon.interfaces.cli.screen.command import Answer, command, fields
-from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.command import Answer, Options, command, fields
 from antiphon.interfaces.cli.screen.durations import in_words, until_s
+from antiphon.interfaces.cli.screen.lookup import complete_kind
 from antiphon.interfaces.cli.screen.options import short_node
 from antiphon.interfaces.cli.screen.terminal import err, out
 from antiphon.sdk.defaults import RightName
@@ -33,39 +34,44 @@ NodeArgument = Annotated[
 ]
 
 
-@command
-def delegate(
-    home: Path | None,
-    node: NodeArgument,
-    *,
-    can: list[RightName] = typer.Option(..., help="A permission; may be repeated."),
+@dataclass(frozen=True)
+class GrantOptions(Options):
+    """What is granted: of `delegate` and `invite`."""
+
+    can: list[RightName] = typer.Option(..., help="A permission; may be repeated.")
     kind: list[str] | None = typer.Option(
         None,
         help="For 'render.video', 'render.*' or '*' (the default); may be repeated.",
         autocompletion=complete_kind,
-    ),
+    )
     until: str = typer.Option(
         "30d", metavar="TIME", help="When it ends: 2d, 12h, friday, 2026-11-20T18:00Z, never."
-    ),
-    alias: str = typer.Option("", help="A name for the node."),
-    network: bool = typer.Option(False, "--network", help="Allow its commands to use the network."),
+    )
+    alias: str = typer.Option("", help="A name for the node.")
+    network: bool = typer.Option(False, "--network", help="Allow its commands to use the network.")
+
+    def terms(self, now_s: float) -> Terms:
+        """The same as terms of a grant."""
+        from antiphon.sdk.authority.delegation import Terms
+
+        return Terms(
+            can=tuple(right.value for right in self.can),
+            kinds=tuple(self.kind or ["*"]),
+            until_s=until_s(self.until, now_s),
+            **fields(self, "alias", "network"),
+        )
+
+
+@command
+def delegate(
+    home: Path | None, node: NodeArgument, *, grant: GrantOptions
 ) -> Coroutine[Any, Any, Answer]:
     """Grant permissions to a node, for some kinds, until some time.
 
     Acts as the owner if this directory has the owner's key. Otherwise it acts as this machine,
     which can delegate the permissions that it has itself.
     """
-    end_s = until_s(until, time.time())
-    from antiphon.sdk.authority.delegation import Terms
-
-    terms = Terms(
-        can=tuple(right.value for right in can),
-        kinds=tuple(kind or ["*"]),
-        until_s=end_s,
-        alias=alias,
-        network=network,
-    )
-    return _delegate(home, node, terms)
+    return _delegate(home, node, grant.terms(time.time()))
 
 
 def acting(home: Path | None) -> AbstractAsyncContextManager[Mesh]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antiphon.interfaces.cli.commands.authority.delegate import acting
-from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import span_words
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import open_mesh
-from antiphon.interfaces.cli.screen.terminal import Piece, err, out
+from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out
 
 if TYPE_CHECKING:
     from antiphon.sdk.authority.limits import Limit, LimitStatus, WaitingJob
@@ -138,38 +138,23 @@ def limit_words(limit: Limit | None) -> str:
 
 def cause_words(waiting: WaitingJob) -> str:
     """What a job waits for, in words."""
-    match waiting.cause:
-        case "jobs":
-            plural = "job" if waiting.unfinished == 1 else "jobs"
-            return f"waits for {waiting.unfinished:,} other {plural} to end"
-        case "time":
-            return "waits for its time"
-        case "room":
-            return "waits for room"
-        case _:
-            return "waits for the coordinator's offer"
+    if waiting.cause == "jobs":
+        return f"waits for {counted(waiting.unfinished, 'other job')} to end"
+    what = {"time": "its time", "room": "room"}.get(waiting.cause, "the coordinator's offer")
+    return f"waits for {what}"
 
 
 def _limit_json(limit: Limit | None) -> dict[str, Any] | None:
     if limit is None:
         return None
-    return {
-        "at_once": limit.at_once,
-        "rate": limit.rate,
-        "per_ms": limit.per_ms if limit.rate is not None else None,
-        "kinds": list(limit.kinds),
-    }
+    per_ms = limit.per_ms if limit.rate is not None else None
+    return {**fields(limit, "at_once", "rate", "kinds"), "per_ms": per_ms}
 
 
 def _status_json(status: LimitStatus) -> dict[str, Any]:
     waits = [
-        {"kind": one.job.kind, "job": one.job.id, "cause": one.cause, "unfinished": one.unfinished}
+        {"kind": one.job.kind, "job": one.job.id, **fields(one, "cause", "unfinished")}
         for one in status.next
     ]
-    return {
-        "label": status.label,
-        "limit": _limit_json(status.limit),
-        "open": status.open,
-        "waiting": status.waiting,
-        "next": waits,
-    }
+    about = fields(status, "label", "open", "waiting")
+    return {**about, "limit": _limit_json(status.limit), "next": waits}

@@ -9,12 +9,9 @@ import typer
 
 from antiphon.interfaces.cli.commands.authority.delegate import acting
 from antiphon.interfaces.cli.screen.command import Answer, command
-from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.options import (
-    open_mesh,
-    short_node,
-)
+from antiphon.interfaces.cli.screen.lookup import complete_kind
+from antiphon.interfaces.cli.screen.options import open_mesh, short_node
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ def _parse(change: str) -> tuple[str, Any]:
 def parse_value(name: str, text: str) -> Any:
     """A rule's value as it was typed; bounds are checked later."""
     is_number = text.isascii() and text.isdecimal()
-    if _is_duration(name):
+    if "_ms" in name:
         length_ms = int(text) if is_number else span_ms(text)
         if length_ms is None:
             raise WrongUsage(f"{name} is a duration, not {text!r}", hint=f"{name}=30s")
@@ -88,10 +88,6 @@ def parse_value(name: str, text: str) -> Any:
             raise WrongUsage(f"{name} is true or false, not {text!r}", hint=f"{name}=false")
         return SWITCH_WORDS[text.lower()]
     return int(text) if is_number else text
-
-
-def _is_duration(name: str) -> bool:
-    return "_ms" in name
 
 
 def _parse_selection(text: str) -> list[tuple[str, str]]:
@@ -113,7 +109,7 @@ def _parse_selection(text: str) -> list[tuple[str, str]]:
 
 def in_words(name: str, value: Any) -> str:
     """A rule's value as people write it."""
-    if _is_duration(name):
+    if "_ms" in name:
         return span_words(value)
     if name == "selection":
         return ",".join(f"{prefix}:{how}" for prefix, how in value) or NONE

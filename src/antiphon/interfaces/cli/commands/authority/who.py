@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
-from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import beginning_in_words, in_words
-from antiphon.interfaces.cli.screen.options import (
-    short_node,
-)
+from antiphon.interfaces.cli.screen.options import short_node
 from antiphon.interfaces.cli.screen.terminal import GUTTER, Piece, counted, err, joined, out
 
 if TYPE_CHECKING:
@@ -51,9 +49,8 @@ async def who(
 def _tell(held: Holdings, name: str, *, show_all: bool) -> None:
     _say_mesh(held, name)
     out.say("")
-    top = _name(held.owner, "owner")
-    tree = _Branch(top, [], [_branch(one, held, show_all=show_all) for one in held.tree.holders])
-    tree = _pruned(tree)
+    below = _branches(held.tree.holders, held, show_all=show_all)
+    tree = _Branch(_name(held.owner, "owner"), [], below)
     if out.is_terminal:
         out.console.print(_rich(tree))
     else:
@@ -116,14 +113,20 @@ class _Line(NamedTuple):
 class _Branch(NamedTuple):
     head: list[Piece]
     lines: list[_Line]
-    below: list[_Branch | None]
+    below: list[_Branch]
 
 
-def _branch(holder: Holder, held: Holdings, *, show_all: bool) -> _Branch | None:
-    """A holder with its grants that are shown; None if there are none."""
-    shown = [one for one in holder.grants if show_all or one.state.value == "live"]
-    if not shown:
-        return None
+def _branches(holders: Iterable[Holder], held: Holdings, *, show_all: bool) -> list[_Branch]:
+    """The holders that have grants to show."""
+    shown = ((one, _shown(one, show_all=show_all)) for one in holders)
+    return [_branch(one, grants, held, show_all=show_all) for one, grants in shown if grants]
+
+
+def _shown(holder: Holder, *, show_all: bool) -> list[Grant]:
+    return [one for one in holder.grants if show_all or one.state.value == "live"]
+
+
+def _branch(holder: Holder, grants: list[Grant], held: Holdings, *, show_all: bool) -> _Branch:
     head = _name(holder.did, holder.alias)
     if holder.did == held.me:
         head.append((" (this process)", "quiet"))
@@ -131,21 +134,13 @@ def _branch(holder: Holder, held: Holdings, *, show_all: bool) -> _Branch | None
         head.append(("  ✗ quarantined: everything from it is rejected", "failed"))
     if holder.is_elsewhere:
         head.append(("  what it delegated is shown elsewhere", "quiet"))
-    lines = [_line(list(alike), held.now_s) for alike in _alike(shown)]
-    below = [_branch(one, held, show_all=show_all) for one in holder.children]
-    return _Branch(head, lines, below)
+    lines = [_line(list(alike), held.now_s) for alike in _alike(grants)]
+    return _Branch(head, lines, _branches(holder.children, held, show_all=show_all))
 
 
 def _name(did: str, alias: str) -> list[Piece]:
-    return (
-        [(f"{alias} ", "strong"), (short_node(did), "quiet")]
-        if alias
-        else [(short_node(did), "strong")]
-    )
-
-
-def _pruned(branch: _Branch) -> _Branch:
-    return branch._replace(below=[_pruned(one) for one in branch.below if one is not None])
+    node = short_node(did)
+    return [(f"{alias} ", "strong"), (node, "quiet")] if alias else [(node, "strong")]
 
 
 def _alike(grants: Sequence[Grant]) -> Iterable[Iterable[Grant]]:
@@ -195,8 +190,7 @@ def _rich(branch: _Branch) -> Tree:
 
     def grow(tree: Tree, one: _Branch) -> Tree:
         for inner in one.below:
-            if inner is not None:
-                grow(tree.add(label(inner)), inner)
+            grow(tree.add(label(inner)), inner)
         return tree
 
     return grow(Tree(label(branch), guide_style="dim"), branch)
@@ -208,8 +202,7 @@ def _say_plainly(branch: _Branch, depth: int) -> None:
     for line in branch.lines:
         out.pieces((f"{indent}  - ", ""), *line.words, ("  ", ""), line.ids)
     for inner in branch.below:
-        if inner is not None:
-            _say_plainly(inner, depth + 1)
+        _say_plainly(inner, depth + 1)
 
 
 # --- for programs -----------------------------------------------------------------------------
@@ -217,36 +210,31 @@ def _say_plainly(branch: _Branch, depth: int) -> None:
 
 def _holdings_object(held: Holdings, name: str, *, show_all: bool) -> dict[str, Any]:
     names = held.tree.names
-    holders = (_holder_object(one, show_all=show_all) for one in held.tree.holders)
     return {
-        "mesh": held.mesh,
         "name": name,
-        "authority": held.authority,
-        "owner": held.owner,
-        "coordinator": held.coordinator,
+        **fields(held, "mesh", "authority", "owner", "coordinator", "quarantined"),
         "routes": [
             {"kind": kind, "node": did, "alias": names.get(did, "")}
             for kind, did in held.routes.items()
         ],
-        "quarantined": list(held.quarantined),
-        "holders": [one for one in holders if one is not None],
+        "holders": _holder_objects(held.tree.holders, show_all=show_all),
         "void": [grant_object(one) for one in held.tree.void] if show_all else [],
     }
 
 
-def _holder_object(holder: Holder, *, show_all: bool) -> dict[str, Any] | None:
-    shown = [one for one in holder.grants if show_all or one.state.value == "live"]
-    if not shown:
-        return None
-    below = (_holder_object(one, show_all=show_all) for one in holder.children)
-    return {
-        "node": holder.did,
-        "alias": holder.alias,
-        "quarantined": holder.is_quarantined,
-        "elsewhere": holder.is_elsewhere,
-        "grants": [grant_object(one) for one in shown],
-        "holders": [one for one in below if one is not None],
-    }
+def _holder_objects(holders: Iterable[Holder], *, show_all: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": holder.did,
+            "alias": holder.alias,
+            "quarantined": holder.is_quarantined,
+            "elsewhere": holder.is_elsewhere,
+            "grants": [grant_object(one) for one in grants],
+            "holders": _holder_objects(holder.children, show_all=show_all),
+        }
+        for holder in holders
+        if (grants := _shown(holder, show_all=show_all))
+    ]
 
 
 def grant_object(grant: Grant) -> dict[str, Any]:
@@ -255,12 +243,7 @@ def grant_object(grant: Grant) -> dict[str, Any]:
         "grant": grant.cid,
         "from": grant.issuer,
         "node": grant.audience,
-        "command": grant.command,
-        "kinds": list(grant.kinds),
+        **fields(grant, "command", "kinds", "from_s", "until_s", "ends_s", "seq"),
         "passes_on": grant.is_powerline,
-        "from_s": grant.from_s,
-        "until_s": grant.until_s,
-        "ends_s": grant.ends_s,
         "state": grant.state.value,
-        "seq": grant.seq,
     }

@@ -15,10 +15,7 @@ from antiphon.errors import NobodyAnswers
 from antiphon.interfaces.cli.commands.jobs.job_options import DetachOption
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import (
-    open_mesh,
-    short,
-)
+from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.terminal import counted, err, out, span, state_piece
 
 if TYPE_CHECKING:
@@ -33,11 +30,7 @@ FileArgument = Annotated[
 
 @command
 async def graph(
-    home: Path | None,
-    as_json: bool,
-    file: FileArgument,
-    *,
-    detach: DetachOption = False,
+    home: Path | None, as_json: bool, file: FileArgument, *, detach: DetachOption = False
 ) -> Answer:
     """Submit a graph: commands that begin when others have ended.
 

@@ -18,10 +18,7 @@ from antiphon.interfaces.cli.commands.tempo.address_options import happened_at, 
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any, find_job
 from antiphon.interfaces.cli.screen.node_names import aliases, node_names
-from antiphon.interfaces.cli.screen.options import (
-    short,
-    short_node,
-)
+from antiphon.interfaces.cli.screen.options import short, short_node
 from antiphon.interfaces.cli.screen.terminal import (
     Piece,
     ago,

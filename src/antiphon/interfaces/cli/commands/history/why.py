@@ -13,10 +13,7 @@ from antiphon.interfaces.cli.screen.durations import some_seconds
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any
 from antiphon.interfaces.cli.screen.node_names import node_names
-from antiphon.interfaces.cli.screen.options import (
-    short,
-    short_node,
-)
+from antiphon.interfaces.cli.screen.options import short, short_node
 from antiphon.interfaces.cli.screen.terminal import (
     Piece,
     clock,
@@ -178,14 +175,11 @@ def _wait_words(wait: Wait, names: dict[str, str]) -> str:
 def _offer_words(wait: Wait) -> str:
     parts = []
     if wait.jobs:
-        parts.append("until another job has ended" if wait.jobs == 1 else _others(wait.jobs))
+        others = f"{wait.jobs:,} other jobs have ended (antiphon show draws them)"
+        parts.append(f"until {'another job has ended' if wait.jobs == 1 else others}")
     if wait.labels:
         parts.append(f"for room under {wait.labels[0]} (antiphon limits)")
     return f"it waits {' and '.join(parts)}"
-
-
-def _others(count: int) -> str:
-    return f"until {count:,} other jobs have ended (antiphon show draws them)"
 
 
 def _lot_row(lot: WorkerDraw, names: dict[str, str]) -> list[Piece]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from antiphon.interfaces.cli.commands.jobs.get import output_object
-from antiphon.interfaces.cli.screen.command import Answer, command
-from antiphon.interfaces.cli.screen.completion import complete_job
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.lookup import find_job
-from antiphon.interfaces.cli.screen.options import (
-    open_mesh,
-    short,
-)
+from antiphon.interfaces.cli.screen.lookup import complete_job, find_job
+from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.progress import size_words
 from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
 
@@ -71,7 +67,11 @@ async def artifacts(
         else:
             out.say("no artifacts" if job is None else f"job {short(jobs[0].id)} has no outputs")
 
-    return Answer({"artifacts": [_object(one) for one in found]}, words)
+    about = [
+        {"job": one.job_id, **fields(one, "kind", "where", "until_ms"), **output_object(one.output)}
+        for one in found
+    ]
+    return Answer({"artifacts": about}, words)
 
 
 async def _evict(home: Path | None, prefix: str, name: str | None) -> Answer:
@@ -100,16 +100,6 @@ async def _ended(mesh: Mesh, limit: int) -> list[Job]:
 
     async with mesh.replica() as replica:
         return replica.jobs(states=(State.SUCCEEDED, State.FAILED), limit=limit)
-
-
-def _object(one: Artifact) -> dict[str, Any]:
-    return {
-        "job": one.job_id,
-        "kind": one.kind,
-        **output_object(one.output),
-        "where": one.where,
-        "until_ms": one.until_ms,
-    }
 
 
 def _row(one: Artifact) -> list[Piece]:

@@ -10,9 +10,7 @@ from antiphon.interfaces.cli.commands.jobs.jobs import job_object
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
-from antiphon.interfaces.cli.screen.options import (
-    short,
-)
+from antiphon.interfaces.cli.screen.options import short
 from antiphon.interfaces.cli.screen.terminal import err, out, state_piece
 
 if TYPE_CHECKING:

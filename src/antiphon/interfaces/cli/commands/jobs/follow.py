@@ -15,6 +15,7 @@ from antiphon.errors import AntiphonError, Corrupt, JobFailed, Unavailable
 from antiphon.interfaces.cli.commands.jobs.get import output_object
 from antiphon.interfaces.cli.commands.jobs.wait import (
     WaitOptions,
+    end_facts,
     narrate,
     progress_words,
     say_it_keeps_running,
@@ -128,7 +129,14 @@ async def _await_end(
             if words is not None:
                 beside.append(tasks.create_task(screen.show(words)))
             if not wait_options.as_json:
-                beside.append(tasks.create_task(_narrate(mesh, handle, screen)))
+                telling = narrate(
+                    mesh,
+                    handle,
+                    is_quiet=lambda: not screen.transcript.is_empty,
+                    progress=lambda: screen.progress,
+                    is_command=True,
+                )
+                beside.append(tasks.create_task(telling))
             try:
                 ended = await handle.end(timeout=wait_options.timeout_s)
             except TimeoutError:
@@ -145,16 +153,6 @@ async def _await_end(
     if ended is None:
         raise problem or Unavailable("the log ended before the job did")
     return ended
-
-
-async def _narrate(mesh: Mesh, handle: JobHandle[Any], screen: Screen) -> None:
-    await narrate(
-        mesh,
-        handle,
-        is_quiet=lambda: not screen.transcript.is_empty,
-        progress=lambda: screen.progress,
-        is_command=True,
-    )
 
 
 # --- the end ----------------------------------------------------------------------------------
@@ -187,7 +185,11 @@ async def _tell_end(
             failed.message = f"this job already ran and is not run again: {failed.message}"
             failed.hint = wait_options.again_hint
     if wait_options.as_json:
-        _print_end(handle, ended, wait_options, failed, code)
+        told = end_facts(job, wait_options, is_new=handle.is_new, failed=failed)
+        if failed is not None:
+            told["error"]["name"] = ended.error.name if ended.error is not None else ""
+        outputs = [{**output_object(one), "text": one.text} for one in ended.outputs]
+        print_json({**told, "exit": ended.exit, "code": code, "outputs": outputs})
         return code
     if failed is not None:
         err.hanging([("✗ ", "failed")], [(_without_last_words(failed, ended), "failed")])
@@ -211,34 +213,3 @@ def _without_last_words(failed: JobFailed, ended: Ended) -> str:
     news = error.message.partition(": ")[0] if ended.exit else error.message
     news = news if news.startswith("it ") else f"it {news}"
     return failed.message.replace(f"it failed: {error.name}: {error.message}", news)
-
-
-def _print_end(
-    handle: JobHandle[Any],
-    ended: Ended,
-    wait_options: WaitOptions,
-    failed: JobFailed | None,
-    code: int,
-) -> None:
-    job = ended.job
-    told: dict[str, Any] = {
-        "job": job.id,
-        "kind": job.kind,
-        "state": job.state.value,
-        "outcome": job.outcome,
-        "exit": ended.exit,
-        "code": code,
-        "seconds": (job.ended_ms - job.scheduled_ms) / 1000,
-        "is_new": handle.is_new,
-        "outputs": [{**output_object(one), "text": one.text} for one in ended.outputs],
-        **wait_options.notes,
-    }
-    if failed is not None:
-        told["error"] = {
-            "kind": "JobFailed",
-            "name": ended.error.name if ended.error is not None else "",
-            "message": failed.message,
-            "reason": failed.reason,
-            "hint": failed.hint,
-        }
-    print_json(told)

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antiphon.errors import Rejected
-from antiphon.interfaces.cli.screen.command import Answer, Told, command
+from antiphon.interfaces.cli.screen.command import Answer, Told, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
-from antiphon.interfaces.cli.screen.options import (
-    open_mesh,
-    short,
-)
+from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.progress import Progress, size_words
 from antiphon.interfaces.cli.screen.terminal import err, out
 
@@ -76,13 +73,7 @@ async def get(
 
 def output_object(made: Output) -> dict[str, Any]:
     """An output as JSON."""
-    return {
-        "name": made.name,
-        "size": made.size,
-        "hash": made.hash,
-        "sha256": made.sha256,
-        "type": made.type,
-    }
+    return fields(made, "name", "size", "hash", "sha256", "type")
 
 
 async def _fetch_all(

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antiphon.interfaces.cli.screen.command import Answer, command
-from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import wait_in_words
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.lookup import complete_kind
 from antiphon.interfaces.cli.screen.node_names import NodeName, node_names
-from antiphon.interfaces.cli.screen.options import (
-    open_mesh,
-    short,
-)
+from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.terminal import (
     Piece,
     ago,
@@ -153,19 +150,12 @@ def job_object(job: Job) -> dict[str, Any]:
     """A job as JSON."""
     return {
         "job": job.id,
-        "kind": job.kind,
+        **fields(job, "kind", "outcome", "priority", "attempts_max", "postponed", "scheduler"),
         "state": job.state.value,
-        "outcome": job.outcome,
-        "priority": job.priority,
         "called_ms": job.scheduled_ms,
-        "not_before_ms": job.not_before_ms or None,
-        "ended_ms": job.ended_ms or None,
+        **{name: getattr(job, name) or None for name in ("not_before_ms", "ended_ms", "claimer")},
         "attempts": job.tries,
-        "attempts_max": job.attempts_max,
-        "postponed": job.postponed,
         "checkpoint": job.checkpoint.hash if job.checkpoint is not None else None,
-        "scheduler": job.scheduler,
-        "claimer": job.claimer or None,
         "deadline_ms": job.deadline_ms or None,
         "account": job.account,
         "spent": [_spent_object(node, spent) for node, spent in job.spent],

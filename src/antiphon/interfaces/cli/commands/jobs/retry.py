@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from antiphon.interfaces.cli.screen.command import Answer, command
-from antiphon.interfaces.cli.screen.completion import complete_job, complete_kind
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.lookup import find_job
-from antiphon.interfaces.cli.screen.options import (
-    open_mesh,
-    short,
-)
+from antiphon.interfaces.cli.screen.lookup import complete_job, complete_kind, find_job
+from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.terminal import err, out
 from antiphon.sdk.defaults import DEAD_LETTERS_MAX
 
 if TYPE_CHECKING:
-    from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Job, Mesh
 
 
@@ -71,7 +66,11 @@ async def retry(
         if not retried:
             err.say("nothing to retry" + (f" in {kind}" if kind else ""))
 
-    return Answer({"retried": [_object(found, handle) for found, handle in retried]}, words)
+    facts = [
+        {"job": handle.id, **fields(handle, "kind", "is_new"), "retry_of": found.id}
+        for found, handle in retried
+    ]
+    return Answer({"retried": facts}, words)
 
 
 async def _chosen(mesh: Mesh, prefix: str | None, kind: str, limit: int) -> list[Job]:
@@ -81,12 +80,3 @@ async def _chosen(mesh: Mesh, prefix: str | None, kind: str, limit: int) -> list
 
     async with mesh.replica() as replica:
         return retryable(mesh, replica, kind=kind, limit=limit)
-
-
-def _object(found: Job, handle: JobHandle[Any]) -> dict[str, Any]:
-    return {
-        "job": handle.id,
-        "kind": handle.kind,
-        "retry_of": found.id,
-        "is_new": handle.is_new,
-    }

@@ -18,16 +18,14 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
 )
 from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions
 from antiphon.interfaces.cli.screen.command import command
-from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.durations import whole_seconds
+from antiphon.interfaces.cli.screen.lookup import complete_kind
 from antiphon.interfaces.cli.screen.options import open_mesh
 from antiphon.interfaces.cli.screen.progress import Progress
 from antiphon.sdk.defaults import COMMAND_KIND, TIMEOUT_S
 
 if TYPE_CHECKING:
     from antiphon.sdk.handle import JobHandle
-    from antiphon.sdk.manifests.authored_manifest import Manifest
-    from antiphon.sdk.mesh import Mesh
 
 CommandArgument = Annotated[
     list[str], typer.Argument(metavar="-- CMD ARGS", help="The command.", show_default=False)
@@ -75,42 +73,35 @@ def run(
       antiphon run --input data.csv --output 'out/*' -- ./convert.py data.csv
       antiphon run --secret token --network --attempt-timeout 15m -- ./deploy.sh
     """  # noqa: D301 - \b keeps the lines apart
-    content = asked.manifest(words, asked.timeout)
-    files = asked.files(content, is_silent=as_json)
-    again_hint = "antiphon run --again with the same arguments, which runs it as a new job"
-    wait_options = WaitOptions(not asked.detach, None, as_json, again_hint, {})
-    budget = parse_budget(asked.budget or [])
-    return _run(open_mesh(home), asked, (content, files, budget), wait_options)
-
-
-async def _run(
-    mesh: Mesh,
-    asked: RunOptions,
-    parsed: tuple[Manifest, list[tuple[Path, str]], dict[str, Any]],
-    wait_options: WaitOptions,
-) -> int:
     from antiphon.interfaces.cli.commands.jobs.follow import follow
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.command_job import with_inputs
     from antiphon.sdk.manifests import authored_manifest
 
-    content, files, budget = parsed
-    async with mesh:
-        with Uploads() as uploads:
-            content = await with_inputs(mesh, content, files, telling=uploads.telling)
-        if asked.again:
-            content = mesh.again(content)
-        options = CallOptions(attempts=1)
-        if asked.label is not None:
-            options["concurrency"] = asked.label
-        if budget:
-            options["budget"] = budget
+    typed = asked.manifest(words, asked.timeout)
+    files = asked.files(typed, is_silent=as_json)
+    again_hint = "antiphon run --again with the same arguments, which runs it as a new job"
+    wait_options = WaitOptions(not asked.detach, None, as_json, again_hint, {})
+    options, mesh = CallOptions(attempts=1), open_mesh(home)
+    if asked.label is not None:
+        options["concurrency"] = asked.label
+    if asked.budget:
+        options["budget"] = parse_budget(asked.budget)
 
-        async def call() -> JobHandle[Any]:
-            return await mesh.submit_manifest(asked.kind, content, options=options)
+    async def go() -> int:
+        async with mesh:
+            with Uploads() as uploads:
+                content = await with_inputs(mesh, typed, files, telling=uploads.telling)
+            if asked.again:
+                content = mesh.again(content)
 
-        name = (asked.kind, authored_manifest.job_id(content))
-        return await follow(mesh, name, call, wait_options, is_live=True)
+            async def call() -> JobHandle[Any]:
+                return await mesh.submit_manifest(asked.kind, content, options=options)
+
+            name = (asked.kind, authored_manifest.job_id(content))
+            return await follow(mesh, name, call, wait_options, is_live=True)
+
+    return go()
 
 
 class Uploads:

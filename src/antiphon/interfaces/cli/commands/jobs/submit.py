@@ -38,9 +38,9 @@ from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
 from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions, answer
 from antiphon.interfaces.cli.commands.tempo.address_options import begins_at, read_address
 from antiphon.interfaces.cli.screen.command import command, fields
-from antiphon.interfaces.cli.screen.completion import complete_kind
 from antiphon.interfaces.cli.screen.durations import in_beats, seconds, span_words, zoned_time
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.lookup import complete_kind
 from antiphon.interfaces.cli.screen.options import open_mesh
 from antiphon.sdk.defaults import MANIFEST_SUFFIXES, RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 

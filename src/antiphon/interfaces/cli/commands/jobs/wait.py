@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from antiphon.errors import AntiphonError, JobFailed, Unavailable
+from antiphon.interfaces.cli.screen.command import fields
 from antiphon.interfaces.cli.screen.durations import wait_in_words
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import print_json, short
@@ -64,11 +65,14 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions) 
             failed.hint = wait_options.again_hint
         if not wait_options.as_json:
             raise
-        _print_end(await handle.state(), wait_options.notes, is_new=handle.is_new, failed=failed)
+        job = await handle.state()
+        told = end_facts(job, wait_options, is_new=handle.is_new, failed=failed)
+        print_json({**told, "attempts": job.tries})
         return Exit.FAILED
     job = await handle.state()
     if wait_options.as_json:
-        _print_end(job, {"result": result, **wait_options.notes}, is_new=handle.is_new)
+        told = end_facts(job, wait_options, is_new=handle.is_new)
+        print_json({**told, "attempts": job.tries, "result": result})
         return Exit.OK
     if before is None or not before.is_terminal:
         took = time.monotonic() - began
@@ -129,27 +133,21 @@ def say_known(job: Job, wait_options: WaitOptions) -> None:
         err.say(f"already submitted: waiting for {short(job.id)}, which is {job.state.value}")
 
 
-def _print_end(
-    job: Job, more: dict[str, Any], *, is_new: bool, failed: JobFailed | None = None
-) -> None:
-    told: dict[str, Any] = {
+def end_facts(
+    job: Job, wait_options: WaitOptions, *, is_new: bool, failed: JobFailed | None = None
+) -> dict[str, Any]:
+    """A job's end as JSON."""
+    told = {
         "job": job.id,
-        "kind": job.kind,
+        **fields(job, "kind", "outcome"),
         "state": job.state.value,
-        "outcome": job.outcome,
-        "attempts": job.tries,
         "seconds": (job.ended_ms - job.scheduled_ms) / 1000,
         "is_new": is_new,
-        **more,
+        **wait_options.notes,
     }
     if failed is not None:
-        told["error"] = {
-            "kind": "JobFailed",
-            "message": failed.message,
-            "reason": failed.reason,
-            "hint": failed.hint,
-        }
-    print_json(told)
+        told["error"] = {"kind": "JobFailed", **fields(failed, "message", "reason", "hint")}
+    return told
 
 
 def print_result(result: Any) -> None:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
 
 import typer
 
-from antiphon.interfaces.cli.screen.command import command
+from antiphon.errors import AntiphonError
+from antiphon.interfaces.cli.commands.jobs.wait import progress_words
+from antiphon.interfaces.cli.screen.command import command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
-from antiphon.interfaces.cli.screen.options import (
-    print_json,
-    short,
+from antiphon.interfaces.cli.screen.options import print_json, short
+from antiphon.interfaces.cli.screen.terminal import (
+    GLYPHS,
+    STYLES,
+    Piece,
+    clock,
+    counted,
+    err,
+    out,
+    state_piece,
 )
-from antiphon.interfaces.cli.screen.terminal import GLYPHS, STYLES, Piece, clock, counted, err, out
 
 if TYPE_CHECKING:
     from antiphon.sdk.mesh import Event, Events, Mesh
@@ -22,6 +31,10 @@ if TYPE_CHECKING:
 
 LINES_PER_S: Final = 50
 """More records than this in one second are counted, and neither verified nor shown."""
+LISTENED: Final = 8
+"""Jobs that are subscribed to at once; the progress of others is not shown."""
+SHOWN_EVERY_S: Final = 0.1
+Key = tuple[str, str]
 TICKER_LINES_PER_S: Final = 30
 """The same below `antiphon dev` and `antiphon up`."""
 
@@ -57,8 +70,6 @@ async def watch(
 
 
 async def _follow(mesh: Mesh, per_s: int | None, *, as_json: bool) -> None:
-    from antiphon.interfaces.cli.commands.jobs.progress_line import Progressing
-
     async with mesh.watching(per_s=per_s) as batches, Progressing(mesh) as progress:
         if not as_json:
             err.pieces((f"watching mesh {mesh.id}; Ctrl-C stops it", "quiet"))
@@ -99,17 +110,10 @@ def say_event(event: Event) -> None:
 def event_object(event: Event) -> dict[str, object]:
     """One event as JSON."""
     return {
-        "seq": event.seq,
-        "at_ms": event.at_ms,
-        "op": event.op,
-        "family": event.family,
-        "kind": event.kind,
+        **fields(event, "seq", "at_ms", "op", "family", "kind", "author", "state", "words"),
         "job": event.job_id,
-        "author": event.author,
         "verdict": event.verdict.value,
         "accepted": event.verdict.is_accepted,
-        "state": event.state,
-        "words": event.words,
     }
 
 
@@ -133,3 +137,53 @@ class Ticker:
             say_event(event)
         else:
             self._unshown += 1
+
+
+class Progressing:
+    """The progress that running jobs report, newest first."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._listeners: dict[Key, asyncio.Task[None]] = {}
+        self._said: dict[Key, str] = {}
+        self._shown_s = 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        err.erase()
+        for listener in self._listeners.values():
+            listener.cancel()
+        await asyncio.gather(*self._listeners.values(), return_exceptions=True)
+
+    def note(self, event: Event) -> None:
+        """Subscribe to a job that runs now; unsubscribe from one that does not."""
+        key = (event.kind, event.job_id)
+        if event.is_held and err.can_rewrite:
+            if key not in self._listeners and len(self._listeners) < LISTENED:
+                self._listeners[key] = asyncio.ensure_future(self._listen(key))
+        elif key in self._listeners:
+            self._listeners.pop(key).cancel()
+            self._said.pop(key, None)
+
+    async def _listen(self, key: Key) -> None:
+        with suppress(AntiphonError):
+            async with self._mesh.job(*key).listen() as words:
+                async for one in words:
+                    said = progress_words(one)
+                    if said and key in self._listeners:
+                        self._said.pop(key, None)
+                        self._said[key] = said
+                        if time.monotonic() - self._shown_s >= SHOWN_EVERY_S:
+                            self.show()
+
+    def show(self) -> None:
+        """Show the newest progress, and how many other jobs reported some."""
+        self._shown_s = time.monotonic()
+        if not self._said:
+            return
+        (kind, job), said = list(self._said.items())[-1]
+        others = len(self._said) - 1
+        more = f"  (and {others} more)" if others else ""
+        err.fading(state_piece("running"), (f"  {kind} {short(job)}, {said}{more}", "quiet"))

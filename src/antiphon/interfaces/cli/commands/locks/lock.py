@@ -13,10 +13,7 @@ from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.durations import seconds
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.node_names import node_names
-from antiphon.interfaces.cli.screen.options import (
-    open_mesh,
-    print_json,
-)
+from antiphon.interfaces.cli.screen.options import open_mesh, print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:

@@ -14,9 +14,7 @@ from antiphon.interfaces.cli.screen.command import Answer, Told, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.node_names import node_names
-from antiphon.interfaces.cli.screen.options import (
-    print_json,
-)
+from antiphon.interfaces.cli.screen.options import print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:

@@ -16,16 +16,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from antiphon.interfaces.cli.commands.jobs.watch import Ticker
-from antiphon.interfaces.cli.commands.nodes.command_offers import (
-    CommandsOption,
-    NetworkOption,
-    Offered,
-    SlotsOption,
-    UnsafeOption,
-    offered,
-)
+from antiphon.interfaces.cli.commands.nodes.command_offers import Offered, OfferOptions, SlotsOption
 from antiphon.interfaces.cli.commands.nodes.worker import chosen_home, say_draining
-from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.options import load_settings, print_json
 from antiphon.interfaces.cli.screen.terminal import counted, out
@@ -45,9 +38,7 @@ async def dev(
     name: str = typer.Option("", help="A name for a new mesh. Default: the directory's name."),
     slots: SlotsOption = None,
     tasks: str = typer.Option("", metavar="MODULE", help="Run the tasks of this module instead."),
-    commands: CommandsOption = None,
-    network: NetworkOption = False,
-    unsafe_no_sandbox: UnsafeOption = False,
+    commands: OfferOptions,
 ) -> Answer:
     """Run a whole mesh here, to try things out.
 
@@ -59,8 +50,7 @@ async def dev(
     from antiphon.sdk.log_watch import event_of
 
     where = chosen_home(home)
-    kinds = commands if commands or not (network or unsafe_no_sandbox) else [COMMAND_KIND]
-    offer = offered(kinds, network=network, unsafe=unsafe_no_sandbox)
+    offer = commands.offered(COMMAND_KIND)
     settings = load_settings()
     missing = ""
     async with AsyncExitStack() as stack:
@@ -120,19 +110,9 @@ async def _usual_offer(home: StateDirectory) -> tuple[Offered, str]:
 
 
 def _print_ready(running: Development, kinds: list[str]) -> None:
-    print_json(
-        {
-            "event": "ready",
-            "mesh": running.mesh.mesh,
-            "name": running.mesh.name,
-            "is_new": running.is_new,
-            "home": str(running.home.path),
-            "engine": running.mesh.engine,
-            "kinds": kinds,
-            "pid": os.getpid(),
-            "server_pid": running.server_pid,
-        }
-    )
+    about = {"event": "ready", "mesh": running.mesh.mesh, **fields(running.mesh, "name", "engine")}
+    here = {"home": str(running.home.path), "kinds": kinds, "pid": os.getpid()}
+    print_json({**about, **here, **fields(running, "is_new", "server_pid")})
 
 
 def _greet(running: Development, mesh: Mesh, slots: int, before: int) -> None:

@@ -93,7 +93,7 @@ def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
     )
     out.say(f"  state    {hosting.home.path}")
     say_engine(hosting)
-    whose = f"{short_node(owner)}, whose key is in {_shown(hosting.home.path)}"
+    whose = f"{short_node(owner)}, whose key is in {hosting.home.path / 'keys' / 'owner.key'}"
     out.hanging([("  owner    ", "")], [(whose, "")])
     out.say("")
     say_recovery(hosting)
@@ -104,7 +104,3 @@ def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
     out.say("To invite a machine, in another terminal in this directory:")
     out.say("  antiphon invite --can claim --kind 'example.*' --until 2d --alias gpu-box")
     out.say("")
-
-
-def _shown(home: Path) -> str:
-    return str(home / "keys" / "owner.key")

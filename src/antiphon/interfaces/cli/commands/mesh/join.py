@@ -13,12 +13,7 @@ import typer
 
 from antiphon.errors import AntiphonError
 from antiphon.interfaces.cli.commands.mesh.up import place_of
-from antiphon.interfaces.cli.commands.nodes.command_offers import (
-    CommandsOption,
-    NetworkOption,
-    UnsafeOption,
-    offered,
-)
+from antiphon.interfaces.cli.commands.nodes.command_offers import OfferOptions
 from antiphon.interfaces.cli.commands.nodes.worker import run_jobs
 from antiphon.interfaces.cli.screen.command import Told, command, serve
 from antiphon.interfaces.cli.screen.durations import in_words
@@ -57,9 +52,7 @@ def join(
         metavar="MODULE",
         help="Then run the tasks of MODULE, or 'example' for the example tasks.",
     ),
-    commands: CommandsOption = None,
-    network: NetworkOption = False,
-    unsafe_no_sandbox: UnsafeOption = False,
+    commands: OfferOptions,
 ) -> Coroutine[Any, Any, Told]:
     """Join a mesh with a ticket.
 
@@ -71,7 +64,7 @@ def join(
     from antiphon.sdk.mesh import StateDirectory
 
     read_environment().require_server()
-    offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
+    offer = commands.offered()
     is_working = bool(work or offer.kinds)
     opened, place = read_ticket(_text(ticket)), place_of(home)
 

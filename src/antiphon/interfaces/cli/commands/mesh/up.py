@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from antiphon.interfaces.cli.commands.jobs.watch import Ticker
-from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.http_options import (
     HttpOptions,
     http_address,
     say_http,
+    serve_http,
 )
 from antiphon.interfaces.cli.screen.options import load_settings, print_json
 from antiphon.interfaces.cli.screen.recovery_key import say_recovery, show_recovery
@@ -26,13 +27,7 @@ if TYPE_CHECKING:
 
 
 @command
-async def up(
-    home: Path | None,
-    as_json: bool,
-    stop: Stop,
-    *,
-    http: HttpOptions,
-) -> Answer:
+async def up(home: Path | None, as_json: bool, stop: Stop, *, http: HttpOptions) -> Answer:
     """Host the mesh that 'antiphon init' created here.
 
     Runs its server, the gate through which machines join, and a full node that verifies every
@@ -59,7 +54,7 @@ async def keep_up(
     as_json: bool,
 ) -> Answer:
     """Run the gate and a full node on a running server, until told to stop."""
-    settings, address = serving or (load_settings(), None)
+    serving = serving or (load_settings(), None)
     async with AsyncExitStack() as stack:
         from antiphon.sdk.log_watch import event_of
         from antiphon.sdk.mesh import Mesh
@@ -69,20 +64,12 @@ async def keep_up(
         node = await stack.enter_async_context(mesh.node())
         await hosting.coordinate(node)
         gate = await stack.enter_async_context(hosting.gate(node))
-        where = ""
-        if address is not None:
-            from antiphon.interfaces.http.node_server import node_server
-            from antiphon.sdk.http.access import open_to
-
-            shown = await stack.enter_async_context(open_to(mesh, node, settings.http_token))
-            shown[0].gate = gate
-            port = await stack.enter_async_context(node_server(*shown, address))
-            where = str(address._replace(port=port))
+        where = await serve_http(stack, serving, mesh, node, gate)
         if as_json:
             _print_ready(hosting, where)
         else:
             if where:
-                say_http(mesh, where, settings, further=", /v1/tempo")
+                say_http(mesh, where, serving[0], further=", /v1/tempo")
             before = counted(sum(node.replica.counts().values()), "job")
             out.pieces((f"up, {before} on it. Ctrl-C stops it; the log is kept.", "quiet"))
             show = Ticker()
@@ -120,18 +107,9 @@ def say_engine(hosting: Hosting) -> None:
 
 
 def _print_ready(hosting: Hosting, http: str) -> None:
-    print_json(
-        {
-            "event": "ready",
-            "mesh": hosting.mesh.mesh,
-            "name": hosting.mesh.name,
-            "home": str(hosting.home.path),
-            "engine": hosting.mesh.engine,
-            "pid": os.getpid(),
-            "server_pid": hosting.server_pid,
-            **({"http": http} if http else {}),
-        }
-    )
+    about = {"event": "ready", "mesh": hosting.mesh.mesh, **fields(hosting.mesh, "name", "engine")}
+    here = {"home": str(hosting.home.path), "pid": os.getpid(), "server_pid": hosting.server_pid}
+    print_json({**about, **here, **({"http": http} if http else {})})
 
 
 def place_of(home: Path | None) -> Path:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiphon.interfaces.cli.screen.command import Answer, command, fields
+from antiphon.interfaces.cli.screen.command import Answer, Options, command, fields
 from antiphon.interfaces.cli.screen.durations import seconds, some_seconds
 from antiphon.interfaces.cli.screen.node_names import node_names
 from antiphon.interfaces.cli.screen.options import print_json
@@ -27,6 +28,20 @@ AgentOption = Annotated[
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=64, help="At most so many.")]
 
 
+@dataclass(frozen=True)
+class MessageOptions(Options):
+    """What a message can have."""
+
+    kind: str = typer.Option("message", help="What sort of message it is.")
+    thread: str = typer.Option("", help="Messages of one thread are read in order.")
+    priority: int = typer.Option(0, min=0, max=3, help="The higher, the sooner.")
+    ttl: float | None = typer.Option(
+        None, parser=some_seconds, metavar="TIME", help="How long it is of use: 90s, 15m, 4beats."
+    )
+    key: str = typer.Option("", help="The same key again is the same message.")
+    agent: AgentOption = None
+
+
 @msg.command()
 @command
 async def send(
@@ -38,27 +53,11 @@ async def send(
         "null", metavar="PAYLOAD", help="JSON; anything else is sent as text."
     ),
     *,
-    kind: str = typer.Option("message", help="What sort of message it is."),
-    thread: str = typer.Option("", help="Messages of one thread are read in order."),
-    priority: int = typer.Option(0, min=0, max=3, help="The higher, the sooner."),
-    ttl: float | None = typer.Option(
-        None, parser=some_seconds, metavar="TIME", help="How long it is of use: 90s, 15m, 4beats."
-    ),
-    key: str = typer.Option("", help="The same key again is the same message."),
-    agent: AgentOption = None,
+    asked: MessageOptions,
 ) -> Answer:
     """Send a message. It waits in the receiver's inbox until it is acknowledged."""
     receiver = await mesh.address_of(to)
-    sent = await mesh.send(
-        receiver,
-        _value(payload),
-        kind=kind,
-        thread=thread,
-        priority=priority,
-        ttl=ttl,
-        key=key,
-        agent=agent,
-    )
+    sent = await mesh.send(receiver, _value(payload), **asdict(asked))
     node, _, whom = receiver.rpartition("/")
     name = await node_names(mesh, [node])
     told = f" sent {sent} to agent {whom} of {name(node)}"

@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.command import Options
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.lookup import complete_kind
 from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
 
 SlotsOption = Annotated[
     int | None, typer.Option("--slots", min=1, help=f"Jobs at the same time. Default: {SLOTS}.")
 ]
-CommandsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--commands",
+
+
+@dataclass(frozen=True)
+class OfferOptions(Options):
+    """Which commands a worker runs, as typed."""
+
+    commands: list[str] | None = typer.Option(
+        None,
         metavar="KIND",
         help="Also run commands of this kind, in a sandbox; may be repeated.",
         autocompletion=complete_kind,
         show_default=False,
-    ),
-]
-NetworkOption = Annotated[
-    bool,
-    typer.Option("--network", help="Allow commands to use the network, if the mesh grants it."),
-]
-UnsafeOption = Annotated[
-    bool,
-    typer.Option(
+    )
+    network: bool = typer.Option(
+        False, "--network", help="Allow commands to use the network, if the mesh grants it."
+    )
+    unsafe_no_sandbox: bool = typer.Option(
+        False,
         "--unsafe-no-sandbox",
         help="Run commands without a sandbox: each can do what this user can.",
-    ),
-]
+    )
+
+    def offered(self, usual: str = "") -> Offered:
+        """The same, checked: the terms need a kind of commands; `usual` is one if none is typed."""
+        kinds = tuple(dict.fromkeys(self.commands or ()))
+        if not kinds and (self.network or self.unsafe_no_sandbox):
+            if not usual:
+                option = "--network" if self.network else "--unsafe-no-sandbox"
+                raise WrongUsage(f"{option} needs --commands", hint=f"--commands {COMMAND_KIND}")
+            kinds = (usual,)
+        return Offered(kinds, self.network, self.unsafe_no_sandbox)
 
 
 class Offered(NamedTuple):
@@ -45,11 +58,8 @@ class Offered(NamedTuple):
     @property
     def for_worker(self) -> dict[str, Any]:
         """The same as arguments of `Mesh.worker`."""
-        return {
-            "commands": self.kinds,
-            "network": self.network,
-            "unsafe_no_sandbox": self.unsafe,
-        }
+        terms = {"network": self.network, "unsafe_no_sandbox": self.unsafe}
+        return {"commands": self.kinds, **terms}
 
     @property
     def in_words(self) -> str:
@@ -58,13 +68,3 @@ class Offered(NamedTuple):
         return words + (
             ", WITHOUT A SANDBOX: each can do what this user can" if self.unsafe else ""
         )
-
-
-def offered(commands: list[str] | None, *, network: bool, unsafe: bool) -> Offered:
-    """The given options, checked: the terms need at least one kind of commands."""
-    from antiphon.interfaces.cli.screen.exits import WrongUsage
-
-    if not commands and (network or unsafe):
-        option = "--network" if network else "--unsafe-no-sandbox"
-        raise WrongUsage(f"{option} needs --commands", hint=f"--commands {COMMAND_KIND}")
-    return Offered(tuple(dict.fromkeys(commands or ())), network, unsafe)

@@ -34,7 +34,5 @@ async def fail(message: str = "as you wished") -> None:
 
 def add_tasks(mesh: Mesh) -> None:
     """Register all of them."""
-    mesh.task("example.add")(add)
-    mesh.task("example.echo")(echo)
-    mesh.task("example.sleep")(sleep)
-    mesh.task("example.fail")(fail)
+    for work in (add, echo, sleep, fail):
+        mesh.task(f"example.{work.__name__}")(work)

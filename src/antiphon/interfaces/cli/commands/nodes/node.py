@@ -13,24 +13,14 @@ from antiphon.interfaces.cli.screen.http_options import (
     HttpOptions,
     http_address,
     say_http,
+    serve_http,
 )
-from antiphon.interfaces.cli.screen.options import (
-    load_settings,
-    open_mesh,
-    print_json,
-    short_node,
-)
+from antiphon.interfaces.cli.screen.options import load_settings, open_mesh, print_json, short_node
 from antiphon.interfaces.cli.screen.terminal import counted, out
 
 
 @command
-async def node(
-    home: Path | None,
-    as_json: bool,
-    stop: Stop,
-    *,
-    http: HttpOptions,
-) -> Answer:
+async def node(home: Path | None, as_json: bool, stop: Stop, *, http: HttpOptions) -> Answer:
     """Run a full node.
 
     Verifies every record, keeps the replica that 'jobs' and 'show' read, ends expired leases, and
@@ -38,9 +28,7 @@ async def node(
     """
     settings = load_settings()
     address = http_address(http, settings)
-    mesh = open_mesh(home)
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(mesh)
+    async with open_mesh(home) as mesh, AsyncExitStack() as stack:
         try:
             running = await stack.enter_async_context(mesh.node())
         except Held as held:
@@ -48,23 +36,15 @@ async def node(
                 f"another process uses the replica in {mesh.home.path}",
                 hint="one full node per state directory is enough; 'antiphon nodes' shows it",
             ) from held
-        did = running.did
-        where = ""
-        if address is not None:
-            from antiphon.interfaces.http.node_server import node_server
-            from antiphon.sdk.http.access import open_to
-
-            shown = await stack.enter_async_context(open_to(mesh, running, settings.http_token))
-            port = await stack.enter_async_context(node_server(*shown, address))
-            where = str(address._replace(port=port))
+        where = await serve_http(stack, (settings, address), mesh, running)
         if as_json:
-            ready = {"event": "ready", "node": did, "applied": running.applied}
+            ready = {"event": "ready", "node": running.did, "applied": running.applied}
             print_json(
                 {**ready, "mesh": mesh.id, "pid": os.getpid(), **({"http": where} if where else {})}
             )
         else:
             out.say(
-                f"node {short_node(did)} on mesh {mesh.id} has verified"
+                f"node {short_node(running.did)} on mesh {mesh.id} has verified"
                 f" {counted(running.applied, 'record')} and follows the log; Ctrl-C stops it"
             )
             if where:

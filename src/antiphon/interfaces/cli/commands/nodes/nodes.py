@@ -8,9 +8,7 @@ import typer
 
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import some_seconds
-from antiphon.interfaces.cli.screen.options import (
-    short_node,
-)
+from antiphon.interfaces.cli.screen.options import short_node
 from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
 from antiphon.sdk.defaults import ROLL_CALL_S, STALE_MS
 

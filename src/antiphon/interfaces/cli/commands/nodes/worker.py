@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 
-from antiphon.interfaces.cli.commands.nodes.command_offers import (
-    CommandsOption,
-    NetworkOption,
-    Offered,
-    SlotsOption,
-    UnsafeOption,
-    offered,
-)
+from antiphon.interfaces.cli.commands.nodes.command_offers import Offered, OfferOptions, SlotsOption
 from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.command_loop import Stop
@@ -29,20 +22,14 @@ from antiphon.interfaces.cli.screen.http_options import (
     HttpOptions,
     http_address,
     say_http,
+    serve_http,
 )
-from antiphon.interfaces.cli.screen.options import (
-    load_settings,
-    open_mesh,
-    print_json,
-    short_node,
-)
+from antiphon.interfaces.cli.screen.options import load_settings, open_mesh, print_json, short_node
 from antiphon.interfaces.cli.screen.terminal import counted, err, out
 from antiphon.sdk.defaults import COMMAND_KIND
 
 if TYPE_CHECKING:
-    from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.worker import Worker
-    from antiphon.settings import HttpAddress, Settings
 
 COUNT_EVERY_S: Final = 0.5
 
@@ -88,9 +75,7 @@ async def worker(
     stop: Stop,
     module: ModuleArgument = "",
     *,
-    commands: CommandsOption = None,
-    network: NetworkOption = False,
-    unsafe_no_sandbox: UnsafeOption = False,
+    commands: OfferOptions,
     slots: SlotsOption = None,
     label: LabelsOption = None,
     weight: WeightOption = None,
@@ -104,7 +89,7 @@ async def worker(
     The first Ctrl-C or SIGTERM finishes running jobs or gives them back; the second ends at once.
     SIGUSR1 says that the machine goes to sleep: jobs go back at once. SIGUSR2: it is awake again.
     """
-    offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
+    offer = commands.offered()
     if not module and not offer.kinds:
         raise WrongUsage(
             "a worker needs something to run: a module with tasks, or commands",
@@ -154,7 +139,7 @@ async def run_jobs(
         await stack.enter_async_context(mesh)
         answers = mesh.worker(slots=slots, **traits, **offer.for_worker)
         working = await stack.enter_async_context(answers)
-        where = await _serve_http(stack, mesh, working, serving)
+        where = await serve_http(stack, serving, mesh, working)
         did = working.did
         kinds = working.kinds
         allowed = claimable(working)
@@ -182,24 +167,6 @@ async def run_jobs(
         {"event": "stopped", "done": working.done},
         lambda: out.say(f"stopped after {counted(working.done, 'job')}{rest}"),
     )
-
-
-async def _serve_http(
-    stack: AsyncExitStack,
-    mesh: Mesh,
-    working: Worker,
-    serving: tuple[Settings, HttpAddress | None],
-) -> str:
-    """Answer HTTP until the stack ends; where, or an empty text if nobody asked for it."""
-    settings, address = serving
-    if address is None:
-        return ""
-    from antiphon.interfaces.http.node_server import worker_server
-    from antiphon.sdk.http.access import open_worker_to
-
-    shown = await stack.enter_async_context(open_worker_to(mesh, working, settings.http_token))
-    port = await stack.enter_async_context(worker_server(*shown, address))
-    return str(address._replace(port=port))
 
 
 @contextmanager

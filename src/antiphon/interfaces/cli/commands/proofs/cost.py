@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from antiphon.interfaces.cli.screen.command import Answer, command
-from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import some_seconds
+from antiphon.interfaces.cli.screen.lookup import complete_kind
 from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out
 
 if TYPE_CHECKING:
@@ -113,12 +113,9 @@ def _line_object(line: CostLine) -> dict[str, object]:
 
     per = {unit: line.per_result(unit) for unit in sorted(line.amounts)}
     return {
-        "name": line.name,
-        "jobs": line.jobs,
-        "succeeded": line.succeeded,
+        **fields(line, "name", "jobs", "succeeded", "partial"),
         "beats": beats_text(line.beats_milli),
         "cost": {unit: amount_text(nano) for unit, nano in sorted(line.amounts.items())},
         "cpd": {unit: None if nano is None else amount_text(nano) for unit, nano in per.items()},
         "without_cost": line.without,
-        "partial": line.partial,
     }

@@ -11,9 +11,7 @@ import typer
 from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any
-from antiphon.interfaces.cli.screen.options import (
-    short,
-)
+from antiphon.interfaces.cli.screen.options import short
 from antiphon.interfaces.cli.screen.progress import Progress
 from antiphon.interfaces.cli.screen.terminal import counted, err, out
 

@@ -12,9 +12,7 @@ import typer
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.screen.node_names import NodeName, node_names
-from antiphon.interfaces.cli.screen.options import (
-    short,
-)
+from antiphon.interfaces.cli.screen.options import short
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:

@@ -53,8 +53,7 @@ def facts(report: Report, found: Rerun) -> dict[str, Any]:
     """The comparison as JSON."""
     return {
         "ok": found.is_same,
-        "mesh": report.mesh,
-        "owner": report.owner,
+        **fields(report, "mesh", "owner"),
         "kind": report.job.kind,
         "job": report.job.id,
         "rerun": {

@@ -9,12 +9,9 @@ import typer
 
 from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli.commands.proofs.rerun import run_again
-from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.options import (
-    short,
-    short_node,
-)
+from antiphon.interfaces.cli.screen.options import short, short_node
 from antiphon.interfaces.cli.screen.terminal import counted, out
 
 if TYPE_CHECKING:
@@ -109,15 +106,12 @@ def _facts(report: Report, shown: list[str], open_ends: list[str]) -> dict[str, 
     completion = report.completion
     return {
         "ok": True,
-        "mesh": report.mesh,
-        "owner": report.owner,
-        "coordinator": report.coordinator,
-        "family": report.key.family,
-        "kind": report.key.kind,
+        **fields(report, "mesh", "owner", "coordinator"),
+        **fields(report.key, "family", "kind"),
         "job": report.key.name,
         "outcome": report.job.outcome if report.is_job else "",
         "worker": completion.author if completion is not None else None,
-        "seal": {"upto": report.seal.upto, "root": report.seal.root},
+        "seal": fields(report.seal, "upto", "root"),
         "shown": shown,
         "not_shown": open_ends,
     }

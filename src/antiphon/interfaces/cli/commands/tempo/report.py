@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from antiphon.interfaces.cli.screen.command import Answer, command
-from antiphon.interfaces.cli.screen.plots import bar, sparkline
 from antiphon.interfaces.cli.screen.terminal import Piece, clock, counted, err, out
 
 if TYPE_CHECKING:
@@ -34,6 +33,9 @@ FIGURES: Final = {
     "cpd": "cost per result",
     "ttfu": "beats until the first output",
 }
+STEPS: Final = "▁▂▃▄▅▆▇█"
+NOTHING: Final = "·"
+"""Where there is no number."""
 SHOWN: Final = 16
 """Bars that are plotted unless somebody asks for more or fewer."""
 
@@ -149,11 +151,7 @@ def _rows(found: Sequence[KeptReport]) -> list[list[Piece]]:
 
 
 def _row(
-    name: str,
-    values: Sequence[float | None],
-    found: Sequence[KeptReport],
-    *,
-    is_sum: bool = False,
+    name: str, values: Sequence[float | None], found: Sequence[KeptReport], *, is_sum: bool = False
 ) -> list[Piece]:
     row: list[Piece] = [(name, ""), (_number(values[-1]), "")]
     if len(found) == 1:
@@ -166,3 +164,25 @@ def _number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
+def bar(value: float, most: float, *, width: int = 24) -> str:
+    """A bar as long as its part of the most; what is not 0 has at least one character."""
+    if value <= 0 or most <= 0:
+        return ""
+    return STEPS[-1] * max(1, round(width * min(value / most, 1)))
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """One small bar for each value, from the least to the most among them."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return NOTHING * len(values)
+    least, most = min(known), max(known)
+    return "".join(NOTHING if value is None else _step(value, least, most) for value in values)
+
+
+def _step(value: float, least: float, most: float) -> str:
+    if most == least:
+        return STEPS[len(STEPS) // 2 - 1] if most else STEPS[0]
+    return STEPS[round((value - least) / (most - least) * (len(STEPS) - 1))]

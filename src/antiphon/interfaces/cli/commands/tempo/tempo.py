@@ -13,10 +13,7 @@ from antiphon.interfaces.cli.screen.command import Answer, Told, command, serve
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.node_names import ASKED_S, NodeName, node_names
-from antiphon.interfaces.cli.screen.options import (
-    open_mesh,
-    print_json,
-)
+from antiphon.interfaces.cli.screen.options import open_mesh, print_json
 from antiphon.interfaces.cli.screen.terminal import Piece, err, joined, out
 
 if TYPE_CHECKING:
@@ -83,7 +80,7 @@ def look(
 
 @tempo.command("set")
 @command
-def set_policy(
+async def set_policy(
     home: Path | None,
     file: Path = typer.Argument(
         ..., metavar="FILE", help="A tempo policy in YAML.", show_default=False
@@ -92,7 +89,7 @@ def set_policy(
     rates: Path | None = typer.Option(
         None, metavar="FILE", help="What beats and resources cost: a YAML file of rates."
     ),
-) -> Coroutine[Any, Any, Answer]:
+) -> Answer:
     """Replace the tempo policy, from the next downbeat on. Only the owner can.
 
     Rates stay as they are, unless the file has some or --rates names a file that does.
@@ -111,14 +108,16 @@ def set_policy(
       cpu_sec: {rate: "0.0000125", source: tco}
       gpu_sec: {a100: {rate: "0.0006", source: list}}
     """  # noqa: D301 - \b keeps the lines apart
-    from antiphon.sdk.tempo.policy_file import policy_in, with_rates
+    from antiphon.sdk.tempo.policy_file import keeping_rates, policy_in, with_rates
 
     policy, warning = policy_in(_text_of(file))
     if rates is not None:
         policy = with_rates(policy, _text_of(rates))
     if warning:
         err.say("!", f" {warning}", style="running")
-    return _change(home, policy)
+    async with acting(home) as mesh:
+        before = mesh.tempo_policy
+        return _changed(before, await mesh.set_tempo(keeping_rates(policy, before)))
 
 
 def _text_of(file: Path) -> str:
@@ -145,14 +144,6 @@ async def unfreeze(home: Path | None, *, as_json: bool) -> Answer:
 
 
 # --- changes ----------------------------------------------------------------------------------
-
-
-async def _change(home: Path | None, policy: TempoPolicy) -> Answer:
-    from antiphon.sdk.tempo.policy_file import keeping_rates
-
-    async with acting(home) as mesh:
-        before = mesh.tempo_policy
-        return _changed(before, await mesh.set_tempo(keeping_rates(policy, before)))
 
 
 async def _freeze(home: Path | None, *, is_frozen: bool, as_json: bool) -> Answer:
