@@ -52,12 +52,12 @@ async def limits(
     if not label or not (is_change or remove):
         if is_change or remove or kind:
             raise WrongUsage(
-                "which limit? a label and --at-once, --rate or --remove belong together",
+                "a change needs a label, and --at-once, --rate or --remove",
                 hint="antiphon limits gpu --at-once 3 --kind 'render.*'",
             )
         return await _show(home, label)
     if is_change and remove:
-        raise WrongUsage("--remove ends a limit; it takes no new one", hint="antiphon limits")
+        raise WrongUsage("--remove excludes --at-once and --rate", hint="antiphon limits")
     from antiphon.sdk.authority.limits import parse_rate, remove_limit, set_limit
 
     period = parse_rate(rate) if rate else None

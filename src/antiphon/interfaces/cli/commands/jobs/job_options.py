@@ -75,7 +75,7 @@ class LimitOptions(Options):
     label: str | None = typer.Option(
         None,
         metavar="LABEL",
-        help="The limit under which it is counted. Default: that of its kind, if there is one.",
+        help="The limit that it counts towards. Default: that of its kind, if there is one.",
     )
     budget: list[str] | None = typer.Option(
         None,
@@ -118,8 +118,8 @@ class FileOptions(Options):
         if named.argument:
             path = shlex.quote(named.argument)
             raise WrongUsage(
-                f"{named.argument} is a file here, but not an input: the command runs where only"
-                " its inputs are, and would not find it",
+                f"{named.argument} is a file here, but not an input: the command sees only its"
+                " inputs, and would not find it",
                 hint=f"--input {path}; or --output {path} if the command writes it",
             )
         if named.program:

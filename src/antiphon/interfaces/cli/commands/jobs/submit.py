@@ -158,8 +158,8 @@ class SubmitOptions(JobOptions, LimitOptions, FileOptions):
     module: str = typer.Option(
         "",
         metavar="MODULE",
-        help="Use the options that the task declares in this module, as 'antiphon worker' takes"
-        " it; what you type overrides them.",
+        help="Use the options that the task declares in this module. Options that you type override"
+        " them.",
         show_default=False,
     )
     detach: DetachOption = False

@@ -80,7 +80,7 @@ def take(
     ttl: str = typer.Option(
         "30s",
         metavar="TIME",
-        help="How long it outlives us: 30s, 4beats; or the end of the phase, or of the bar.",
+        help="How long a crashed holder keeps it: 30s, 4beats, phase or bar.",
     ),
     wait: float = typer.Option(
         60.0,
@@ -101,7 +101,7 @@ def take(
     """  # noqa: D301 - \b keeps the lines apart
     if not words:
         raise WrongUsage(
-            "there is nothing to do while the lock is held",
+            "there is no command to run while the lock is held",
             hint=f"end with a command: antiphon lock take {key} -- ./deploy.sh",
         )
     lasting = _lasting(ttl)
@@ -159,7 +159,7 @@ async def break_(
     scope: ScopeOption = "main",
     fence: str = typer.Option("", metavar="FENCE", help="Only the hold that has this fence."),
 ) -> Answer:
-    """End whoever's hold on a lock. Its holder is stopped, and the next one gets it."""
+    """Take a lock away from its holder, whose command is stopped."""
     was_held = await mesh.break_lock(key, scope=scope, fence=fence)
 
     def words() -> None:

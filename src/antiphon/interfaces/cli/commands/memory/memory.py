@@ -40,8 +40,8 @@ BaseOption = Annotated[
     typer.Option(
         "--base",
         metavar="REVISION",
-        help="The revision that the value was made from; 0: there is none yet. Default: the one "
-        "that is there now.",
+        help="The revision that your value started from; 0 for a new document. Default: the present"
+        " one.",
         show_default=False,
     ),
 ]
@@ -111,7 +111,7 @@ async def put(
 async def delete(
     mesh: Mesh, space: SpaceArgument, key: KeyArgument, *, base: BaseOption = None
 ) -> Answer:
-    """Delete a document. What it was stays on the log."""
+    """Delete a document. Its history stays on the log."""
     return await _told(mesh, await mesh.memory[space].delete(key, base=base))
 
 
@@ -127,7 +127,7 @@ async def resolve(
         None, metavar="ID", help="End only this conflict; may be repeated. Default: all."
     ),
 ) -> Answer:
-    """End a document's conflicts with the value that shall hold."""
+    """Resolve the conflicts of a document: this value replaces them."""
     documents = mesh.memory[space]
     return await _told(
         mesh, await documents.resolve(key, parse_value(value), siblings=sibling or None)
@@ -166,7 +166,7 @@ async def _told(mesh: Mesh, result: PutResult) -> Answer:
 async def ls(
     mesh: Mesh,
     space: SpaceArgument,
-    prefix: str = typer.Argument("", help="Only keys that begin so."),
+    prefix: str = typer.Argument("", help="Only keys with this beginning."),
 ) -> Answer:
     """List the keys of a space."""
     keys = await mesh.memory[space].keys(prefix)

@@ -25,7 +25,7 @@ AgentOption = Annotated[
     str | None,
     typer.Option("--agent", metavar="NAME", help="Which agent of this node. Default: main."),
 ]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=64, help="At most so many.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=64, help="At most this many.")]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,10 @@ class MessageOptions(Options):
     thread: str = typer.Option("", help="Messages of one thread are read in order.")
     priority: int = typer.Option(0, min=0, max=3, help="The higher, the sooner.")
     ttl: float | None = typer.Option(
-        None, parser=some_seconds, metavar="TIME", help="How long it is of use: 90s, 15m, 4beats."
+        None,
+        parser=some_seconds,
+        metavar="TIME",
+        help="When it becomes a dead letter: 90s, 15m, 4beats.",
     )
     key: str = typer.Option("", help="The same key again is the same message.")
     agent: AgentOption = None
@@ -77,11 +80,11 @@ async def read(
         parser=seconds,
         metavar="TIME",
         show_default="0s",
-        help="Wait for a message up to so long.",
+        help="How long to wait for a message.",
     ),
     ack: bool = typer.Option(False, "--ack", help="Acknowledge what is shown."),
 ) -> None:
-    """Show the next messages. What is not acknowledged is shown again."""
+    """Show the next messages. Each is shown again until you acknowledge it."""
     shown = 0
     async with mesh.inbox(agent=agent, wait=wait) as inbox:
         async for message in inbox:

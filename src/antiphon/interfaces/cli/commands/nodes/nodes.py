@@ -30,7 +30,7 @@ async def nodes(
         ROLL_CALL_S,
         parser=some_seconds,
         metavar="TIME",
-        help="How long to wait for answers where no full node answers for all.",
+        help="How long to wait for answers if no full node answers for all.",
     ),
     stale: float = typer.Option(
         STALE_MS / 1000,
@@ -41,8 +41,7 @@ async def nodes(
     changes: bool = typer.Option(
         False,
         "--changes",
-        help="Show instead which nodes came, fell silent and went, as this machine's full"
-        " node noticed it.",
+        help="Show which nodes came, fell silent and left, as this machine's full node saw it.",
     ),
     record: bool = typer.Option(
         False,

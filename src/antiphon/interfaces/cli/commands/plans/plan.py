@@ -59,14 +59,14 @@ class PlanOptions(JobOptions, CommandOptions):
     cron: str | None = typer.Option(
         None,
         metavar="EXPR",
-        help="When: minute, hour, day of month, month, day of week; or @daily and its kin.",
+        help="Run at: minute, hour, day of month, month, day of week; or @hourly, @daily, …",
     )
     tz: str = typer.Option("UTC", metavar="ZONE", help="The time zone of --cron: Europe/Berlin.")
     missed: Literal["skip", "last", "all"] = typer.Option(
         "last", help="Which times to make up for if no coordinator was running."
     )
     on: Literal["succeeded", "failed", "aborted", "ended"] | None = typer.Option(
-        None, help="When: whenever a job ends so; --of says which jobs."
+        None, help="Run whenever a job of --of ends in this way."
     )
     of: str | None = typer.Option(
         None,
@@ -123,7 +123,7 @@ async def add(
 
     def told() -> None:
         if not is_new:
-            out.say(f"nothing to do: the plan {name} already stands so")
+            out.say(f"nothing to do: the plan {name} has not changed")
         else:
             said = f"{kind} {added.when}" if added else kind
             out.pieces(("✓ ", "succeeded"), (f"plan {name}: {said}", ""))

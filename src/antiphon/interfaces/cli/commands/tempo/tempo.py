@@ -72,7 +72,7 @@ def look(
     if context.invoked_subcommand is not None:
         return None
     if not follow and topic:
-        raise WrongUsage("--topic is for following", hint="antiphon tempo --follow --topic …")
+        raise WrongUsage("--topic needs --follow", hint="antiphon tempo --follow --topic …")
     if follow:
         return serve(lambda stop: _live(home, topic or [], stop, as_json=as_json), as_json=as_json)
     return _now(home, as_json=as_json)
@@ -132,7 +132,7 @@ def _text_of(file: Path) -> str:
 @tempo.command()
 @command
 async def freeze(home: Path | None, *, as_json: bool) -> Answer:
-    """Hold the tempo where it is, whatever the load is. Only the owner can."""
+    """Keep the tempo as it is, whatever the load. Only the owner can."""
     return await _freeze(home, is_frozen=True, as_json=as_json)
 
 
@@ -160,7 +160,7 @@ def _changed(before: TempoPolicy, after: TempoPolicy) -> Answer:
 
     def words() -> None:
         if before == after:
-            out.say("the tempo policy is already so")
+            out.say("nothing to do: the tempo policy has not changed")
             return
         limits = after.limits
         span = f"between {limits.min_bpm} and {limits.max_bpm}"
@@ -287,7 +287,7 @@ def _picture(mesh: Mesh, watch: TempoWatch, name: NodeName) -> RenderableType:
     lines: list[RenderableType] = [joined(line) for line in _head(tempo_now(mesh.clock), name)]
     claims = sorted(watch.claims.values(), key=lambda one: one.hlc, reverse=True)
     if not claims:
-        lines.append(joined([("nobody says what it is doing", "quiet")]))
+        lines.append(joined([("no node reports what it is doing", "quiet")]))
         return Group(*lines)
     table = Table(box=None, pad_edge=False)
     for head in COLUMNS:
