@@ -40,7 +40,7 @@ def http_address(typed: HttpOptions, settings: Settings) -> HttpAddress | None:
     """Where to serve HTTP; None for nowhere."""
     from antiphon.settings import read_address
 
-    asked = typed.http or settings.control
+    asked = typed.http or settings.http_address
     if not asked:
         return None
     try:
