@@ -36,8 +36,8 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.engines.nats import LocalServer
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.replica import Replica
-from antiphon.sdk.authority import delegation, governance
 from antiphon.sdk.call_options import Retry
+from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
 from antiphon.sdk.task import Task
 from bench.graph import worker
@@ -98,8 +98,8 @@ async def running(workers: int, witness: Path) -> AsyncIterator[tuple[Mesh, int]
             stack.push_async_callback(end, process)
         process, did = await start("bench.graph.coordinator", home)
         stack.push_async_callback(end, process)
-        async with delegation.with_authority(home.path) as owner:
-            await governance.coordinator(owner, did)
+        async with with_authority(home.path) as owner:
+            await owner.authority.set_coordinator(did)
         yield await stack.enter_async_context(Mesh.open(home=home.path)), process.pid
 
 
@@ -172,7 +172,7 @@ def times_of(mesh: Mesh, replica: Replica, step: Placed) -> Times:
     job = replica.job(step.kind, step.job)
     claimed_ms = ended_ms = 0.0
     for stored in replica.job_records(step.kind, step.job):
-        op = mesh.session.open(stored.record).op
+        op = mesh.connection.session.open(stored.record).op
         if stored.verdict is Verdict.OK and isinstance(op, JobClaim):
             claimed_ms = claimed_ms or stored.record.stamp_ns / 1e6
         elif stored.verdict is Verdict.OK and isinstance(op, JobComplete):
@@ -202,7 +202,7 @@ async def run(steps: int, width: int, workers: int) -> int:
             begun_s, cpu_s = time.perf_counter(), process_usage.cpu_s(coordinator)
             placed = await submit(mesh, steps, width)
             say(f"{len(placed):,} steps submitted in {time.perf_counter() - begun_s:.0f} s")
-            replica = Replica(replica_path, mesh=mesh.session.mesh, read_only=True)
+            replica = Replica(replica_path, mesh=mesh.connection.session.mesh, read_only=True)
             await wait_for_all(replica, len(placed))
             took_s = time.perf_counter() - begun_s
             cpu_s = process_usage.cpu_s(coordinator) - cpu_s

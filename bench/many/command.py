@@ -64,7 +64,7 @@ async def one_each(mesh: Mesh, jobs: int) -> list[int]:
     async def one(number: int) -> int:
         handle = await mesh.submit(KIND, number)
         # As `result` waited before there was anything for many: it asked no worker meanwhile.
-        handle.known_end = await wait_for_end(mesh.session, handle.kind, handle.id)
+        handle.known_end = await wait_for_end(mesh.connection.session, handle.kind, handle.id)
         result: int = await handle.result()
         return result
 

@@ -51,15 +51,15 @@ async def _plan(mesh: Mesh, target: Target) -> None:
     trigger = Cron(at="* * * * * *", zone="UTC")
     body = PlanBody(kind=WORKED, manifest=content, name=PLAN, trigger=trigger)
     key = plan_key(WORKED, PLAN)
-    lane = (await mesh.session.read(key)).lane
-    put = await write_one(mesh.session, Intent(PlanPut, body, lane), BEHIND)
+    lane = (await mesh.connection.session.read(key)).lane
+    put = await write_one(mesh.connection.session, Intent(PlanPut, body, lane), BEHIND)
     while not any(
-        job.plan and job.scheduler == mesh.session.author.did
+        job.plan and job.scheduler == mesh.connection.session.author.did
         for job in target.host.node.replica.jobs(kind=WORKED, limit=500)
     ):
         await asyncio.sleep(LOOK_S)
     drop = DropBody(kind=WORKED, name=PLAN)
-    await write_one(mesh.session, Intent(PlanDrop, drop, put.lane), BEHIND)
+    await write_one(mesh.connection.session, Intent(PlanDrop, drop, put.lane), BEHIND)
 
 
 async def _lock(mesh: Mesh, _: Target) -> None:
@@ -77,8 +77,8 @@ async def _document(mesh: Mesh, _: Target) -> None:
 
 async def _message(mesh: Mesh, _: Target) -> None:
     said = os.urandom(4).hex()
-    sent = await mesh.send(mesh.address, said, kind="note")
-    async with mesh.inbox() as inbox:
+    sent = await mesh.messages.send(mesh.messages.address, said, kind="note")
+    async with mesh.messages.inbox() as inbox:
         message = await anext(inbox)
         if (message.id, message.payload) != (sent, said):
             raise Idle(f"another message was handed out: {message!r}")
@@ -86,7 +86,7 @@ async def _message(mesh: Mesh, _: Target) -> None:
 
 
 async def _seal(mesh: Mesh, target: Target) -> None:
-    newest = await mesh.session.log.last()
+    newest = await mesh.connection.session.log.last()
     node = target.host.node
     while node.seals.upto < (newest.seq if newest is not None else 0):
         await asyncio.sleep(LOOK_S)

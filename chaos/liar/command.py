@@ -23,7 +23,7 @@ from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import JobFailed
 from antiphon.runtime.log.writer import Intent
-from antiphon.sdk.authority.quorum_record import PartyRecord, quorum_record
+from antiphon.sdk.authority.quorum_record import PartyRecord
 from antiphon.sdk.call_options import CallOptions
 from bench.measurement.report import say
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
@@ -118,7 +118,7 @@ async def _force(target: TargetMesh, job: str, children: list[Job]) -> Verdict:
 
 async def _record_of(target: TargetMesh, alias: str) -> PartyRecord:
     """What the log says about a member's votes."""
-    found = await quorum_record(target.owner)
+    found = await target.owner.authority.quorum_record()
     return next(one for one in found if one.party == target.parties[alias])
 
 

@@ -46,7 +46,7 @@ class _Receiver:
         self.waiting: dict[str, asyncio.Future[float]] = {}
 
     async def run(self) -> None:
-        async for message in self.mesh.inbox():
+        async for message in self.mesh.messages.inbox():
             waiting = self.waiting.pop(message.key, None)
             if waiting is not None:
                 waiting.set_result(time.monotonic())
@@ -64,7 +64,9 @@ async def probe(sender: Mesh, receivers: list[_Receiver], count: int, of: str) -
             receiver.waiting[key] = arrives
             begun = time.monotonic()
             async with asyncio.timeout(WITHIN_S):
-                await sender.send(receiver.mesh.address, number, kind="chaos", key=key)
+                await sender.messages.send(
+                    receiver.mesh.messages.address, number, kind="chaos", key=key
+                )
                 took[at].append((await arrives - begun) * 1000)
             await asyncio.sleep(PROBE_PAUSE_S)
     return took

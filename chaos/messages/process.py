@@ -71,7 +71,7 @@ async def keep_gate(config: GateConfig) -> None:
         try:
             async with (
                 Mesh.open(home=config.home, key="gate") as mesh,
-                gatekeeping(home, mesh.session),
+                gatekeeping(home, mesh.connection.session),
             ):
                 await asyncio.get_running_loop().create_future()
         except AntiphonError as problem:
@@ -133,7 +133,7 @@ async def _send_all(mesh: Mesh, journal: Journal, room: asyncio.Semaphore, threa
             journal.write("S", key)
             while True:
                 try:
-                    await mesh.send(to, {"n": number}, kind="chaos", key=key, thread=pair)
+                    await mesh.messages.send(to, {"n": number}, kind="chaos", key=key, thread=pair)
                     break
                 except RateLimited as limited:
                     await asyncio.sleep(limited.retry_s)
@@ -154,7 +154,7 @@ async def _read(mesh: Mesh, journal: Journal, lease_s: float) -> None:
                 journal.write("K", message.key)
 
     async with asyncio.TaskGroup() as group:
-        async for message in mesh.inbox(lease=lease_s, prefetch=ACKS_AT_ONCE):
+        async for message in mesh.messages.inbox(lease=lease_s, prefetch=ACKS_AT_ONCE):
             journal.write("H", message.key)
             group.create_task(settle(message))
 
@@ -173,7 +173,7 @@ async def flood(config: FloodConfig) -> None:
             while True:
                 number += 1
                 try:
-                    await mesh.send(
+                    await mesh.messages.send(
                         config.to, "x" * 200, kind="chaos", key=f"flood.{lane}.{number}"
                     )
                     os.write(told, b".")

@@ -85,17 +85,20 @@ async def _light_readers_agree(target: TargetMesh) -> str:
         and subjects.is_kind(lane.kind)
         and JOB_ID.fullmatch(lane.name)
     ][-MAX_LANES:]
-    victim = target.working.mesh.session
+    victim = target.working.mesh.connection.session
     count = 0
     for kind, job in known:
-        readers = [target.owner.session, *([victim] if kind.startswith("build.") else [])]
+        readers = [
+            target.owner.connection.session,
+            *([victim] if kind.startswith("build.") else []),
+        ]
         full = {
             stored.record.seq: stored.verdict
             for stored in target.host.node.replica.job_records(kind, job)
         }
         for reader in readers:
             count += await _same_lane(reader, kind, job, full)
-    for reader in (target.owner.session, victim):
+    for reader in (target.owner.connection.session, victim):
         await reader.sync_control()
         for seq, verdict in reader.control_verdicts.items():
             if await target.verdict(seq) is not verdict:

@@ -230,7 +230,11 @@ class TargetMesh:
         await _in_time(connected, "a member did not reconnect after a restart", PATIENCE_S)
 
     async def _all_connected(self) -> None:
-        peers = [self.owner.session, self.working.mesh.session, self.replicating.mesh.session]
+        peers = [
+            self.owner.connection.session,
+            self.working.mesh.connection.session,
+            self.replicating.mesh.connection.session,
+        ]
         peers += [node.session for node in self.full_nodes]
         while not all(session.engine.connected for session in peers):
             self.check_participants()
@@ -344,7 +348,9 @@ class TargetMesh:
         found: list[Record] = []
         more = True
         while more:
-            page = await self.owner.session.log.read(found[-1].seq if found else after, limit=2048)
+            page = await self.owner.connection.session.log.read(
+                found[-1].seq if found else after, limit=2048
+            )
             found += page.records
             more = page.more
         return found

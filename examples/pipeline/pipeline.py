@@ -66,7 +66,9 @@ def sweep() -> str:
 async def main(source: Path, names: list[str]) -> None:
     """Submit the pipeline, and wait for it."""
     async with mesh:
-        await mesh.put_plans()  # from now on the mesh runs them, whether or not this program does
+        await (
+            mesh.plans.put_all()
+        )  # from now on the mesh runs them, whether or not this program does
         async with mesh.graph() as g:
             program = g.add(build, source.read_text())
             reports = [g.add(test, program, name) for name in names]

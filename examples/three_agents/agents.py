@@ -67,7 +67,7 @@ class Agent:
 
     async def introduce(self) -> None:
         """Tell the others where this agent's inbox is."""
-        await self.mesh.memory[TEAM].update(self.name, lambda _: self.mesh.address)
+        await self.mesh.memory[TEAM].update(self.name, lambda _: self.mesh.messages.address)
 
     async def edit(self, ticket: dict) -> str:
         """Carry out a ticket: `{"id": …, "file": …, "line": …}`. The commit that has it."""
@@ -96,13 +96,15 @@ class Agent:
         reviewer = await self.mesh.memory[TEAM].get(REVIEWER)
         if reviewer is not None:
             content = {"ticket": ticket, "commit": commit}
-            await self.mesh.send(reviewer.value, content, kind="review.request", key=ticket["id"])
+            await self.mesh.messages.send(
+                reviewer.value, content, kind="review.request", key=ticket["id"]
+            )
 
     async def review(self) -> None:
         """Review what waits in the inbox, and end when there is no more."""
         async with self.mesh:
             await self.introduce()
-            async with self.mesh.inbox(wait=2) as inbox:
+            async with self.mesh.messages.inbox(wait=2) as inbox:
                 async for message in inbox:
                     ticket, commit = message.payload["ticket"], message.payload["commit"]
                     changed = await git(self.repo, "show", "--format=", "--name-only", commit)

@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.locks.fenced_file import FencedFile
     from antiphon.sdk.locks.lock import Lock
-    from antiphon.sdk.locks.lock_methods import LockStatus
+    from antiphon.sdk.locks.namespace import LockStatus
     from antiphon.sdk.many.bound_calls import Call, as_completed, gather
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.messages.http_sender import HttpSender
-    from antiphon.sdk.plans.plan_methods import PlanStatus
+    from antiphon.sdk.plans.namespace import PlanStatus
     from antiphon.sdk.plans.triggers import cron, on
     from antiphon.sdk.task import AsyncTask, Task
 
@@ -92,7 +92,7 @@ _WHERE = {
     "JobHandle": "antiphon.sdk.handle",
     "Lock": "antiphon.sdk.locks.lock",
     "LockLost": "antiphon.errors",
-    "LockStatus": "antiphon.sdk.locks.lock_methods",
+    "LockStatus": "antiphon.sdk.locks.namespace",
     "Malformed": "antiphon.errors",
     "Manifest": "antiphon.core.manifest",
     "Mesh": "antiphon.sdk.mesh",
@@ -101,7 +101,7 @@ _WHERE = {
     "OutcomeUnknown": "antiphon.errors",
     "Overrun": "antiphon.errors",
     "PartlySubmitted": "antiphon.errors",
-    "PlanStatus": "antiphon.sdk.plans.plan_methods",
+    "PlanStatus": "antiphon.sdk.plans.namespace",
     "Ran": "antiphon.runtime.executors.executor",
     "Verdict": "antiphon.core.record.verdict",
     "RateLimited": "antiphon.errors",

@@ -30,10 +30,12 @@ def job(shell):
     async def make():
         async with Mesh.open(home=shell.home) as mesh:
             outputs = [
-                await mesh.keep(shell.directory / "notes", "notes.txt"),
-                await mesh.keep(shell.directory / "big", "deep/big.bin"),
+                await mesh.artifacts.keep(shell.directory / "notes", "notes.txt"),
+                await mesh.artifacts.keep(shell.directory / "big", "deep/big.bin"),
             ]
-            return (await completed(mesh.session, mesh.session, KIND, *outputs)).id
+            return (
+                await completed(mesh.connection.session, mesh.connection.session, KIND, *outputs)
+            ).id
 
     return asyncio.run(make())
 

@@ -9,7 +9,7 @@ from antiphon.core.cost.rates import read_rates
 from antiphon.core.families.mesh.ops import MeshTempo, TempoBody
 from antiphon.core.tempo.policy import TempoLimits, TempoPolicy
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.sdk.authority.delegation import with_authority
+from antiphon.sdk.hosting.strongest_key import with_authority
 from tests.acceptance.shell import Shell, until
 
 pytestmark = [pytest.mark.nats, pytest.mark.req("B21")]
@@ -34,7 +34,7 @@ async def _set_rates(shell: Shell) -> None:
         initial_bpm=60, limits=TempoLimits(min_bpm=6, max_bpm=600), rates=read_rates(RATES)
     )
     async with with_authority(shell.home) as mesh:
-        await write_one(mesh.session, Intent(MeshTempo, TempoBody(policy=policy)))
+        await write_one(mesh.connection.session, Intent(MeshTempo, TempoBody(policy=policy)))
 
 
 def test_a_job_over_its_budget_says_so_and_its_cost_is_counted(shell):

@@ -16,7 +16,7 @@ from antiphon import Mesh
 async def main():
     async with Mesh.open(key="cleo", agent="cleo") as mesh:
         print("here", flush=True)
-        async for message in mesh.inbox():
+        async for message in mesh.messages.inbox():
             print(message.payload, flush=True)
             await message.ack()
 

@@ -32,9 +32,7 @@ def test_a_quorum_for_which_there_are_too_few_members_is_refused_at_once(host):
 
     async def in_a_program() -> None:
         async with Mesh.open(home=host.home) as mesh:
-            submitting = mesh.submit_arguments(
-                "render.frame", [1], {}, options={"replicas": 2, "quorum": 2}
-            )
+            submitting = mesh.submit("render.frame", 1, options={"replicas": 2, "quorum": 2})
             with pytest.raises(Rejected, match="only 1 can run it: gpu-box"):
                 await submitting
 

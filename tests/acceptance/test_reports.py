@@ -15,7 +15,7 @@ POLICY = {"initial_bpm": 240, "bar_len_beats": 4, "limits": {"min_bpm": 60, "max
 
 async def set_tempo(home):
     async with Mesh.open(home=home, key="owner") as mesh:
-        await mesh.set_tempo(POLICY)
+        await mesh.tempo.set(POLICY)
 
 
 @pytest.fixture(scope="module")

@@ -189,7 +189,7 @@ from antiphon import Mesh, AntiphonError
 
 async def main(job):
     async with Mesh.open() as mesh, mesh.node() as node:
-        await node.reached((await mesh.session.log.last()).seq)
+        await node.reached((await mesh.connection.session.log.last()).seq)
         jobs = [one for one in node.replica.jobs(limit=50) if one.id == job]
         told = {
             "state": jobs[0].state.value,

@@ -116,8 +116,8 @@ def signed(home: Path) -> list[tuple[str, str, Any]]:
 
     async def read() -> list[tuple[str, str, Any]]:
         async with Mesh.open(home=home) as mesh:
-            page = await mesh.session.log.read(0, limit=10_000)
-            opened = [mesh.session.open(record) for record in page.records]
+            page = await mesh.connection.session.log.read(0, limit=10_000)
+            opened = [mesh.connection.session.open(record) for record in page.records]
             return [(one.op.type_name(), one.op.author, one.op.hlc) for one in opened if one.op]
 
     return asyncio.run(read())

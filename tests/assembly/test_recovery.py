@@ -9,8 +9,8 @@ from antiphon.core.families.mesh.ops import MeshCoordinator, MeshRoute, MeshRule
 from antiphon.errors import OutcomeUnknown, Rejected
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
+from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
 
 pytestmark = pytest.mark.nats
@@ -24,7 +24,7 @@ class Place:
         self.shown: list[bytes] = []
 
     async def control(self):
-        return await self.owner.session.sync_control()
+        return await self.owner.connection.session.sync_control()
 
     async def recover(self, seed: bytes | None = None, show=None) -> hosted_mesh.Recovered:
         return await hosted_mesh.recover(
@@ -95,12 +95,12 @@ async def test_the_new_key_is_shown_while_the_old_one_still_counts(tmp_path):
 
         def show(seed):
             assert "recovery-next.key" in at.kept()
-            assert at.owner.session.control.recovery != SeedKeyring(seed).did
-            seqs.append(at.owner.session.history.applied)
+            assert at.owner.connection.session.control.recovery != SeedKeyring(seed).did
+            seqs.append(at.owner.connection.session.history.applied)
 
         await at.control()
         await at.recover(show=show)
-        assert at.owner.session.history.applied == seqs[0]
+        assert at.owner.connection.session.history.applied == seqs[0]
         assert (await at.control()).since > seqs[0]
 
 
@@ -116,14 +116,14 @@ async def test_what_the_old_key_left_in_force_is_listed(tmp_path):
     thief = SeedKeyring(b"\x07" * 32).did
     async with a_place(tmp_path) as at:
         old = (await at.control()).owner
-        async with delegation.with_authority(at.home.path) as mesh:
-            await delegation.coordinator(mesh, thief)
-            await delegation.route(mesh, "render.video", thief)
-            await delegation.route(mesh, "render.still", thief)
-            await delegation.route(mesh, "render.still", None)
-            await delegation.rules(mesh, {"attempts": 7})
-            await delegation.rules(mesh, {"attempts": 8, "yields_max": 4})
-            await delegation.rules(mesh, {"yields_max": 32})
+        async with with_authority(at.home.path) as mesh:
+            await mesh.authority.set_coordinator(thief)
+            await mesh.authority.set_route("render.video", thief)
+            await mesh.authority.set_route("render.still", thief)
+            await mesh.authority.set_route("render.still", None)
+            await mesh.authority.set_rules({"attempts": 7})
+            await mesh.authority.set_rules({"attempts": 8, "yields_max": 4})
+            await mesh.authority.set_rules({"yields_max": 32})
         review = (await at.recover()).review
         control = await at.control()
         assert (review.coordinator.before, review.coordinator.by) == (thief, old)
@@ -134,6 +134,6 @@ async def test_what_the_old_key_left_in_force_is_listed(tmp_path):
         assert (rule.name, rule.before, rule.now, rule.by) == ("attempts", 3, 8, old)
         kinds = [MeshCoordinator, MeshRoute, MeshRules]
         for one, kind in zip((review.coordinator, route, rule), kinds, strict=True):
-            opened = await at.owner.session.fetch_opened(one.seq)
+            opened = await at.owner.connection.session.fetch_opened(one.seq)
             assert isinstance(opened.op, kind)
             assert one.commit_ms == opened.commit_ms

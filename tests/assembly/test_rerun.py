@@ -19,10 +19,10 @@ def _sandbox():
 
 async def report_of(mesh, ended):
     """What a bundle of this job would show."""
-    view = await mesh.session.read_lane(ended.job.kind, ended.job.id)
+    view = await mesh.connection.session.read_lane(ended.job.kind, ended.job.id)
     opened = view.opened_at(ended.job.ended_seq)
     return SimpleNamespace(
-        control=mesh.session.control,
+        control=mesh.connection.session.control,
         job=view.lane.job,
         lane=[(judged.opened, judged.verdict) for judged in view.history],
         completion=opened.op if opened.op.type_name() == "job.complete" else None,

@@ -16,9 +16,11 @@ KIND, NAME = "team.lunch", "pizza"
 async def main(home: Path) -> None:
     async with Mesh.open(home=home, role="client") as mesh:
         body = OpenBody(kind=KIND, poll=NAME, question="Pizza?")
-        await write_one(mesh.session, Intent(PollOpen, body, PollLane()))
-        lane = (await mesh.session.read(LaneKey("polls", KIND, NAME))).lane
-        await write_one(mesh.session, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane))
+        await write_one(mesh.connection.session, Intent(PollOpen, body, PollLane()))
+        lane = (await mesh.connection.session.read(LaneKey("polls", KIND, NAME))).lane
+        await write_one(
+            mesh.connection.session, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane)
+        )
 
 
 if __name__ == "__main__":

@@ -67,33 +67,35 @@ async def scene(directory: Path) -> dict[str, object]:
 
 async def polled(owner, whole, asker, voter, scoped) -> dict[str, object]:
     question = OpenBody(kind=KIND, poll=NAME, question="Pizza?")
-    written = await write_one(asker.session, Intent(PollOpen, question, PollLane()))
+    written = await write_one(asker.connection.session, Intent(PollOpen, question, PollLane()))
     dep = (written.seq, written.view.history[0].opened.op_id)
     secret = OpenBody(kind=OTHER, poll=NAME, question="Raise?")
-    await write_one(owner.session, Intent(PollOpen, secret, PollLane()))
+    await write_one(owner.connection.session, Intent(PollOpen, secret, PollLane()))
 
     def vote(mesh, lane, kind=KIND):
         body = VoteBody(kind=kind, poll=NAME, choice=True)
-        return write_one(mesh.session, Intent(PollVote, body, lane, deps=(dep,)), BEHIND)
+        return write_one(mesh.connection.session, Intent(PollVote, body, lane, deps=(dep,)), BEHIND)
 
-    lane = (await voter.session.read(KEY)).lane
+    lane = (await voter.connection.session.read(KEY)).lane
     await vote(voter, lane)
     walls = {
         "vote on another kind": await refused(vote(voter, PollLane(), OTHER)),
         "open without the right": await refused(
-            write_one(voter.session, Intent(PollOpen, question, PollLane(), prev=0))
+            write_one(voter.connection.session, Intent(PollOpen, question, PollLane(), prev=0))
         ),
         "close without the right": await refused(
-            write_one(voter.session, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane))
+            write_one(
+                voter.connection.session, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane)
+            )
         ),
     }
-    lane = (await asker.session.read(KEY)).lane
+    lane = (await asker.connection.session.read(KEY)).lane
     closing = Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane)
-    closed = await write_one(asker.session, closing, BEHIND)
-    after = await refused(vote(asker, (await asker.session.read(KEY)).lane))
+    closed = await write_one(asker.connection.session, closing, BEHIND)
+    after = await refused(vote(asker, (await asker.connection.session.read(KEY)).lane))
     await whole.reached(closed.seq)
     await scoped.reached(closed.seq)
-    views = [await mesh.session.read(KEY) for mesh in (owner, asker, voter)]
+    views = [await mesh.connection.session.read(KEY) for mesh in (owner, asker, voter)]
     nodes = [
         {one.record.seq: one.verdict.value for one in node.replica.lane_records(KEY)}
         for node in (whole, scoped)

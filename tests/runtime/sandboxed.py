@@ -43,7 +43,7 @@ async def ran(mesh: Mesh, *words: str, **fields: Any) -> Ended:
     options = fields.pop("options", ONCE)
     content = manifest.author({"command": list(words), "timeout": 30, **fields})
     handle = await mesh.submit_manifest(KIND, content, options=options)
-    return await wait_for_end(mesh.session, handle.kind, handle.id)
+    return await wait_for_end(mesh.connection.session, handle.kind, handle.id)
 
 
 async def shell(mesh: Mesh, script: str, **fields: Any) -> Ended:

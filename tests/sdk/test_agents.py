@@ -44,9 +44,9 @@ async def test_the_agent_comes_from_the_call_or_the_environment(monkeypatch):
     monkeypatch.setenv("ANTIPHON_AGENT", "from-env")
     assert Mesh.open(engine="memory").agent == "from-env"
     chosen = Mesh.open(engine="memory", agent="reviewer")
-    assert chosen.agent == chosen.twin().agent == "reviewer"
+    assert chosen.agent == chosen.blocking().agent == "reviewer"
     async with chosen:
-        assert chosen.address == f"{chosen.did}/reviewer"
+        assert chosen.messages.address == f"{chosen.did}/reviewer"
 
 
 def test_an_unusable_agent_is_refused_before_anything_opens(monkeypatch):
@@ -55,13 +55,3 @@ def test_an_unusable_agent_is_refused_before_anything_opens(monkeypatch):
     monkeypatch.setenv("ANTIPHON_AGENT", "no good")
     with pytest.raises(AntiphonError, match="agent"):
         Mesh.open(engine="memory")
-
-
-def test_no_part_of_mesh_hides_what_another_part_does():
-    """Parts declare what they need of each other; a declaration must not win over the real one."""
-    for name in {name for part in Mesh.__mro__[:-1] for name in vars(part)}:
-        definitions = [vars(part)[name] for part in Mesh.__mro__[:-1] if name in vars(part)]
-        found = [getattr(made, "fget", made) for made in definitions]
-        code = [getattr(made, "__code__", None) for made in found]
-        declared = [c is not None and "NotImplementedError" in c.co_names for c in code]
-        assert not declared[0] or all(declared), name

@@ -5,7 +5,7 @@ from types import SimpleNamespace as Shown
 import pytest
 
 from antiphon import Mesh, Rejected
-from antiphon.sdk.results import artifacts
+from antiphon.sdk.artifacts import namespace as artifacts
 from tests.runtime.by_hand import called, completed
 
 KIND = "test.files"
@@ -17,23 +17,23 @@ async def a_job(mesh, tmp_path, contents):
     outputs = []
     for name, data in contents.items():
         (tmp_path / "source").write_bytes(data)
-        outputs.append(await mesh.keep(tmp_path / "source", name))
-    job = await completed(mesh.session, mesh.session, KIND, *outputs)
+        outputs.append(await mesh.artifacts.keep(tmp_path / "source", name))
+    job = await completed(mesh.connection.session, mesh.connection.session, KIND, *outputs)
     return mesh.job(KIND, job.id)
 
 
 async def test_what_a_job_wrote_is_listed_and_fetched(tmp_path):
     async with Mesh.open(engine="memory") as mesh:
         handle = await a_job(mesh, tmp_path, {"notes.txt": b"hello", "logs/data.bin": BIG})
-        listed = await artifacts.artifacts_of(mesh, [handle])
+        listed = await mesh.artifacts.list([handle])
         assert [(one.output.name, one.where) for one in listed] == [
             ("notes.txt", "record"),
             ("logs/data.bin", "mesh"),
         ]
         text, data = await handle.outputs()
-        await mesh.fetch(data, tmp_path / "data", of=handle)
+        await mesh.artifacts.fetch(data, tmp_path / "data", of=handle)
         assert (tmp_path / "data").read_bytes() == BIG
-        written = await artifacts.fetch_all(mesh, handle, tmp_path / "all")
+        written = await mesh.artifacts.fetch_all(handle, tmp_path / "all")
         assert {path.relative_to(tmp_path / "all").as_posix() for _, path in written} == {
             "notes.txt",
             "logs/data.bin",
@@ -47,16 +47,16 @@ async def test_bytes_that_are_gone_are_listed_as_gone(tmp_path):
         handle = await a_job(mesh, tmp_path, {"data.bin": BIG})
         (output,) = await handle.outputs()
         await mesh.connection.engine.blobs.remove(output.hash)
-        (listed,) = await artifacts.artifacts_of(mesh, [handle])
+        (listed,) = await mesh.artifacts.list([handle])
         assert listed.where == "gone"
         with pytest.raises(Rejected) as caught:
-            await mesh.fetch(output, tmp_path / "t")
+            await mesh.artifacts.fetch(output, tmp_path / "t")
         assert caught.value.reason == "no_blob"
 
 
 async def test_a_job_that_goes_on_has_no_outputs_yet():
     async with Mesh.open(engine="memory") as mesh:
-        job = await called(mesh.session, KIND)
+        job = await called(mesh.connection.session, KIND)
         with pytest.raises(Rejected, match="has not ended"):
             await mesh.job(KIND, job.id).outputs()
 
@@ -72,7 +72,7 @@ async def test_one_name_that_leads_out_writes_nothing_at_all(tmp_path):
     async with Mesh.open(engine="memory") as mesh:
         handle = await a_job(mesh, tmp_path, {"good": b"good", "../evil": b"evil"})
         with pytest.raises(Rejected):
-            await artifacts.fetch_all(mesh, handle, tmp_path / "into")
+            await mesh.artifacts.fetch_all(handle, tmp_path / "into")
         assert not (tmp_path / "into").exists()
         assert not (tmp_path / "evil").exists()
 
@@ -82,7 +82,7 @@ async def test_files_are_compared_with_what_the_completion_names(tmp_path):
     async with Mesh.open(engine="memory") as mesh:
         handle = await a_job(mesh, tmp_path, {"notes.txt": b"hello", "data.bin": BIG})
         report = Shown(completion=Shown(body=Shown(outputs=await handle.outputs())))
-        await artifacts.fetch_all(mesh, handle, tmp_path / "all")
+        await mesh.artifacts.fetch_all(handle, tmp_path / "all")
     same = artifacts.compare(report, tmp_path / "all")
     assert [output.name for output in same] == ["notes.txt", "data.bin"]
     (tmp_path / "all" / "notes.txt").unlink()  # the record itself holds it

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from antiphon import JobContext, JobFailed, Mesh, Misconfigured, NobodyAnswers
+from antiphon import Call, JobContext, JobFailed, Mesh, Misconfigured, NobodyAnswers
 from antiphon.core.families.jobs.state import State
 from antiphon.core.manifest import ARGUMENTS, stored_arguments
 from antiphon.runtime.executors import handler_call
@@ -55,11 +55,11 @@ def mesh_with_tasks():
 async def test_a_call_that_the_function_would_not_take_writes_nothing(args, kwargs, said):
     mesh, later, _ = mesh_with_tasks()
     async with mesh:
-        before = await mesh.newest()
+        before = await mesh.connection.session.log.last()
         with pytest.raises(TypeError, match=said) as refused:
             await later.submit(*args, **kwargs)
         assert "shop.later" in str(refused.value)
-        assert await mesh.newest() == before
+        assert await mesh.connection.session.log.last() == before
 
 
 async def test_values_arrive_as_their_annotations_say():
@@ -80,7 +80,7 @@ async def test_arguments_that_do_not_fit_end_the_job_at_its_first_attempt():
     mesh, _, _ = mesh_with_tasks()
     async with mesh, mesh.worker():
         for call in ({"order": "x"}, {"wrong": 1}):
-            handle = await mesh.submit_arguments("shop.later", [], call)
+            handle = await mesh.submit(Call.of("shop.later", [], call))
             with pytest.raises(JobFailed, match="TypeError"):
                 await handle.result(timeout=PATIENCE_S)
             assert (await handle.state()).attempts <= 1
@@ -189,12 +189,12 @@ async def test_what_is_too_large_says_what_to_do(monkeypatch):
     monkeypatch.setenv("ANTIPHON_VALUE_MB", "1")
     mesh, _, echo = mesh_with_tasks()
     async with mesh, mesh.worker():
-        before = await mesh.newest()
+        before = await mesh.connection.session.log.last()
         with pytest.raises(Exception, match="1,048,576") as refused:
             await echo.submit("x" * MEBIBYTE)
-        assert "mesh.keep" in refused.value.hint
+        assert "mesh.artifacts.keep" in refused.value.hint
         assert "ANTIPHON_VALUE_MB" in refused.value.hint
-        assert await mesh.newest() == before
+        assert await mesh.connection.session.log.last() == before
 
 
 async def test_a_result_or_arguments_beyond_the_limit_are_not_read(monkeypatch):
@@ -204,7 +204,7 @@ async def test_a_result_or_arguments_beyond_the_limit_are_not_read(monkeypatch):
             done = await echo.submit("x" * MEBIBYTE)
             await done.end(timeout=PATIENCE_S)
         late = await echo.options(attempts=1).submit("y" * MEBIBYTE)
-        mesh.artifacts.value_bytes = 1000
+        mesh.connection.artifacts.value_bytes = 1000
         with pytest.raises(Exception, match="the result has 1,048,578"):
             await done.result(timeout=PATIENCE_S)
         monkeypatch.setenv("ANTIPHON_VALUE_MB", "1")
@@ -216,7 +216,7 @@ async def test_a_result_or_arguments_beyond_the_limit_are_not_read(monkeypatch):
 async def test_stored_arguments_without_a_size_or_larger_than_they_say_end_the_job():
     mesh, _, echo = mesh_with_tasks()
     async with mesh, mesh.worker():
-        kept = await handler_call.keep_arguments(b"x" * 100_000, mesh.artifacts)
+        kept = await handler_call.keep_arguments(b"x" * 100_000, mesh.connection.artifacts)
         (given,) = kept["inputs"]
         for wrong, why in (({}, "does not say its size"), ({"size": 10}, "more than 10 bytes")):
             named = {name: given[name] for name in ("kind", "algo", "hash", "name")} | wrong

@@ -46,7 +46,7 @@ async def a_mesh():
 
     async with opened:
         await write_one(
-            opened.session, Intent(MeshTempo, TempoBody(policy=TempoPolicy(rates=RATES)))
+            opened.connection.session, Intent(MeshTempo, TempoBody(policy=TempoPolicy(rates=RATES)))
         )
         async with opened.worker():
             yield opened

@@ -22,18 +22,12 @@ from antiphon.sdk.authority.delegation import (
     State,
     Terms,
     acts_through,
-    coordinator,
     find_node,
-    grant,
     in_words,
     may_claim,
-    revoke,
-    route,
     rule_values,
-    rules,
     stuck_route,
     stuck_routes,
-    who,
 )
 from antiphon.sdk.authority.governance import changed_rules
 from antiphon.sdk.authority.holdings import require_not_quarantined
@@ -46,10 +40,11 @@ RENDER = Terms(can=("claim",), kinds=("render.*",))
 async def as_(mesh, keyring):
     """The same mesh in another's hands."""
     other = Mesh.open(engine="memory")
-    async with mesh._memory.connection("other", keyring) as connection:
-        other._connection, other._memory = connection, mesh._memory
-        other._memory_replica = mesh._memory_replica
-        await other.session.sync_control()
+    inner, memory = other.connection, mesh.connection.memory
+    async with memory.connection("other", keyring) as connection:
+        inner._opened, inner.memory = connection, memory
+        inner.memory_replica = mesh.connection.memory_replica
+        await inner.session.sync_control()
         yield other
 
 
@@ -67,7 +62,7 @@ def soon(seconds=3600):
 async def test_a_grant_that_others_hold_up_does_not_save_the_rest(monkeypatch):
     async with Mesh.open(engine="memory") as mesh:
         first, _ = [
-            (await grant(mesh, GPU.did, Terms(can=("claim",), kinds=(kind,)))).cids
+            (await mesh.authority.grant(GPU.did, Terms(can=("claim",), kinds=(kind,)))).cids
             for kind in ("render.a", "render.b")
         ]
 
@@ -76,42 +71,48 @@ async def test_a_grant_that_others_hold_up_does_not_save_the_rest(monkeypatch):
                 raise LostRace("somebody wrote there")
             return await append(subject, payload, **rest)
 
-        append = mesh.session.log.append
-        monkeypatch.setattr(mesh.session.log, "append", held_up)
-        monkeypatch.setattr(mesh.session, "pause", lambda _: asyncio.sleep(0))
+        append = mesh.connection.session.log.append
+        monkeypatch.setattr(mesh.connection.session.log, "append", held_up)
+        monkeypatch.setattr(mesh.connection.session, "pause", lambda _: asyncio.sleep(0))
         with pytest.raises(Conflict, match=first[0][-8:]) as told:
-            await revoke(mesh, GPU.did)
+            await mesh.authority.revoke(GPU.did)
         assert first[0][-8:] in told.value.hint
-        assert {one.cid for one in (await who(mesh)).tree.live_to(GPU.did)} == {first[0]}
+        assert {one.cid for one in (await mesh.authority.who()).tree.live_to(GPU.did)} == {first[0]}
 
 
 async def test_what_is_granted_is_held_and_what_is_revoked_is_not():
     async with Mesh.open(engine="memory") as mesh:
         end_s = soon()
-        granted = await grant(
-            mesh, GPU.did, Terms(can=("claim",), kinds=("render.*",), until_s=end_s, alias="gpu")
+        granted = await mesh.authority.grant(
+            GPU.did, Terms(can=("claim",), kinds=("render.*",), until_s=end_s, alias="gpu")
         )
         assert (granted.node, len(granted.cids), granted.ends_s) == (GPU.did, 2, end_s)
-        held = await who(mesh)
+        held = await mesh.authority.who()
         (holder,) = held.tree.holders
         assert (holder.did, holder.alias) == (GPU.did, "gpu")
         assert in_words(holder.grants) == "claim render.*"
         assert {one.until_s for one in holder.grants} == {end_s}
-        ended = await revoke(mesh, "gpu")
+        ended = await mesh.authority.revoke("gpu")
         assert {one.cid for one in ended.grants} == set(granted.cids)
-        assert [one.state for one in (await who(mesh)).tree.grants()] == [State.REVOKED] * 2
+        assert [one.state for one in (await mesh.authority.who()).tree.grants()] == [
+            State.REVOKED
+        ] * 2
 
 
 async def test_a_holder_hands_on_what_it_holds_and_nothing_else():
     async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
         with refused("no_chain"):
-            await grant(gpu, HELPER.did, RENDER)
-        assert not (await who(mesh)).tree.void, "nothing empty was handed out"
+            await gpu.authority.grant(HELPER.did, RENDER)
+        assert not (await mesh.authority.who()).tree.void, "nothing empty was handed out"
         end_s = soon()
-        await grant(mesh, GPU.did, Terms(can=("claim",), kinds=("render.*",), until_s=end_s))
-        await grant(mesh, GPU.did, Terms(can=("claim",), kinds=("build.wheel",), until_s=end_s))
+        await mesh.authority.grant(
+            GPU.did, Terms(can=("claim",), kinds=("render.*",), until_s=end_s)
+        )
+        await mesh.authority.grant(
+            GPU.did, Terms(can=("claim",), kinds=("build.wheel",), until_s=end_s)
+        )
         both = Terms(can=("claim",), kinds=("render.video", "build.wheel"))
-        handed_on = await grant(gpu, HELPER.did, both)
+        handed_on = await gpu.authority.grant(HELPER.did, both)
         assert handed_on.ends_s == end_s, "no later than its own"
         for wider in (
             Terms(can=("claim",)),
@@ -121,22 +122,22 @@ async def test_a_holder_hands_on_what_it_holds_and_nothing_else():
             Terms(can=("all",), kinds=("render.*",)),
         ):
             with refused("no_chain"):
-                await grant(gpu, HELPER.did, wider)
-        held = await who(mesh)
+                await gpu.authority.grant(HELPER.did, wider)
+        held = await mesh.authority.who()
         assert len(held.tree.live_to(HELPER.did)) == 2
-        await revoke(mesh, GPU.did)
-        assert (await who(mesh)).tree.live_to(HELPER.did) == []
+        await mesh.authority.revoke(GPU.did)
+        assert (await mesh.authority.who()).tree.live_to(HELPER.did) == []
         with refused("no_chain"):
-            await grant(gpu, HELPER.did, both)
-        again = await grant(mesh, GPU.did, RENDER)
+            await gpu.authority.grant(HELPER.did, both)
+        again = await mesh.authority.grant(GPU.did, RENDER)
         assert {one.cid for one in again.revived} == set(handed_on.cids), "it hangs from Gpu's own"
 
 
 async def test_a_revocation_says_what_hung_from_it():
     async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
-        mine = await grant(mesh, GPU.did, RENDER)
-        below = await grant(gpu, HELPER.did, RENDER)
-        ended = await revoke(mesh, *(cid[-8:] for cid in mine.cids))
+        mine = await mesh.authority.grant(GPU.did, RENDER)
+        below = await gpu.authority.grant(HELPER.did, RENDER)
+        ended = await mesh.authority.revoke(*(cid[-8:] for cid in mine.cids))
         assert {one.cid for one in ended.grants} == set(mine.cids)
         assert {one.cid for one in ended.below} == set(below.cids)
 
@@ -147,21 +148,21 @@ async def test_those_who_gave_and_the_owner_take_back_and_nobody_else():
         as_(mesh, GPU) as gpu,
         as_(mesh, HELPER) as helper,
     ):
-        mine = await grant(mesh, GPU.did, RENDER)
-        theirs = await grant(gpu, HELPER.did, RENDER)
+        mine = await mesh.authority.grant(GPU.did, RENDER)
+        theirs = await gpu.authority.grant(HELPER.did, RENDER)
         for target in (mine.cids[0], theirs.cids[0]):
             with refused("no_chain"):
-                await revoke(helper, target)
+                await helper.authority.revoke(target)
         with refused("no_grant"):
-            await revoke(helper, GPU.did)
+            await helper.authority.revoke(GPU.did)
         with refused("no_chain"):
-            await revoke(gpu, mine.cids[0])
-        await revoke(gpu, theirs.cids[0])
+            await gpu.authority.revoke(mine.cids[0])
+        await gpu.authority.revoke(theirs.cids[0])
         with refused("already"):
-            await revoke(mesh, theirs.cids[0])
+            await mesh.authority.revoke(theirs.cids[0])
         with refused("no_grant"):
-            await revoke(mesh, "nothing-like-it")
-        ended = await revoke(mesh, HELPER.did)
+            await mesh.authority.revoke("nothing-like-it")
+        ended = await mesh.authority.revoke(HELPER.did)
         assert [one.cid for one in ended.grants] == [theirs.cids[1]], "the owner: anybody's"
 
 
@@ -176,13 +177,13 @@ async def test_a_running_job_that_loses_its_lease_is_named():
             await asyncio.sleep(0.01)
 
     async with mesh, mesh.worker() as worker:
-        granted = await grant(mesh, worker.session.author.did, RENDER)
-        await rules(mesh, {"authority": "chain"})
+        granted = await mesh.authority.grant(worker.session.author.did, RENDER)
+        await mesh.authority.set_rules({"authority": "chain"})
         await worker.session.sync_control()
         handle = await mesh.submit("render.frame")
         while not started:
             await handle.state()
-        ended = await revoke(mesh, granted.cids[0])
+        ended = await mesh.authority.revoke(granted.cids[0])
         assert [job.id for job in ended.jobs] == [handle.id]
         over.append(True)
 
@@ -191,8 +192,8 @@ async def test_a_running_job_that_loses_its_lease_is_named():
 async def test_not_everybody_can_be_granted_something(node):
     async with Mesh.open(engine="memory") as mesh:
         with pytest.raises(Rejected):
-            await grant(mesh, node, RENDER)
-        assert list((await who(mesh)).tree.grants()) == []
+            await mesh.authority.grant(node, RENDER)
+        assert list((await mesh.authority.who()).tree.grants()) == []
 
 
 # --- names -----------------------------------------------------------------------------------
@@ -203,15 +204,15 @@ async def test_a_name_is_one_nodes_as_long_as_it_holds_something():
         return Terms(can=("claim",), kinds=("render.*",), alias=alias)
 
     async with Mesh.open(engine="memory") as mesh:
-        await grant(mesh, GPU.did, called("gpu"))
+        await mesh.authority.grant(GPU.did, called("gpu"))
         for taken in ("gpu", "owner", "coordinator", "did:key:z"):
             with refused("alias"):
-                await grant(mesh, DESK.did, called(taken))
-        again = await grant(mesh, "gpu", Terms(can=("read",)))
+                await mesh.authority.grant(DESK.did, called(taken))
+        again = await mesh.authority.grant("gpu", Terms(can=("read",)))
         assert again.terms.alias == "gpu", "the name stays"
-        await revoke(mesh, "gpu")
-        await grant(mesh, DESK.did, called("gpu"))
-        held = await who(mesh)
+        await mesh.authority.revoke("gpu")
+        await mesh.authority.grant(DESK.did, called("gpu"))
+        held = await mesh.authority.who()
         assert find_node(held, "gpu") == DESK.did, "the new one of that name"
         assert find_node(held, GPU.did[-8:]) == GPU.did
         assert find_node(held, "owner") == find_node(held, "coordinator") == held.owner
@@ -221,18 +222,20 @@ async def test_a_name_is_one_nodes_as_long_as_it_holds_something():
 
 async def test_what_others_call_a_node_is_not_taken_over():
     async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
-        await grant(mesh, GPU.did, RENDER)
+        await mesh.authority.grant(GPU.did, RENDER)
         theirs = Terms(can=("claim",), kinds=("render.*",), alias="laptop")
-        await grant(gpu, HELPER.did, theirs)
-        assert find_node(await who(mesh), "laptop") == HELPER.did
-        assert (await grant(mesh, "laptop", RENDER)).terms.alias == ""
-        await grant(mesh, DESK.did, theirs)
-        assert find_node(await who(mesh), "laptop") == DESK.did, "the owner's word comes first"
+        await gpu.authority.grant(HELPER.did, theirs)
+        assert find_node(await mesh.authority.who(), "laptop") == HELPER.did
+        assert (await mesh.authority.grant("laptop", RENDER)).terms.alias == ""
+        await mesh.authority.grant(DESK.did, theirs)
+        assert find_node(await mesh.authority.who(), "laptop") == DESK.did, (
+            "the owner's word comes first"
+        )
 
 
 async def test_a_quarantined_key_is_told_so_before_it_signs_anything():
     async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
-        held = await who(gpu)
+        held = await gpu.authority.who()
         require_not_quarantined(held)
         fallen = structs.replace(held, quarantined=(GPU.did,))
         with refused("quarantined"):
@@ -247,14 +250,14 @@ async def test_names_that_could_mean_several_are_refused():
         as_(mesh, DESK) as desk,
     ):
         for who_ in (GPU, DESK):
-            await grant(mesh, who_.did, RENDER)
+            await mesh.authority.grant(who_.did, RENDER)
         processes = [SeedKeyring(bytes([n]) * 32) for n in (8, 9)]
         for giver, process in zip((gpu, desk), processes, strict=True):
             named = Terms(can=("claim",), kinds=("render.*",), alias="worker-1")
-            await grant(giver, process.did, named)
+            await giver.authority.grant(process.did, named)
         with refused("ambiguous"):
-            await revoke(mesh, "worker-1")
-        assert find_node(await who(gpu), "worker-1") == processes[0].did, "its own"
+            await mesh.authority.revoke("worker-1")
+        assert find_node(await gpu.authority.who(), "worker-1") == processes[0].did, "its own"
 
 
 # --- routes, coordinator, rules --------------------------------------------------------------
@@ -262,80 +265,82 @@ async def test_names_that_could_mean_several_are_refused():
 
 async def test_routes_and_coordinator_change_once():
     async with Mesh.open(engine="memory") as mesh:
-        await grant(mesh, GPU.did, Terms(can=("claim",), kinds=("render.*",), alias="gpu"))
-        first = await route(mesh, "render", "gpu")
+        await mesh.authority.grant(GPU.did, Terms(can=("claim",), kinds=("render.*",), alias="gpu"))
+        first = await mesh.authority.set_route("render", "gpu")
         assert (first.before, first.after) == (None, GPU.did)
-        assert mesh.session.control.route_for("render.video") == GPU.did
-        assert (await route(mesh, "render", GPU.did)).seq == 0
-        assert (await route(mesh, "render", None)).before == GPU.did
-        assert (await route(mesh, "render", None)).seq == 0
-        assert mesh.session.control.routes == {}
-        named = await coordinator(mesh, "gpu")
+        assert mesh.connection.session.control.route_for("render.video") == GPU.did
+        assert (await mesh.authority.set_route("render", GPU.did)).seq == 0
+        assert (await mesh.authority.set_route("render", None)).before == GPU.did
+        assert (await mesh.authority.set_route("render", None)).seq == 0
+        assert mesh.connection.session.control.routes == {}
+        named = await mesh.authority.set_coordinator("gpu")
         assert named.seq
-        assert mesh.session.control.coordinator == GPU.did
-        assert (await coordinator(mesh, "gpu")).seq == 0
+        assert mesh.connection.session.control.coordinator == GPU.did
+        assert (await mesh.authority.set_coordinator("gpu")).seq == 0
         with pytest.raises(Malformed):
-            await route(mesh, "Render", "gpu")
+            await mesh.authority.set_route("Render", "gpu")
 
 
 async def test_a_route_under_which_nobody_may_claim_says_why():
     async with Mesh.open(engine="memory") as mesh:
-        await grant(mesh, GPU.did, structs.replace(RENDER, alias="gpu"))
-        await route(mesh, "render", "gpu")
-        await rules(mesh, {"authority": "chain"})
-        assert stuck_routes(await who(mesh)) == []
-        await revoke(mesh, "gpu")
-        (stuck,) = stuck_routes(await who(mesh))
+        await mesh.authority.grant(GPU.did, structs.replace(RENDER, alias="gpu"))
+        await mesh.authority.set_route("render", "gpu")
+        await mesh.authority.set_rules({"authority": "chain"})
+        assert stuck_routes(await mesh.authority.who()) == []
+        await mesh.authority.revoke("gpu")
+        (stuck,) = stuck_routes(await mesh.authority.who())
         assert stuck.words == "render is routed to gpu, which was revoked: nobody may claim it"
         assert "antiphon route render --clear" in stuck.hint
-        await grant(mesh, GPU.did, Terms(can=("claim",), kinds=("render.video",)))
-        held = await who(mesh)
+        await mesh.authority.grant(GPU.did, Terms(can=("claim",), kinds=("render.video",)))
+        held = await mesh.authority.who()
         assert stuck_routes(held) == [], "some of its jobs can be claimed"
         assert stuck_route(held, "render.video") is None
         assert stuck_route(held, "render.frame").words.startswith("render.frame is routed to gpu")
         assert stuck_route(held, "build") is None
-        await route(mesh, "build", DESK.did)
-        (never,) = stuck_routes(await who(mesh))
+        await mesh.authority.set_route("build", DESK.did)
+        (never,) = stuck_routes(await mesh.authority.who())
         assert never.words.endswith("which has no permission to claim it: nobody may claim it")
 
 
 async def test_members_count_once_for_a_quorum_and_only_while_they_may_claim():
     async with Mesh.open(engine="memory") as mesh:
-        await rules(mesh, {"authority": "chain"})
+        await mesh.authority.set_rules({"authority": "chain"})
         asked = {"options": {"replicas": 2, "quorum": 2}}
 
         async def submitted():
-            return await mesh.submit_arguments("render.video", [1], {}, **asked)
+            return await mesh.submit("render.video", 1, **asked)
 
         with refused("quorum") as told:
             await submitted()
         assert "none can" in told.value.message
-        await grant(mesh, GPU.did, structs.replace(RENDER, alias="gpu"))
-        await grant(mesh, GPU.did, Terms(can=("claim",)))
-        await grant(mesh, DESK.did, Terms(can=("claim",), kinds=("build.*",), alias="desk"))
+        await mesh.authority.grant(GPU.did, structs.replace(RENDER, alias="gpu"))
+        await mesh.authority.grant(GPU.did, Terms(can=("claim",)))
+        await mesh.authority.grant(
+            DESK.did, Terms(can=("claim",), kinds=("build.*",), alias="desk")
+        )
         async with as_(mesh, GPU) as gpu:
-            await grant(gpu, HELPER.did, RENDER)
+            await gpu.authority.grant(HELPER.did, RENDER)
         with refused("quorum") as told:
             await submitted()
         assert told.value.message.endswith("only 1 can run it: gpu")
-        await grant(mesh, DESK.did, Terms(can=("claim",), kinds=("render.*",)))
+        await mesh.authority.grant(DESK.did, Terms(can=("claim",), kinds=("render.*",)))
         assert (await submitted()).is_new
-        await route(mesh, "render", GPU.did)
+        await mesh.authority.set_route("render", GPU.did)
         with refused("quorum"):
             await submitted()
-        await route(mesh, "render", None)
-        await revoke(mesh, "desk")
+        await mesh.authority.set_route("render", None)
+        await mesh.authority.revoke("desk")
         with refused("quorum"):
             await submitted()
 
 
 async def test_a_route_to_somebody_without_the_right_can_be_told():
     async with Mesh.open(engine="memory") as mesh:
-        await grant(mesh, GPU.did, RENDER)
-        await grant(mesh, DESK.did, Terms(can=("schedule",)))
-        assert may_claim(await who(mesh), DESK.did, "render"), "the mesh is open"
-        await rules(mesh, {"authority": "chain"})
-        held = await who(mesh)
+        await mesh.authority.grant(GPU.did, RENDER)
+        await mesh.authority.grant(DESK.did, Terms(can=("schedule",)))
+        assert may_claim(await mesh.authority.who(), DESK.did, "render"), "the mesh is open"
+        await mesh.authority.set_rules({"authority": "chain"})
+        held = await mesh.authority.who()
         told = {
             (name, kind): may_claim(held, did, kind)
             for name, did in (("gpu", GPU.did), ("desk", DESK.did), ("owner", held.owner))
@@ -352,44 +357,44 @@ async def test_a_route_to_somebody_without_the_right_can_be_told():
 
 async def test_a_machine_that_acts_through_its_processes_can_be_told_from_a_node():
     async with Mesh.open(engine="memory") as mesh:
-        await grant(mesh, GPU.did, RENDER)
-        assert acts_through(await who(mesh), GPU.did) == []
+        await mesh.authority.grant(GPU.did, RENDER)
+        assert acts_through(await mesh.authority.who(), GPU.did) == []
         payload = passing_on(
             issuer=GPU.did, audience=HELPER.did, mesh=mesh.id, alias="worker-1", nonce=bytes
         )
         async with as_(mesh, GPU) as gpu:
             body = DelegateBody(token=token_of(GPU.delegate(payload).raw))
-            await write_one(gpu.session, Intent(UcanDelegate, body))
-        held = await who(mesh)
+            await write_one(gpu.connection.session, Intent(UcanDelegate, body))
+        held = await mesh.authority.who()
         assert acts_through(held, GPU.did) == [HELPER.did]
         assert acts_through(held, HELPER.did) == acts_through(held, held.owner) == []
 
 
 async def test_only_the_owner_steers():
     async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
-        newest = await mesh.session.log.last()
+        newest = await mesh.connection.session.log.last()
         for act in (
-            route(gpu, "render", GPU.did),
-            coordinator(gpu, GPU.did),
-            rules(gpu, {"attempts": 4}),
+            gpu.authority.set_route("render", GPU.did),
+            gpu.authority.set_coordinator(GPU.did),
+            gpu.authority.set_rules({"attempts": 4}),
         ):
             with pytest.raises(Rejected, match="only the owner") as refusal:
                 await act
             assert refusal.value.reason == "not_owner"
-            assert (await who(mesh)).owner[-8:] in refusal.value.message
-        assert (await mesh.session.log.last()).seq == newest.seq, "nothing was written"
+            assert (await mesh.authority.who()).owner[-8:] in refusal.value.message
+        assert (await mesh.connection.session.log.last()).seq == newest.seq, "nothing was written"
 
 
 async def test_rules_change_where_they_differ():
     async with Mesh.open(engine="memory") as mesh:
-        changed = await rules(mesh, {"lease_ms": 45_000, "attempts": 3})
+        changed = await mesh.authority.set_rules({"lease_ms": 45_000, "attempts": 3})
         assert changed.seq
         assert (changed.before["lease_ms"], changed.after["lease_ms"]) == (30_000, 45_000)
-        assert mesh.session.control.rules == Rules(authority="open", lease_ms=45_000)
-        assert (await rules(mesh, {"lease_ms": 45_000})).seq == 0
+        assert mesh.connection.session.control.rules == Rules(authority="open", lease_ms=45_000)
+        assert (await mesh.authority.set_rules({"lease_ms": 45_000})).seq == 0
         chosen = parse_value("selection", "render.*:rendezvous,build:queue")
-        await rules(mesh, {"selection": chosen})
-        assert mesh.session.control.selection_for("render.video") == "rendezvous"
+        await mesh.authority.set_rules({"selection": chosen})
+        assert mesh.connection.session.control.selection_for("render.video") == "rendezvous"
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,7 @@ async def test_a_mesh_takes_its_breaker_from_the_environment(monkeypatch):
     monkeypatch.setenv("ANTIPHON_BREAKER_RESET_S", "77")
     mesh = Mesh.open(engine="memory")
     async with mesh:
-        mesh._memory._server.kill()
+        mesh.connection.memory._server.kill()
         with pytest.raises(Unavailable, match="tries"):
             await mesh.submit("test.work")
         with pytest.raises(Unavailable, match=r"again in 7\d s"):

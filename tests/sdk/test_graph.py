@@ -41,7 +41,7 @@ class Tasks:
 
 
 async def records(mesh):
-    newest = await mesh.newest()
+    newest = await mesh.connection.session.log.last()
     return newest.seq
 
 

@@ -7,7 +7,7 @@ import pytest
 from antiphon import Mesh
 from antiphon.errors import Rejected
 from antiphon.interfaces.cli.commands.authority.limits import cause_words, limit_words
-from antiphon.sdk.authority.limits import limits, parse_rate, remove_limit, set_limit
+from antiphon.sdk.authority.limits import parse_rate
 
 
 async def test_what_is_running_under_a_label_and_what_waits_for_what():
@@ -18,12 +18,12 @@ async def test_what_is_running_under_a_label_and_what_waits_for_what():
         await release.wait()
         return number
 
-    async with mesh, mesh.worker(slots=8), mesh.replica() as replica:
-        await set_limit(mesh, "gpu", at_once=1, rate=parse_rate("100/m"), kinds=["gpu.*"])
+    async with mesh, mesh.worker(slots=8):
+        await mesh.authority.set_limit("gpu", at_once=1, rate=parse_rate("100/m"), kinds=["gpu.*"])
         handles = [await render.submit(number) for number in range(3)]
         after = await render.options(after=[handles[0]]).submit(3)
         async with asyncio.timeout(20):
-            while (status := limits(mesh, replica)[0]).open != 1 or status.waiting != 3:
+            while (status := (await mesh.authority.limits())[0]).open != 1 or status.waiting != 3:
                 await asyncio.sleep(0.01)
         assert status.limit is not None
         assert limit_words(status.limit) == "1 at once, 100 per 1m"
@@ -32,7 +32,7 @@ async def test_what_is_running_under_a_label_and_what_waits_for_what():
         assert sorted(causes.values())[1:] == ["waits for room"] * 2
         release.set()
         assert [await handle.result() for handle in (*handles, after)] == [0, 1, 2, 3]
-        await remove_limit(mesh, "gpu")
-        assert limits(mesh, replica) == []
+        await mesh.authority.remove_limit("gpu")
+        assert await mesh.authority.limits() == []
         with pytest.raises(Rejected, match="no limit with the label 'gpu'"):
-            await remove_limit(mesh, "gpu")
+            await mesh.authority.remove_limit("gpu")

@@ -15,6 +15,7 @@ from antiphon import (
     as_completed,
     gather,
 )
+from antiphon.sdk.many.bound_calls import Caller
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.virtual_time
@@ -251,7 +252,7 @@ async def test_what_was_submitted_before_a_failure_can_be_waited_for():
 
         async def take_all() -> None:
             many = [length.bind("a")] * 150
-            async for handle in mesh.caller().map([*many, *calls], limit=None):
+            async for handle in Caller(mesh.connection).map([*many, *calls], limit=None):
                 seen.append(await handle.result())
 
         with pytest.raises(PartlySubmitted) as told:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon import JobContext, JobFailed, Malformed, Mesh, Misconfigured
+from antiphon import Call, JobContext, JobFailed, Malformed, Mesh, Misconfigured
 from antiphon.runtime.caller import submission
-from antiphon.sdk.manifests.authored_manifest import job_id, read_manifest
+from antiphon.sdk.manifests.authored_manifest import again, job_id, read_manifest
 from tests.patience import PATIENCE_S
 
 PACKAGE = Path(antiphon.__file__).parent
@@ -53,7 +53,7 @@ async def test_a_task_submitted_is_answered_by_the_worker():
     assert await add(1, 1) == 2, "called directly it is just the function"
 
 
-async def test_between_a_submit_and_the_writer_stands_one_function(monkeypatch):
+async def test_between_a_submit_and_the_writer_stand_two_functions(monkeypatch):
     mesh, seen = Mesh.open(engine="memory"), []
     write_one = submission.write_one
 
@@ -66,26 +66,25 @@ async def test_between_a_submit_and_the_writer_stands_one_function(monkeypatch):
     monkeypatch.setattr(submission, "write_one", watched)
     async with mesh:
         await mesh.submit("example.add", 2, 3)
-    assert seen == [["submit", "submit"]]
+    assert seen == [["submit", "submit", "submit"]], "of the mesh, of many calls, of the runtime"
 
 
 async def test_a_mesh_says_what_holds_on_it_and_how_far_its_log_is():
     async with Mesh.open(engine="memory") as mesh:
-        before = await mesh.newest()
-        assert mesh.rules.attempts == 3
-        assert mesh.announced is None
+        before = await mesh.connection.session.log.last()
+        assert mesh.authority.rules.attempts == 3
+        assert mesh.authority.announced is None
         assert mesh.did.startswith("did:key:")
         assert mesh.alias == "owner"
         await mesh.submit("example.add", 2, 3)
-        assert (await mesh.newest()).seq > before.seq
+        assert (await mesh.connection.session.log.last()).seq > before.seq
 
 
-async def test_the_same_manifest_again_is_another_job():
-    async with Mesh.open(engine="memory") as mesh:
-        job = read_manifest("{command: [echo, hello], timeout: 5}")
-        again = mesh.again(job)
-        assert again.command == job.command
-        assert len({job_id(job), job_id(again), job_id(mesh.again(job))}) == 3
+def test_the_same_manifest_again_is_another_job():
+    job = read_manifest("{command: [echo, hello], timeout: 5}")
+    another = again(job)
+    assert another.command == job.command
+    assert len({job_id(job), job_id(another), job_id(again(job))}) == 3
 
 
 async def test_a_handle_explains_its_job_and_hears_it():
@@ -119,7 +118,7 @@ async def test_no_argument_of_a_task_is_taken_by_the_one_who_calls_it():
     async with mesh, mesh.worker():
         by_name = await mesh.submit("example.named", kind="a", self="b")
         assert await by_name.result(timeout=10) == {"kind": "a", "self": "b"}
-        by_value = await mesh.submit_arguments("example.named", [], {"options": 1, "kind": "a"})
+        by_value = await mesh.submit(Call.of("example.named", [], {"options": 1, "kind": "a"}))
         assert await by_value.result(timeout=10) == {"options": 1, "kind": "a"}
 
 

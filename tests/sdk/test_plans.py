@@ -7,7 +7,6 @@ import pytest
 
 from antiphon import Mesh, cron, on
 from antiphon.errors import Malformed, Misconfigured
-from antiphon.sdk.authority.governance import rules as change_rules
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.req("P13")
@@ -32,42 +31,42 @@ async def test_a_task_runs_at_its_ticks_and_when_others_end(mesh):
         await ran.put(("mail", ""))
 
     async with mesh, mesh.worker():
-        assert await mesh.put_plans() == ["report", "after-reports"]
-        assert await mesh.put_plans() == [], "what stands so is left alone"
+        assert await mesh.plans.put_all() == ["report", "after-reports"]
+        assert await mesh.plans.put_all() == [], "what stands so is left alone"
         async with asyncio.timeout(60):
             seen = {await ran.get() for _ in range(4)}
         assert seen == {("report", "eu"), ("mail", "")}
-        first, second = await mesh.plans()
+        first, second = await mesh.plans.list()
         assert (first.name, first.kind, first.priority) == ("report", "report.daily", "high")
         assert (first.problem, second.problem, second.next) == ("", "", [])
         assert len(first.next) == 3
         assert str(first.next[0].tzinfo) == "Europe/Berlin"
         assert first.newest
-        assert await mesh.drop_plan("after-reports") == "mail.send"
-        assert [plan.name for plan in await mesh.plans()] == ["report"]
+        assert await mesh.plans.drop("after-reports") == "mail.send"
+        assert [plan.name for plan in await mesh.plans.list()] == ["report"]
 
 
 async def test_a_plan_is_replaced_by_another_of_its_name(mesh):
     async with mesh:
         daily, hourly = cron("@daily"), cron("@hourly", missed="skip")
-        assert await mesh.put_plan("nightly", daily, mesh.bind("report.daily", 1))
-        assert await mesh.put_plan("nightly", hourly, mesh.bind("report.daily", 1))
-        assert not await mesh.put_plan("nightly", hourly, mesh.bind("report.daily", 1))
-        assert await mesh.put_plan("nightly", hourly, mesh.bind("report.daily", 2))
-        (plan,) = await mesh.plans()
+        assert await mesh.plans.put("nightly", daily, mesh.bind("report.daily", 1))
+        assert await mesh.plans.put("nightly", hourly, mesh.bind("report.daily", 1))
+        assert not await mesh.plans.put("nightly", hourly, mesh.bind("report.daily", 1))
+        assert await mesh.plans.put("nightly", hourly, mesh.bind("report.daily", 2))
+        (plan,) = await mesh.plans.list()
         assert plan.when == "at '@hourly' in UTC"
 
 
 async def test_a_name_alone_is_enough_where_one_kind_has_it(mesh):
     async with mesh:
         for kind in ("report.daily", "report.weekly"):
-            await mesh.put_plan("nightly", cron("@daily"), mesh.bind(kind))
+            await mesh.plans.put("nightly", cron("@daily"), mesh.bind(kind))
         with pytest.raises(Misconfigured, match=r"2 kinds have a plan named nightly"):
-            await mesh.drop_plan("nightly")
-        assert await mesh.drop_plan("nightly", kind="report.daily") == "report.daily"
-        assert await mesh.drop_plan("nightly") == "report.weekly"
+            await mesh.plans.drop("nightly")
+        assert await mesh.plans.drop("nightly", kind="report.daily") == "report.daily"
+        assert await mesh.plans.drop("nightly") == "report.weekly"
         with pytest.raises(Misconfigured, match="no plan named nightly"):
-            await mesh.drop_plan("nightly")
+            await mesh.plans.drop("nightly")
 
 
 @pytest.mark.parametrize(
@@ -88,14 +87,14 @@ def test_a_trigger_that_is_not_valid_says_what_would_be(make, says):
 
 async def test_what_no_plan_can_have_is_refused_before_anything_is_written(mesh):
     async with mesh:
-        before = (await mesh.newest()).seq
+        before = (await mesh.connection.session.log.last()).seq
         with pytest.raises(Misconfigured, match="would trigger itself"):
-            await mesh.put_plan("loop", on("ended", kind="a.*"), mesh.bind("a.b"))
+            await mesh.plans.put("loop", on("ended", kind="a.*"), mesh.bind("a.b"))
         with pytest.raises(Misconfigured, match="cannot have delay"):
-            await mesh.put_plan("late", cron("@daily"), mesh.bind("a.b", options={"delay": 5}))
+            await mesh.plans.put("late", cron("@daily"), mesh.bind("a.b", options={"delay": 5}))
         with pytest.raises(Malformed, match="not a plan's name"):
-            await mesh.put_plan("Not a name", cron("@daily"), mesh.bind("a.b"))
-        assert (await mesh.newest()).seq == before
+            await mesh.plans.put("Not a name", cron("@daily"), mesh.bind("a.b"))
+        assert (await mesh.connection.session.log.last()).seq == before
 
 
 def test_a_plan_needs_a_task_and_a_name_of_its_own(mesh):
@@ -122,35 +121,35 @@ def test_the_blocking_mesh_plans_too():
             ran.put("report")
 
         with mesh.worker():
-            assert mesh.put_plans() == ["report"]
+            assert mesh.plans.put_all() == ["report"]
             assert ran.get(timeout=PATIENCE_S) == "report"
-        assert [plan.name for plan in mesh.plans()] == ["report"]
-        assert mesh.drop_plan("report") == "report.daily"
+        assert [plan.name for plan in mesh.plans.list()] == ["report"]
+        assert mesh.plans.drop("report") == "report.daily"
 
 
 async def test_who_has_more_plans_than_run_is_told_and_can_still_find_and_drop_each():
     mesh = Mesh.open(engine="memory")
     async with mesh:
-        await change_rules(mesh, {"plans_max": 2})
+        await mesh.authority.set_rules({"plans_max": 2})
         for name in ("one", "two", "three"):
-            await mesh.put_plan(name, cron("@daily"), mesh.bind("report.daily"))
-        problems = {plan.name: plan.problem for plan in await mesh.plans()}
+            await mesh.plans.put(name, cron("@daily"), mesh.bind("report.daily"))
+        problems = {plan.name: plan.problem for plan in await mesh.plans.list()}
         assert (problems["one"], problems["two"]) == ("", "")
         assert "more than 2 plans" in problems["three"]
         assert "plans_max" in problems["three"]
-        (third,) = await mesh.plans("three")
+        (third,) = await mesh.plans.list("three")
         assert (third.problem, third.next) == (problems["three"], [])
-        assert await mesh.drop_plan("one") == "report.daily"
-        assert [plan.problem for plan in await mesh.plans()] == ["", ""]
+        assert await mesh.plans.drop("one") == "report.daily"
+        assert [plan.problem for plan in await mesh.plans.list()] == ["", ""]
 
 
 async def test_a_plan_whose_rate_is_used_up_says_so():
     mesh = Mesh.open(engine="memory")
     async with mesh:
-        await change_rules(mesh, {"derived_per_minute": 2})
-        await mesh.put_plan("often", cron("* * * * * *"), mesh.bind("report.daily"))
+        await mesh.authority.set_rules({"derived_per_minute": 2})
+        await mesh.plans.put("often", cron("* * * * * *"), mesh.bind("report.daily"))
         async with asyncio.timeout(PATIENCE_S):
-            while not (delayed := (await mesh.plans())[0].delayed):
+            while not (delayed := (await mesh.plans.list())[0].delayed):
                 await asyncio.sleep(0.1)
         assert "derived_per_minute allows 2" in delayed
-        assert (await mesh.plans())[0].problem == ""
+        assert (await mesh.plans.list())[0].problem == ""

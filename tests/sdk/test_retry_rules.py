@@ -96,7 +96,7 @@ async def test_the_meshs_rule_cuts_down_the_wait_that_a_handler_asks_for():
         async with mesh.replica():
             while not (job := await handle.state()).postponed:
                 pass
-        longest_ms = mesh.session.control.rules.retry_after_max_ms
+        longest_ms = mesh.connection.session.control.rules.retry_after_max_ms
         assert job.retry_after_ms - job.hlc[0] == longest_ms
 
 

@@ -60,7 +60,7 @@ async def test_a_delayed_job_begins_by_itself_on_a_mesh_in_this_process():
     ran = []
     mesh.task("example.add")(lambda: ran.append(1))
     async with mesh, mesh.worker():
-        not_before_ms = mesh.session.wall.now_ms() + 500
+        not_before_ms = mesh.connection.session.wall.now_ms() + 500
         handle = await mesh.submit("example.add", options={"delay": 0.5})
         ended = await handle.end(timeout=PATIENCE_S)
         assert ended.job.outcome == "succeeded"
@@ -138,4 +138,4 @@ async def test_a_task_that_is_submitted_by_its_kind_has_its_own_options():
         job = await (await mesh.submit("shop.order", 1, options=options)).state()
         assert (job.attempts_max, job.priority) == (2, "low"), "the call's own come first"
         job = await (await mesh.submit("shop.other", 1)).state()
-        assert (job.attempts_max, job.priority) == (mesh.rules.attempts, "normal")
+        assert (job.attempts_max, job.priority) == (mesh.authority.rules.attempts, "normal")

@@ -118,15 +118,15 @@ def test_what_was_called_is_told(mesh):
 def test_a_programs_own_mesh_is_as_before_afterwards():
     program = Mesh.open(home="/nowhere/at/all")
     work = program.task("run.process", run_in="process")(spawned.add)
-    registered = program._handlers._by_kind["run.process"]
+    registered = program.connection.declared.handlers._by_kind["run.process"]
     tested = TestedMesh()
     tested.use(program)
     assert tested.call(work, 1, 1) == 2
     with pytest.raises(RuntimeError, match="before anything runs"):
         tested.use(Mesh.open(engine="memory"))
     tested.close()
-    assert (program.engine, program._handlers.hooks) == ("nats", [])
-    assert program._handlers._by_kind["run.process"] is registered
+    assert (program.engine, program.connection.declared.handlers.hooks) == ("nats", [])
+    assert program.connection.declared.handlers._by_kind["run.process"] is registered
     again = TestedMesh()
     again.use(program)
     assert again.run(submitted(program)) == 5

@@ -25,7 +25,10 @@ from antiphon import (
     JobContext,
     JobFailed,
     JobHandle,
+    Lock,
+    LockStatus,
     Mesh,
+    PlanStatus,
     Retry,
     Task,
 )
@@ -220,6 +223,28 @@ def in_a_thread(order: Order) -> None:
         assert_type(handle.result(timeout=60), Decimal)
 
 
+async def namespaces() -> None:
+    assert_type(await mesh.plans.list(), list[PlanStatus])
+    assert_type(await mesh.locks.try_take("tea"), Lock | None)
+    assert_type(mesh.lock("tea", wait=None), Lock)
+    assert_type(await mesh.messages.send(mesh.messages.address, {"tea": 1}), str)
+
+
+def namespaces_in_a_thread() -> None:
+    shop = Mesh.open(engine="memory").blocking()
+    with shop:
+        assert_type(shop.plans.list(), list[PlanStatus])
+        assert_type(shop.locks.list(), list[LockStatus])
+        assert_type(shop.messages.send(shop.messages.address, {"tea": 1}), str)
+        for message in shop.messages.inbox(wait=0):
+            assert_type(message.attempt, int)
+            message.ack()
+        assert_type(shop.memory["shop.tea"].keys(), list[str])
+        with shop.lock("tea") as lock:
+            assert_type(lock.fence, str)
+        assert_type(shop.run(shop.unblocked.jobs()), list[Job])
+
+
 def total(order: Order) -> Decimal:
     return sum((item.price for item in order.items), Decimal(0))
 
@@ -238,5 +263,7 @@ async def main() -> None:
         await submit_by_kind()
         await a_graph(order)
         assert await (await sum_of_doubles.submit(4)).result(timeout=60) == 12
+        await namespaces()
     await asyncio.to_thread(in_a_thread, order)
     await asyncio.to_thread(a_graph_in_a_thread)
+    await asyncio.to_thread(namespaces_in_a_thread)

@@ -23,8 +23,8 @@ from msgspec import Struct, structs
 
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
+from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
 from chaos.cluster.process_events import wait_for_event
 
@@ -159,8 +159,8 @@ async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
     async with joined_mesh(directory) as (target, homes):
         home, reader = homes["owner"], homes[READER]
         owner = home.signer("owner").did
-        async with delegation.with_authority(home.path) as mesh:
-            control = await mesh.session.sync_control()
+        async with with_authority(home.path) as mesh:
+            control = await mesh.connection.session.sync_control()
             given = control.grants.given_to(reader.signer("machine").did, before=2**62)
             cids = [one.cid for one in given if one.payload.iss == owner]
         others = [homes[alias].access().user for alias in ("victim", "observer")]

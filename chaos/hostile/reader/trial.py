@@ -23,8 +23,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, Unavailable
-from antiphon.sdk.authority import delegation
 from antiphon.sdk.call_options import CallOptions
+from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
 from bench.measurement.process_usage import resident_mb
 from bench.measurement.report import percentile, say
@@ -215,8 +215,8 @@ async def revoke(target: TargetMesh) -> float:
     """Revoke its grant in the middle of a flood; seconds until it is out for good."""
     await asyncio.sleep(SETTLE_S)
     begun = time.monotonic()
-    async with delegation.with_authority(target.home.path) as mesh:
-        await delegation.revoke(mesh, READER)
+    async with with_authority(target.home.path) as mesh:
+        await mesh.authority.revoke(READER)
     assert target.flooder is not None
     out = await wait_for_event(target.flooder, "shut out", within_s=JOB_S)
     return float(out["at_s"]) - begun

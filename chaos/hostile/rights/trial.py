@@ -56,8 +56,8 @@ async def _waiting_job(victim: Mesh, number: int) -> None:
 
 
 async def _message(victim: Mesh, number: int) -> None:
-    await victim.send(victim.address, number, kind="build.note")
-    async with victim.inbox() as inbox:
+    await victim.messages.send(victim.messages.address, number, kind="build.note")
+    async with victim.messages.inbox() as inbox:
         await (await anext(inbox)).ack()
 
 

@@ -26,8 +26,8 @@ from antiphon.errors import Rejected, Unavailable
 from antiphon.runtime.gate.relay_rules import RECORDS_AN_HOUR
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
+from antiphon.sdk.hosting.strongest_key import with_authority
 from chaos.network.raw_connection import SLOWER, RawConnection, frame, header
 from chaos.outsider.attacks.blobs import others_blob
 from chaos.outsider.attacks.forgeries import Forger, Signed, a_claim, grants_of, now_ms
@@ -86,8 +86,8 @@ async def _take_ids(target: TargetMesh) -> Outcome:
         async with asyncio.timeout(_HELD_OFF_S):
             while not connection.ended.is_set():  # as a person does who got no answer
                 with suppress(Unavailable, Rejected):
-                    async with delegation.with_authority(target.owner_home.path) as mesh:
-                        await delegation.revoke(mesh, home.access().alias)
+                    async with with_authority(target.owner_home.path) as mesh:
+                        await mesh.authority.revoke(home.access().alias)
                         await connection.ended.wait()
     except TimeoutError as late:
         raise Breach("the owner could not take its grant back") from late

@@ -303,7 +303,7 @@ async def _claim_and_end(target: TargetMesh) -> Outcome:
     for record, verdict in zip((claim, end), verdicts, strict=True):
         await agreed(target, record, verdict, verdict)
     async with target.answering(RENDER):
-        view = await target.owner.session.read_lane(RENDER, job)
+        view = await target.owner.connection.session.read_lane(RENDER, job)
         if view.lane.job is None or view.lane.job.is_terminal:
             raise Breach("the job is over")
     said = ", ".join(verdict.value for verdict in verdicts)
@@ -372,7 +372,7 @@ async def _repeated(target: TargetMesh) -> Outcome:
     if await forger.put(first) is not Verdict.OK:
         raise Breach("this shows nothing, since the first was not accepted")
     verdict = await forger.put(second)
-    view = await target.owner.session.read_lane(RENDER, job)
+    view = await target.owner.connection.session.read_lane(RENDER, job)
     light = [one.verdict for one in view.history if one.opened.op_id == second.op_id]
     if light != [Verdict.OK, verdict] or verdict is not Verdict.PREV:
         raise Breach(f"a light reader says {light}, the full node {verdict!r} of the second")
@@ -392,7 +392,7 @@ async def _in_the_owners_name(target: TargetMesh) -> Outcome:
     if not block.of:
         raise Breach("this shows nothing, since the owner signed each alone")
     forger, job = Forger(target), await called(target)
-    record = forger.sign(JobClaim, a_claim(job), author=target.owner.session.author.did)
+    record = forger.sign(JobClaim, a_claim(job), author=target.owner.connection.session.author.did)
     op_bytes, _ = signing.unframe(record.payload)
     record = replace(record, payload=signing.frame(op_bytes, block))
     return await agreed(target, record, await forger.put(record), Verdict.SIGNATURE)

@@ -113,8 +113,8 @@ async def _hidden_dependency(target: TargetMesh) -> Outcome:
     seq = int(answer["seq"])
     verdict = await target.verdict(seq)
     for who, session in (
-        ("the victim", target.working.mesh.session),
-        ("the observer", target.replicating.mesh.session),
+        ("the victim", target.working.mesh.connection.session),
+        ("the observer", target.replicating.mesh.connection.session),
     ):
         await session.sync_control()
         said = session.control_verdicts.get(seq)

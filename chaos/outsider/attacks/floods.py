@@ -23,7 +23,7 @@ from antiphon.engines.nats import NatsEngine
 from antiphon.engines.nats.log.streams import Streams
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.identity.key_files import SeedKeyring
-from antiphon.sdk.authority import delegation
+from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
 from chaos.network.raw_connection import SLOWER, Credentials, RawConnection, frame, header
 from chaos.outsider.attacks.forgeries import Forger, grants_of, tail_of
@@ -303,7 +303,7 @@ async def _queues_without_end(target: TargetMesh) -> Outcome:
 
 
 async def _queues(target: TargetMesh) -> int:
-    engine = target.owner.session.engine
+    engine = target.owner.connection.session.engine
     if not isinstance(engine, NatsEngine):
         raise Breach("there is no server")
     info = await Streams(engine.log.requester).info(target.connection.stream)
@@ -351,10 +351,10 @@ async def _hold_off_revocation(target: TargetMesh) -> Outcome:
     flood = asyncio.ensure_future(_send_all(connection, many, at_once=len(cids), beat_s=0.001))
     try:
         await asyncio.sleep(0.2)
-        async with delegation.with_authority(target.owner_home.path) as mesh:
+        async with with_authority(target.owner_home.path) as mesh:
             begun = time.monotonic()
             async with asyncio.timeout(_HELD_OFF_S):
-                await delegation.revoke(mesh, alias)
+                await mesh.authority.revoke(alias)
                 await connection.ended.wait()
     except TimeoutError as late:
         raise Breach("the owner could not take its grant back") from late

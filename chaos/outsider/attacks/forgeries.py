@@ -174,7 +174,7 @@ async def agreed(
         raise Breach(f"the rules said {verdict.value!r}, not {expected.value!r}")
     lane = PROTOCOL.lane_of(record.subject)
     if lane is not None and lane.kind == RENDER:
-        view = await target.owner.session.read_lane(lane.kind, lane.name)
+        view = await target.owner.connection.session.read_lane(lane.kind, lane.name)
         light = view.verdict_of(record.op_id)
         if light not in {verdict, None}:
             raise Breach(f"a light reader says {light!r}, the full node {verdict.value!r}")
@@ -280,7 +280,7 @@ def _interfering(
 
     async def act(target: TargetMesh) -> Outcome:
         job_id = await called(target)
-        holder = target.owner.session
+        holder = target.owner.connection.session
         draft = holder.draft(JobClaim, a_claim(job_id), prev=0)
         held_at = await holder.commit(draft)
         view = await holder.read_lane(RENDER, job_id, at_least=held_at)

@@ -75,7 +75,7 @@ class Sender:
             (self.key.did, self.key.sign),
             mesh=self.target.mesh,
             subject=mail_requests.request_subject(self.raw.user),
-            at_ms=self.target.owner.session.wall.now_ms(),
+            at_ms=self.target.owner.connection.session.wall.now_ms(),
         )
         return await self._sent(MAIL, payload)
 
@@ -97,7 +97,7 @@ def signed_message(target: TargetMesh, by: SeedKeyring, to: str, **fields: Any) 
     node, agent = split_address(to)
     fields = {"key": os.urandom(8).hex(), "payload": Raw(b"1"), **fields}
     body = MessageBody(node=node, agent=agent, sender="main", kind=KIND, **fields)
-    at_ms = target.owner.session.wall.now_ms()
+    at_ms = target.owner.connection.session.wall.now_ms()
     return envelope.sign(body, (by.did, by.sign), mesh=target.mesh, at_ms=at_ms)
 
 
@@ -128,7 +128,9 @@ async def _dead_letters(target: TargetMesh) -> Outcome:
         target, sender.key, sender.address, payload=Raw(b'"%b"' % (b"x" * LETTER_BYTES))
     )
     note = Note(sender=sender.address, party=sender.key.did, size=len(signed))
-    text = write_note(register.buried(note, register.EXPIRED, target.owner.session.wall.now_ms()))
+    text = write_note(
+        register.buried(note, register.EXPIRED, target.owner.connection.session.wall.now_ms())
+    )
     prefix = f"dead.{envelope.inbox_name(sender.address)}"
 
     def written(number: int) -> Callable[[], Awaitable[object]]:
@@ -201,7 +203,7 @@ async def _fills_an_inbox(target: TargetMesh) -> Outcome:
     """As many bytes as one sender may have waiting there, and more; then somebody else writes."""
     sender, store = await _sender(target), _store(target)
     receiver = agent_address((await _sender(target)).key.did, "main")
-    now_ms = target.owner.session.wall.now_ms()
+    now_ms = target.owner.connection.session.wall.now_ms()
     note = Note(
         sender=sender.address,
         party=sender.key.did,
@@ -222,7 +224,7 @@ async def _fills_an_inbox(target: TargetMesh) -> Outcome:
             await sender.put(receiver, payload=large)
         raise Breach("one sender may have as many bytes waiting in an inbox as it likes")
     try:
-        await target.owner.send(receiver, "of somebody else", kind="note", priority=3)
+        await target.owner.messages.send(receiver, "of somebody else", kind="note", priority=3)
     except InboxFull as full:
         raise Breach(f"one sender filled another's inbox: {full.message}") from full
     return Outcome("gate", "each party has a share of an inbox, also in bytes")

@@ -157,12 +157,14 @@ async def _written_anyway(
 
 async def _id_of_the_owner(target: TargetMesh) -> Outcome:
     """A record's id is unknown before it is signed; here the outsider is told."""
-    return await _written_anyway(target, target.owner.session, _schedule(target.canary()))
+    return await _written_anyway(
+        target, target.owner.connection.session, _schedule(target.canary())
+    )
 
 
 async def _id_of_the_victim(target: TargetMesh) -> Outcome:
     """The same for a member, who cannot even read what lies there under its op's id."""
-    session = target.working.mesh.session
+    session = target.working.mesh.connection.session
     await session.sync_control()
     return await _written_anyway(target, session, OfferBody(kind=BUILD, job=unknown_job()))
 
@@ -178,7 +180,7 @@ def _status_line(place: str) -> Attempt:
                 head = f"{start} {words}\r\nNats-Num-Pending: 0\r\n\r\n".encode()
                 seqs.append(await stored(target, own_subject(target, place), head))
         outcome = await rejected(target, seqs)
-        await target.owner.session.sync_control()
+        await target.owner.connection.session.sync_control()
         return outcome
 
     return Attempt(f"records whose headers look like the end of an answer, on {place}", act)
@@ -250,8 +252,8 @@ def _odd_subject(name: str, end: bytes, place: str = f"job.{RENDER}") -> Attempt
     async def act(target: TargetMesh) -> Outcome:
         subject = f"ap.{target.mesh}.{place}.".encode() + end
         seq = await stored(target, subject, b"")
-        await target.owner.session.sync_control()  # while it is the newest record of all
-        await target.working.mesh.session.sync_control()
+        await target.owner.connection.session.sync_control()  # while it is the newest record of all
+        await target.working.mesh.connection.session.sync_control()
         await target.check_work()  # what is not republished shows with the next record
         return await rejected(target, [seq])
 

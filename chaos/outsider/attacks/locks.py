@@ -101,7 +101,7 @@ async def _locker(target: TargetMesh) -> StateDirectory:
 
 
 async def _tail(target: TargetMesh, key: str) -> int:
-    lane = (await target.owner.session.read(lock_key(RENDER, key))).lane
+    lane = (await target.owner.connection.session.read(lock_key(RENDER, key))).lane
     if not isinstance(lane, LockLane):
         raise Breach("a lock's lane is none")
     return lane.tails[0]
@@ -126,7 +126,8 @@ def _attempt(name: str, act: Try) -> Attempt:
             lock, fence = held.lock, held.lock.fence
             outcome = await act(held)
             lock.check()
-            shown = [one.fence for one in await target.owner.locks(RENDER) if one.key == lock.key]
+            held_now = await target.owner.locks.list(RENDER)
+            shown = [one.fence for one in held_now if one.key == lock.key]
             if shown != [fence]:
                 raise Breach(f"the owner took the lock with {fence}; now it is {shown}")
         return outcome
@@ -176,7 +177,7 @@ def _after_the_deadline(held: Held) -> Signed:
 
 async def _replays(held: Held) -> Outcome:
     """The owner's own take once more: signed, and for a place on the log that is taken."""
-    first = await held.target.owner.session.log.read(held.prev - 1, limit=1)
+    first = await held.target.owner.connection.session.log.read(held.prev - 1, limit=1)
     record = first.records[0]
     answer = await held.connection.store(record.subject, record.payload)
     if "seq" not in answer:
@@ -272,7 +273,7 @@ async def _sealed(target: TargetMesh, seq: int) -> None:
 
 async def _taken_by_a_newcomer(target: TargetMesh, key: str) -> bool:
     async with Mesh.open(home=target.owner_home.path, role="client") as mesh:
-        lock = await mesh.try_lock(key, scope=RENDER, ttl=30)
+        lock = await mesh.locks.try_take(key, scope=RENDER, ttl=30)
         if lock is not None:
             with suppress(AntiphonError):
                 await lock.release()

@@ -18,8 +18,8 @@ from antiphon.engines.nats import UserKey
 from antiphon.engines.nats.credentials.keypairs import AccountKey
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.identity.key_files import SeedKeyring
-from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
+from antiphon.sdk.hosting.strongest_key import with_authority
 from chaos.network.raw_connection import SLOWER, Credentials, RawConnection, header
 from chaos.outsider.attempt import Attempt, Outcome, fill_in, publish_attempt
 from chaos.outsider.target import BUILD, RENDER, Breach, TargetMesh
@@ -311,8 +311,8 @@ def _join_as(whose: str) -> Attempt:
             return Outcome("gate", answer["refusal"]["message"])
         await target.restart_victim()
         await target.check_work()
-        async with delegation.with_authority(target.owner_home.path) as mesh:
-            await delegation.revoke(mesh, "thief")
+        async with with_authority(target.owner_home.path) as mesh:
+            await mesh.authority.revoke("thief")
         await asyncio.sleep(GONE_WITHIN_S)
         await target.check_work()
         ended = target.owner_home.server / "revoked.json"
@@ -339,8 +339,8 @@ LOGINS: Final = [
 async def _stay_connected(target: TargetMesh) -> Outcome:
     """The owner revokes its grant; all of its connections must end at once."""
     others = [await target.connect() for _ in range(3)]
-    async with delegation.with_authority(target.owner_home.path) as mesh:
-        revoking = asyncio.ensure_future(delegation.revoke(mesh, "contractor"))
+    async with with_authority(target.owner_home.path) as mesh:
+        revoking = asyncio.ensure_future(mesh.authority.revoke("contractor"))
         await asyncio.wait((revoking,))
         revoking.result()
         begun = time.monotonic()

@@ -45,7 +45,7 @@ def _request(target: TargetMesh, *, author: str = "", user: str = "", **fields: 
         (author or keyring.did, keyring.sign),
         mesh=target.mesh,
         subject=mail_requests.request_subject(user or target.connection.user),
-        at_ms=target.owner.session.wall.now_ms(),
+        at_ms=target.owner.connection.session.wall.now_ms(),
     )
 
 
@@ -60,7 +60,7 @@ def _message(target: TargetMesh, to: str, *, author: str = "") -> bytes:
         key=os.urandom(8).hex(),
         payload=Raw(b'"forged"'),
     )
-    at_ms = target.owner.session.wall.now_ms()
+    at_ms = target.owner.connection.session.wall.now_ms()
     signer = (author or keyring.did, keyring.sign)
     return envelope.sign(body, signer, mesh=target.mesh, at_ms=at_ms)
 
@@ -69,9 +69,9 @@ def _attempt(name: str, act: Try) -> Attempt:
     async def whole(target: TargetMesh) -> Outcome:
         victim = target.working.mesh
         said = target.canary()
-        sent = await target.owner.send(victim.address, said, kind="note")
+        sent = await target.owner.messages.send(victim.messages.address, said, kind="note")
         outcome = await act(target, sent)
-        async with asyncio.timeout(PATIENCE_S), victim.inbox() as inbox:
+        async with asyncio.timeout(PATIENCE_S), victim.messages.inbox() as inbox:
             message = await anext(inbox)
             if (message.id, message.payload, message.attempt) != (sent, said, 1):
                 raise Breach(f"the victim was handed something else: {message!r}")
@@ -125,11 +125,11 @@ def _puts(target: TargetMesh, to: str, author: str = "") -> bytes:
 
 
 async def _sends_without_permission(target: TargetMesh, _: str) -> Outcome:
-    return await _refused(target, PUT, _puts(target, target.working.mesh.address))
+    return await _refused(target, PUT, _puts(target, target.working.mesh.messages.address))
 
 
 async def _forges_a_sender(target: TargetMesh, _: str) -> Outcome:
-    payload = _puts(target, target.working.mesh.address, target.owner.did)
+    payload = _puts(target, target.working.mesh.messages.address, target.owner.did)
     return await _refused(target, PUT, payload)
 
 
@@ -142,7 +142,7 @@ async def _sends_junk(target: TargetMesh, _: str) -> Outcome:
 
 async def _floods(target: TargetMesh, _sent: str) -> Outcome:
     """The victim's message must still arrive: `_attempt` waits for it."""
-    payload = _puts(target, target.working.mesh.address)
+    payload = _puts(target, target.working.mesh.messages.address)
     subject = f"apg.{target.mesh}.{target.connection.user}.{PUT}"
     reply = f"{target.connection.inbox}.flood"
     for _ in range(target.scaled(FLOOD) // 100):

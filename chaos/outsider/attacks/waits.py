@@ -156,12 +156,16 @@ async def _hidden(target: TargetMesh, text: str, *, failed: bool = False) -> str
     handle = await target.owner.submit(SECRET, os.urandom(4).hex())
     if failed:
         error = Failure(name="Fault", message=text)
-        await _end(target.owner.session, [handle.id], SECRET, status="failed", error=error)
+        await _end(
+            target.owner.connection.session, [handle.id], SECRET, status="failed", error=error
+        )
         return handle.id
     content = f'"{text}"'
     found = digest(content.encode())
     output = Output(name="result", hash=found, size=len(content), text=content)
-    await _end(target.owner.session, [handle.id], SECRET, status="succeeded", outputs=(output,))
+    await _end(
+        target.owner.connection.session, [handle.id], SECRET, status="succeeded", outputs=(output,)
+    )
     return handle.id
 
 

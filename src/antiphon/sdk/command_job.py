@@ -1,6 +1,8 @@
 """Commands on the submitter's side: what to run as a manifest, with its files on the mesh.
 
-    content = await with_inputs(mesh, command(["wc", "-l", "data.csv"]), [Path("data.csv")])
+    content = await with_inputs(
+        mesh.artifacts, command(["wc", "-l", "data.csv"]), [Path("data.csv")]
+    )
     handle = await mesh.submit_manifest("command", content)
     ended = await handle.end()
 
@@ -22,7 +24,7 @@ from antiphon.errors import Malformed
 from antiphon.sdk.defaults import TIMEOUT_S
 
 if TYPE_CHECKING:
-    from antiphon.runtime.artifacts.store import Artifacts, OnProgress
+    from antiphon.runtime.artifacts.store import OnProgress
     from antiphon.runtime.identity.state_directory import StateDirectory
 
 _AS_A_BLOB: Final = -1
@@ -34,12 +36,18 @@ Telling = Callable[[str], "OnProgress"]
 """Returns the progress callback for one file."""
 
 
-class HasArtifacts(Protocol):
-    """A mesh, as far as files are concerned."""
+class Keeps(Protocol):
+    """Where files are stored: `mesh.artifacts`."""
 
-    @property
-    def artifacts(self) -> Artifacts:
-        """Where files are stored."""
+    async def keep(
+        self,
+        path: Path,
+        name: str,
+        *,
+        on_progress: OnProgress | None = ...,
+        inline_bytes: int = ...,
+    ) -> Output:
+        """Store a file."""
 
 
 def command(  # noqa: PLR0913 - one argument per field of a manifest
@@ -72,7 +80,7 @@ def command(  # noqa: PLR0913 - one argument per field of a manifest
 
 
 async def with_inputs(
-    mesh: HasArtifacts,
+    artifacts: Keeps,
     content: Manifest,
     inputs: Sequence[Given],
     *,
@@ -82,7 +90,7 @@ async def with_inputs(
     kept: list[BlobInput] = []
     for one in inputs:
         path, name = one if isinstance(one, tuple) else (one, one.name)
-        stored = await _stored(mesh, path, name, telling)
+        stored = await _stored(artifacts, path, name, telling)
         kept.append(BlobInput(algo="blake3", hash=stored.hash, size=stored.size, name=name))
     if not kept:
         return content
@@ -98,8 +106,8 @@ def with_outputs(content: Manifest, globs: Sequence[str]) -> Manifest:
     return replace(content, outputs=(*before, *(one for one in globs if one not in before)))
 
 
-async def _stored(mesh: HasArtifacts, path: Path, name: str, telling: Telling | None) -> Output:
-    return await mesh.artifacts.keep(
+async def _stored(artifacts: Keeps, path: Path, name: str, telling: Telling | None) -> Output:
+    return await artifacts.keep(
         path,
         name,
         on_progress=telling(name) if telling is not None else None,

@@ -84,7 +84,7 @@ def _note(job: Job, end: Op | None, error: Failure | None) -> str:
 
 def _op_at(mesh: Mesh, replica: Replica, seq: int) -> Op | None:
     stored = replica.record(seq)
-    return mesh.session.open(stored.record).op if stored is not None else None
+    return mesh.connection.session.open(stored.record).op if stored is not None else None
 
 
 def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:

@@ -233,7 +233,7 @@ class JobHandle(Generic[R_co]):
     async def outputs(self) -> tuple[Output, ...]:
         """What the job wrote, by content; nothing if no run of it was completed.
 
-        `Rejected` while the job has not ended. `Mesh.fetch` gets the content.
+        `Rejected` while the job has not ended. `mesh.artifacts.fetch` gets the content.
         """
         view = await self.lane()
         ended = submission.ended_of(view)

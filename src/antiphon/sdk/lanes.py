@@ -10,6 +10,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.story import Line, tell
 
 if TYPE_CHECKING:
+    from antiphon.ports import Record
     from antiphon.sdk.mesh import Mesh
 
 
@@ -22,6 +23,11 @@ class LaneStory(Struct, frozen=True, kw_only=True):
     story: list[Line]
 
 
+async def newest_record(mesh: Mesh) -> Record | None:
+    """The newest record on the log; None while there is none."""
+    return await mesh.connection.session.log.last()
+
+
 async def find_lanes(mesh: Mesh, prefix: str) -> list[LaneKey]:
     """Lanes whose name begins with this prefix, jobs included."""
     async with mesh.replica() as replica:
@@ -30,7 +36,7 @@ async def find_lanes(mesh: Mesh, prefix: str) -> list[LaneKey]:
 
 async def story_of(mesh: Mesh, key: LaneKey) -> LaneStory:
     """Read a lane and put its records in words."""
-    session = mesh.session
+    session = mesh.connection.session
     view = await session.read(key)
     control = await session.sync_control()
     family, state = session.protocol.family(key.family), view.lane.state
@@ -41,4 +47,4 @@ async def story_of(mesh: Mesh, key: LaneKey) -> LaneStory:
     return LaneStory(key=key, facts=facts, story=story)
 
 
-__all__ = ["LaneKey", "LaneStory", "Line", "find_lanes", "story_of"]
+__all__ = ["LaneKey", "LaneStory", "Line", "find_lanes", "newest_record", "story_of"]

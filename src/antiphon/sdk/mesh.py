@@ -11,54 +11,36 @@
         print(await handle.result())
 
 Opening is lazy, so that tasks can be declared at import time; nothing connects before
-`async with`.
+`async with`. Jobs are on `Mesh` itself; everything else has a namespace: `mesh.messages.send(…)`.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from antiphon.assembly import mesh_connection
 from antiphon.core import manifest as manifests
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.policy.circuit_breaker import CircuitBreaker
-from antiphon.core.proof.output import Output
 from antiphon.core.record.ids import DEFAULT_AGENT, check_agent
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Held, Misconfigured
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handler_call import inline_arguments, keep_arguments
-from antiphon.runtime.executors.handlers import Handlers, JobContext
+from antiphon.runtime.executors.handlers import JobContext
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
-from antiphon.runtime.values.signature import plain_call
-from antiphon.sdk.agents.agent_methods import AgentMethods
-from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
-from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.sdk.call_options import Scheduling, split_options
+from antiphon.sdk.connection.connection import Connection, EngineName
+from antiphon.sdk.connection.namespace import Namespace
 from antiphon.sdk.environment import read_environment
-from antiphon.sdk.handle import MOVE_INTO_BLOCK, JobHandle, ResultReader
-from antiphon.sdk.jobs.job_methods import JobMethods
-from antiphon.sdk.locks.lock_methods import LockMethods
-from antiphon.sdk.many.many_methods import ManyMethods
-from antiphon.sdk.memory.memory_methods import MemoryMethods
-from antiphon.sdk.messages.message_methods import MessageMethods
-from antiphon.sdk.plans.plan_methods import PlanMethods, Planned
 from antiphon.sdk.task import AsyncTask, Task, kind_of
-from antiphon.sdk.tempo.help_methods import HelpMethods
-from antiphon.sdk.tempo.report_methods import ReportMethods
-from antiphon.sdk.tempo.tempo_methods import BeatCalls, TempoMethods
 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncIterator,
         Callable,
-        Collection,
         Coroutine,
+        Iterable,
         Mapping,
         Sequence,
     )
@@ -66,77 +48,56 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Self, Unpack
 
-    from antiphon.assembly import MemoryMesh, MeshConnection
-    from antiphon.core.authority.control import AnnouncedProtocol
-    from antiphon.core.authority.rules import Rules
-    from antiphon.core.families.jobs.ops import ScheduleBody
     from antiphon.core.presence.cards import Card as Card  # noqa: PLC0414 - interfaces
     from antiphon.core.story import Line as Line  # noqa: PLC0414 - interfaces
-    from antiphon.ports import EngineInfo, Record
-    from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.attention.attention_table import Attention as Attention  # noqa: PLC0414 - interfaces
     from antiphon.runtime.executors.hooks import Hook
-    from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.coordinator_watch import CoordinatorStatus as CoordinatorStatus  # noqa: PLC0414 - interfaces
     from antiphon.runtime.node.full_node import FullNode
     from antiphon.runtime.node.replica import Replica
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
+    from antiphon.sdk.artifacts.namespace import Artifacts
+    from antiphon.sdk.authority.namespace import Authority
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
     from antiphon.sdk.call_options import CallOptions, TaskOptions
     from antiphon.sdk.costs.cost_report import CostBy, CostReport
     from antiphon.sdk.graphs.graph import Graph
+    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.locks.lock import Lock
+    from antiphon.sdk.locks.namespace import LockOptions, Locks
     from antiphon.sdk.log_watch import Event as Event  # noqa: PLC0414 - interfaces
     from antiphon.sdk.log_watch import Events as Events  # noqa: PLC0414 - interfaces
-    from antiphon.sdk.many.bound_calls import Call
+    from antiphon.sdk.many.bound_calls import Call, Caller
+    from antiphon.sdk.memory.namespace import Memory
+    from antiphon.sdk.messages.namespace import Messages
+    from antiphon.sdk.plans.namespace import PlanOptions, Plans
+    from antiphon.sdk.plans.triggers import Ending, Missed
+    from antiphon.sdk.presence.namespace import Presence
     from antiphon.sdk.task import TaskDecorator
+    from antiphon.sdk.tempo.namespace import Tempo
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", bound=Task[..., Any])
 
-EngineName = Literal["nats", "memory"]
 
-
-class Mesh(
-    JobMethods,
-    AgentMethods,
-    ManyMethods,
-    MessageMethods,
-    MemoryMethods,
-    PlanMethods,
-    LockMethods,
-    TempoMethods,
-    ReportMethods,
-    HelpMethods,
-):
+class Mesh:
     """A mesh, seen from one process."""
 
-    def __init__(
-        self, *, engine: EngineName, home: Path | None, role: str, key: str | None, agent: str
-    ) -> None:
+    artifacts: Namespace[Artifacts] = Namespace("antiphon.sdk.artifacts.namespace.Artifacts")
+    authority: Namespace[Authority] = Namespace("antiphon.sdk.authority.namespace.Authority")
+    locks: Namespace[Locks] = Namespace("antiphon.sdk.locks.namespace.Locks")
+    memory: Namespace[Memory] = Namespace("antiphon.sdk.memory.namespace.Memory")
+    messages: Namespace[Messages] = Namespace("antiphon.sdk.messages.namespace.Messages")
+    plans: Namespace[Plans] = Namespace("antiphon.sdk.plans.namespace.Plans")
+    presence: Namespace[Presence] = Namespace("antiphon.sdk.presence.namespace.Presence")
+    tempo: Namespace[Tempo] = Namespace("antiphon.sdk.tempo.namespace.Tempo")
+
+    def __init__(self, connection: Connection) -> None:
         """Use `Mesh.open`."""
-        self._engine: EngineName = engine
-        self._explicit_home = home
-        self._role = role
-        self._key = key
-        self._agent = agent
-        self._handlers = Handlers()
-        self._task_options: dict[str, dict[str, Any]] = {}
-        self._stack = AsyncExitStack()
-        self._connection: MeshConnection | None = None
-        self._memory: MemoryMesh | None = None
-        self._given_memory: MemoryMesh | None = None  # a test's
-        self._artifacts: Artifacts | None = None
-        self._breaker: CircuitBreaker | None = CircuitBreaker()
+        self._connection = connection
         self._blocking: BlockingMesh | None = None
-        self._planned: list[Planned] = []
-        self._clock = None
-        self._beat_calls = BeatCalls()
-        self.tempo_metrics = TempoMetrics()
-        """The numbers of the pulse and the reverb that run beside this mesh's node."""
-        self._was_open = False
-        self._pid = os.getpid()
-        self._of_parent: tuple[object, ...] = ()
 
     @classmethod
     def open(
@@ -162,132 +123,56 @@ class Mesh(
             home = read_environment().home
         path = Path(home) if home is not None else None
         agent = check_agent(agent or read_environment().agent or DEFAULT_AGENT)
-        return cls(engine=engine, home=path, role=role, key=key, agent=agent)
+        return cls(Connection(engine=engine, home=path, role=role, key=key, agent=agent))
 
     # --- life ---------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._leave_to_parent()
-        if self._connection is not None:
-            raise Misconfigured("this mesh is already open; use 'async with' once")
-        chosen = read_environment()
-        self._breaker = chosen.make_breaker()
-        try:
-            if self._engine == "memory":
-                await self._enter_memory()
-            else:
-                chosen.require_only_mesh(self.home)
-                key = self._key or chosen.node
-                self._connection = await self._join(self._stack, self._role, key)
-            await self.session.sync_control()
-            await self._announce(self._stack)
-        except BaseException:
-            self._connection = None
-            await self._stack.aclose()
-            raise
-        self._beat_calls.begin(self.clock)
+        await self._connection.open()
         return self
 
-    async def _join(
-        self, stack: AsyncExitStack, role: str, key: str | None, kinds: Collection[str] = ()
-    ) -> MeshConnection:
-        try:
-            joined = await stack.enter_async_context(
-                mesh_connection.join(
-                    self.home,
-                    role,
-                    key=key,
-                    kinds=sorted(kinds),
-                    token=read_environment().token,
-                )
-            )
-            return self._named(joined)
-        except Held as held:
-            if key is None:
-                raise
-            hint = "give each process its own name in ANTIPHON_NODE, or unset it"
-            if key == self._key:
-                hint = "leave out key=, so that each process takes a key of its own"
-            raise Held(held.message, hint=hint) from held
-
-    async def _enter_memory(self) -> None:
-        from antiphon.assembly import MemoryMesh, owned_replica, replicating
-
-        self._memory = self._given_memory or MemoryMesh()
-        owner = self._memory.connection("owner", self._memory.owner)
-        self._connection = self._named(await self._stack.enter_async_context(owner))
-        # In one process there is no other node to expire leases, offer jobs again or coordinate.
-        replica = await self._stack.enter_async_context(
-            owned_replica(":memory:", None, self._connection)
-        )
-        self._memory_replica = replica
-        node = replicating(self._connection, replica, caretaking=True, metrics=self.tempo_metrics)
-        await self._stack.enter_async_context(node)
-
-    def _leave_to_parent(self) -> None:
-        """In a forked child: forget what is open. Ending it would touch the parent's sockets."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._of_parent += (self._stack, self._connection, self._memory)
-            self._stack = AsyncExitStack()
-            self._connection = self._artifacts = self._memory = self._clock = None
-            self._beat_calls.forget()
-
     async def __aexit__(self, *_: object) -> None:
-        self._leave_to_parent()
-        await self._beat_calls.end()
-        if self._connection is not None:
-            self._connection.session.is_over = self._was_open = True
-        self._connection = self._artifacts = self._clock = None
-        await self._stack.aclose()
-        self._stack = AsyncExitStack()
+        await self._connection.close()
+
+    @property
+    def connection(self) -> Connection:
+        """What the SDK's own parts work with. Programs need it for nothing."""
+        return self._connection
 
     @property
     def engine(self) -> EngineName:
         """The engine it uses."""
-        return self._engine
+        return self._connection.engine_name
 
     @property
     def home(self) -> StateDirectory:
         """The state directory; only meshes on a server have one."""
-        return read_environment().state_directory(self._explicit_home)
-
-    @property
-    def connection(self) -> MeshConnection:
-        """This process's connection to the mesh."""
-        if self._connection is None:
-            if self._was_open:
-                raise Misconfigured("the mesh is closed: its block has ended", hint=MOVE_INTO_BLOCK)
-            raise Misconfigured(
-                "the mesh is not open",
-                hint="use it inside 'async with mesh:'; in a test, say mesh.use(MODULE.mesh) first",
-            )
-        return self._connection
-
-    @property
-    def session(self) -> Session:
-        """The session that reads and writes the log."""
-        return self.connection.session
+        return self._connection.home
 
     @property
     def id(self) -> str:
         """The mesh's id."""
-        return self.session.mesh
+        return self._connection.session.mesh
 
     @property
     def did(self) -> str:
         """The key that this process signs with."""
-        return self.connection.keyring.did
+        return self._connection.did
 
     @property
     def alias(self) -> str:
         """This process's alias on the mesh."""
-        return self.connection.alias
+        return self._connection.opened.alias
+
+    @property
+    def agent(self) -> str:
+        """The name of this process's agent on its node."""
+        return self._connection.agent
 
     @property
     def kinds(self) -> list[str]:
         """The kinds that tasks are registered for."""
-        return self._handlers.kinds
+        return self._connection.declared.handlers.kinds
 
     # --- submitting -------------------------------------------------------------------------------
 
@@ -321,73 +206,69 @@ class Mesh(
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             name = kind or kind_of(function)
-            signature = self._handlers.register(name, function, how)
-            self._task_options[name] = calls
+            declared = self._connection.declared
+            signature = declared.handlers.register(name, function, how)
+            declared.options[name] = calls
             made = AsyncTask if inspect.iscoroutinefunction(function) else Task
-            return made(self, name, function, signature, calls)
+            return made(self._connection, name, function, signature, calls)
 
         return register
 
+    def cron(
+        self,
+        expression: str,
+        *,
+        zone: str = "UTC",
+        missed: Missed = "last",
+        **plan: Unpack[PlanOptions],
+    ) -> Callable[[T], T]:
+        """Plan a task at the ticks of a cron expression; `mesh.plans.put_all` puts it on the mesh.
+
+        @mesh.cron("0 3 * * *", zone="Europe/Berlin")
+        @mesh.task("report.daily")
+        async def report() -> None: ...
+        """
+        from antiphon.sdk.plans.triggers import cron
+
+        return self.plans.plan_task(cron(expression, zone=zone, missed=missed), **plan)
+
+    def on(self, ending: Ending, *, kind: str, **plan: Unpack[PlanOptions]) -> Callable[[T], T]:
+        """Plan a task for whenever a job of a kind ends so; `mesh.plans.put_all` as with `cron`."""
+        from antiphon.sdk.plans.triggers import on
+
+        return self.plans.plan_task(on(ending, kind=kind), **plan)
+
     def use(self, hook: Hook) -> None:
         """Wrap every run of this process's workers in a hook; the first is the outermost."""
-        self._handlers.hooks.append(hook)
+        self._connection.declared.handlers.hooks.append(hook)
 
     async def submit(
-        self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
-    ) -> JobHandle[Any]:
-        """Submit a task by its kind, with or without its function here: plain JSON both ways."""
-        body = await self._plain_body(kind, args, kwargs, options)
-        return self._handle(await submission.submit(self.session, body, breaker=self._breaker))
-
-    async def submit_arguments(
         self,
-        kind: str,
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
-        *,
+        what: str | Call[Any],
+        /,
+        *args: object,
         options: CallOptions | None = None,
+        **kwargs: object,
     ) -> JobHandle[Any]:
-        """The same with the arguments as values, so that they cannot clash with `options`."""
-        body = await self._plain_body(kind, args, kwargs, options)
-        return self._handle(await submission.submit(self.session, body, breaker=self._breaker))
+        """Submit a task by its kind, with or without its function here: plain JSON both ways.
 
-    async def submit_call(
-        self,
-        kind: str,
-        text: bytes,
-        scheduling: Scheduling,
-        signature: CallSignature | None = None,
-    ) -> JobHandle[Any]:
-        """Submit a call by the text of its arguments; what `Task.submit` uses."""
+        Or a call that `bind` made.
+        """
+        call = self.bind(what, *args, options=options, **kwargs) if isinstance(what, str) else what
+        return await self._caller().submit(call)
+
+    def bind(
+        self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
+    ) -> Call[Any]:
+        """A call that is not submitted yet, of a task by its kind."""
         from antiphon.sdk.many.bound_calls import Call
 
-        body = await self._call_body(Call(kind, text, scheduling))
-        submitted = await submission.submit(self.session, body, breaker=self._breaker)
-        return self._handle(submitted, signature)
+        given: Any = {**self._connection.declared.options.get(kind, {}), **(options or {})}
+        return Call.of(kind, args, kwargs, given)
 
-    async def _plain_body(
-        self,
-        kind: str,
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
-        options: CallOptions | None,
-    ) -> ScheduleBody:
-        from antiphon.sdk.many.bound_calls import Call
-
-        scheduling = Scheduling.of({**self._task_options.get(kind, {}), **(options or {})})
-        return await self._call_body(Call(kind, plain_call(args, kwargs), scheduling))
-
-    async def _call_body(self, call: Call[Any]) -> ScheduleBody:
-        where = inline_arguments(call.text) or await keep_arguments(call.text, self.artifacts)
-        nonce = fresh_nonce(self.session.entropy)
-        return call.schedule(where, nonce=nonce, now_ms=self.session.wall.now_ms())
-
-    def _handle(
-        self, submitted: submission.Submitted, signature: CallSignature | None = None
-    ) -> JobHandle[Any]:
-        return JobHandle.of(
-            self.session, submitted, ResultReader(signature, lambda: self.artifacts)
-        )
+    async def submit_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Submit jobs that `bind` made, of any tasks; their handles, in the same order."""
+        return await self._caller().submit_many(calls)
 
     async def submit_manifest(
         self,
@@ -398,15 +279,36 @@ class Mesh(
     ) -> JobHandle[Any]:
         """Submit a job by its manifest. The same manifest again is the same job."""
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
-        now_ms = self.session.wall.now_ms()
+        now_ms = self._connection.session.wall.now_ms()
         body = Scheduling.of(options or {}).body(kind, content, now_ms=now_ms)
-        return self._handle(await submission.submit(self.session, body, breaker=self._breaker))
+        caller, breaker = self._caller(), self._connection.breaker
+        return caller.handle_of(await submission.submit(caller.session, body, breaker=breaker))
 
-    def again(self, job: manifests.Manifest) -> manifests.Manifest:
-        """The same content as a new job: a fresh nonce is hashed with it."""
-        from antiphon.sdk.manifests.authored_manifest import again
+    def _caller(self) -> Caller:
+        from antiphon.sdk.many.bound_calls import Caller
 
-        return again(job, fresh_nonce(self.session.entropy))
+        return Caller(self._connection)
+
+    def graph(self) -> Graph:
+        """Steps that use each other's results, submitted at the end of its block: docs/graphs.md.
+
+        async with mesh.graph() as g:
+            page = g.add(fetch, url)
+            words = g.add(count, page)
+        """
+        from antiphon.sdk.graphs.graph import Graph
+
+        return Graph(self._connection)
+
+    def lock(self, key: str, **how: Unpack[LockOptions]) -> Lock:
+        """A lock to use with `async with`: waits for it, keeps it, releases it (docs/locks.md).
+
+        `scope` is what the key belongs to. `ttl` is how long the lock outlives its holder;
+        `"phase"` and `"bar"` end with one of the mesh's tempo. `wait` is how long to wait for it,
+        None without end: then `Held` is raised. `agent` is who holds it, this process's agent
+        unless you run several.
+        """
+        return self.locks.hold(key, **how)
 
     # --- working ----------------------------------------------------------------------------------
 
@@ -431,19 +333,15 @@ class Mesh(
         """
         from antiphon.sdk.worker import answering, command_terms, worker_settings
 
+        connection = self._connection
         async with AsyncExitStack() as stack:
-            home = None if self._memory is not None else self.home
+            home = connection.home_of_files
             terms = None
             if commands:
                 terms = command_terms(commands, home, network=network, unsafe=unsafe_no_sandbox)
-            if self._memory is not None:
-                worker = self._memory.connection("worker")
-                connection = self._named(await stack.enter_async_context(worker))
-            else:
-                key = read_environment().key_for("worker")
-                connection = await self._join(stack, "worker", key, {*self.kinds, *commands})
+            joined = await connection.join_worker(stack, {*self.kinds, *commands})
             how = worker_settings(slots=slots, labels=labels, weight=weight, rates=rates)
-            answers = answering(connection, self._handlers, home, how, terms)
+            answers = answering(joined, connection.declared.handlers, home, how, terms)
             yield await stack.enter_async_context(answers)
 
     @asynccontextmanager
@@ -452,61 +350,43 @@ class Mesh(
         from antiphon.assembly import owned_replica, replicating
 
         async with AsyncExitStack() as stack:
-            connection = await self._join(stack, "node", read_environment().key_for("node"))
+            key = read_environment().key_for("node")
+            joined = await self._connection.join(stack, "node", key)
             home = self.home
-            replica = await stack.enter_async_context(owned_replica(home.replica, home, connection))
-            node = replicating(connection, replica, caretaking=True, metrics=self.tempo_metrics)
+            replica = await stack.enter_async_context(owned_replica(home.replica, home, joined))
+            metrics = self._connection.tempo_metrics
+            node = replicating(joined, replica, caretaking=True, metrics=metrics)
             yield await stack.enter_async_context(node)
 
     # --- reading ----------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def replica(self) -> AsyncIterator[Replica]:
+    def job(
+        self, kind: str, job_id: str = "", signature: CallSignature | None = None
+    ) -> JobHandle[Any]:
+        """A handle on a job: `mesh.job("example.add", id)`, or `mesh.job("ab12")` by its id alone.
+
+        The id may be cut off, as on the command line, or be the job's alias. Then it is looked up
+        when the handle is first used: `Rejected` if there is no such job, or several.
+        """
+        from antiphon.sdk.jobs.job_lookup import handle_on
+
+        return handle_on(self._connection, kind, job_id, signature)
+
+    async def jobs(
+        self, *, state: str | Iterable[str] = (), kind: str = "", limit: int = 20
+    ) -> list[Job]:
+        """The newest jobs that this machine can read, as `antiphon jobs` lists them.
+
+        `state` is one of `waiting`, `pending`, `claimed`, `running`, `succeeded`, `failed` and
+        `aborted`, or several; `kind` stands for the kinds below it, too.
+        """
+        from antiphon.sdk.jobs.job_lookup import list_jobs
+
+        return await list_jobs(self, states=state, kind=kind, limit=limit)
+
+    def replica(self) -> AbstractAsyncContextManager[Replica]:
         """The local replica, up to date: all reads from it stay on this machine."""
-        from antiphon.assembly import caught_up, local_replica
-
-        if self._memory is not None:
-            yield await caught_up(self.connection, self._memory_replica)
-            return
-        async with local_replica(self.home, self.connection) as replica:
-            yield replica
-
-    @property
-    def artifacts(self) -> Artifacts:
-        """The artifacts that jobs read and write, by content."""
-        from antiphon.assembly.artifact_store import artifacts_of
-
-        connection = self.connection
-        if self._artifacts is None:
-            home = None if self._memory is not None else self.home
-            self._artifacts = artifacts_of(connection, home)
-        return self._artifacts
-
-    async def keep(self, path: Path | str, name: str | None = None) -> Output:
-        """Store a file's content, so that jobs can read it; its name, digests and size."""
-        file = Path(path)
-        return await self.artifacts.keep(file, name or file.name)
-
-    async def fetch(
-        self, output: Output | str, to: Path | str, *, of: JobHandle[Any] | None = None
-    ) -> None:
-        """Write an output's content to a file; members must name its job."""
-        job = (of.kind, of.id) if of is not None else None
-        await self.artifacts.fetch(output, Path(to), job=job)
-
-    @property
-    def rules(self) -> Rules:
-        """The mesh's rules, as this process read them last."""
-        return self.session.control.rules
-
-    @property
-    def announced(self) -> AnnouncedProtocol | None:
-        """The next protocol, and when it takes effect; None where none is announced."""
-        return self.session.control.rise
-
-    async def newest(self) -> Record | None:
-        """The newest record on the log; None while there is none."""
-        return await self.session.log.last()
+        return self._connection.replica()
 
     async def cost(
         self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""
@@ -517,19 +397,6 @@ class Mesh(
         since_ms = 0 if since is None else round(since.timestamp() * 1000)
         return await cost_report(self.replica(), by=by, since_ms=since_ms, kind=kind)
 
-    async def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> CoordinatorStatus:
-        """The coordinator, and whether it is online right now."""
-        from antiphon.runtime.node.coordinator_watch import ask_once
-
-        async with self.replica() as replica:
-            return await ask_once(self.session, replica, wait_s=wait_s)
-
-    async def engine_info(self) -> EngineInfo:
-        """What the engine reports about itself."""
-        if self._memory is not None:
-            return await self.connection.engine.info()
-        return await mesh_connection.engine_info(self.home, token=read_environment().token)
-
     def watching(
         self, *, per_s: int | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Events]]:
@@ -539,32 +406,9 @@ class Mesh(
         """
         from antiphon.sdk.log_watch import watching
 
-        return watching(self.session, per_s=per_s)
-
-    def graph(self) -> Graph:
-        """Steps that use each other's results, submitted at the end of its block: docs/graphs.md.
-
-        async with mesh.graph() as g:
-            page = g.add(fetch, url)
-            words = g.add(count, page)
-        """
-        from antiphon.sdk.graphs.graph import Graph
-
-        return Graph(self)
+        return watching(self._connection.session, per_s=per_s)
 
     # --- without await ------------------------------------------------------------------------
-
-    def twin(self) -> Mesh:
-        """The same mesh and tasks with a connection of its own, not open yet."""
-        twin = Mesh(
-            engine=self._engine,
-            home=self._explicit_home,
-            role=self._role,
-            key=self._key,
-            agent=self._agent,
-        )
-        twin._handlers, twin._planned = self._handlers, self._planned
-        return twin
 
     def blocking(self) -> BlockingMesh:
         """This mesh for code that does not await: docs/blocking.md. Always the same object.

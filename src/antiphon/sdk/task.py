@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import CallOptions
+    from antiphon.sdk.connection.connection import Connection
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.many.bound_calls import Call, Caller, OfOne
 
@@ -47,24 +48,6 @@ def kind_of(function: Callable[..., Any]) -> str:
             hint='give it a kind: @mesh.task("report.render")',
         )
     return name
-
-
-class Submitter(Protocol):
-    """What a task needs of its mesh."""
-
-    async def submit_call(
-        self, kind: str, text: bytes, scheduling: Scheduling, signature: CallSignature | None = None
-    ) -> JobHandle[Any]:
-        """Submit a call by the text of its arguments."""
-
-    def job(self, kind: str, job_id: str, signature: CallSignature | None = None) -> JobHandle[Any]:
-        """A handle on a job."""
-
-    def caller(self) -> Caller:
-        """What submits many."""
-
-    def register_fallback(self, kind: str, name: str, function: Callable[..., Any]) -> None:
-        """Have a function give a coarser result of a task."""
 
 
 ELSEWHERE: Final = {
@@ -97,7 +80,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        mesh: Submitter,
+        connection: Connection,
         kind: str,
         function: Callable[..., Any],
         signature: CallSignature,
@@ -107,7 +90,8 @@ class Task(Generic[P, R]):
         self.kind = kind
         self.function = function
         self.signature = signature
-        self.mesh = mesh
+        self.connection = connection
+        """The SDK's own; programs use their mesh."""
         self._options = options
         self.scheduling = Scheduling.of(options)
         functools.update_wrapper(self, function)
@@ -130,15 +114,14 @@ class Task(Generic[P, R]):
     def options(self, **options: Unpack[CallOptions]) -> Self:
         """The same task with other options: `render.options(priority="high").submit(...)`."""
         chosen = merged(self._options, options)
-        return type(self)(self.mesh, self.kind, self.function, self.signature, chosen)
+        return type(self)(self.connection, self.kind, self.function, self.signature, chosen)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Submit the task to the mesh; returns once the job is committed.
 
         `TypeError` if the function cannot be called so: then nothing was written.
         """
-        text = self.signature.encode(args, kwargs)
-        return await self.mesh.submit_call(self.kind, text, self.scheduling, self.signature)
+        return await _caller_of(self).submit(self.bind(*args, **kwargs))
 
     def fallback(self, name: str) -> Callable[[F], F]:
         """Register a function that gives a coarser result, where a score names this fallback.
@@ -148,14 +131,16 @@ class Task(Generic[P, R]):
         """
 
         def register(function: F) -> F:
-            self.mesh.register_fallback(self.kind, name, function)
+            self.connection.declared.handlers.register_fallback(self.kind, name, function)
             return function
 
         return register
 
     def job(self, job_id: str) -> JobHandle[R]:
         """A handle on one of its jobs, by its id."""
-        return self.mesh.job(self.kind, job_id, self.signature)
+        from antiphon.sdk.jobs.job_lookup import handle_on
+
+        return handle_on(self.connection, self.kind, job_id, self.signature)
 
     def decode_result(self, text: str | bytes) -> R:
         """The value of a result's text; for `ctx.results(task)`."""
@@ -163,7 +148,7 @@ class Task(Generic[P, R]):
         return value
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call that is not submitted yet, for `Mesh.submit_many`."""
+        """A call that is not submitted yet, for `Mesh.submit` and `Mesh.submit_many`."""
         from antiphon.sdk.many.bound_calls import Call
 
         text = self.signature.encode(args, kwargs)
@@ -172,7 +157,7 @@ class Task(Generic[P, R]):
     async def submit_many(self: OfOne[A, R], items: Iterable[A]) -> list[JobHandle[R]]:
         """Submit one job for each item; their handles, in the same order: docs/tasks.md."""
         task = cast("Task[..., R]", self)
-        return await task.mesh.caller().submit(task.bind(item) for item in items)
+        return await _caller_of(task).submit_many(task.bind(item) for item in items)
 
     def map(
         self: OfOne[A, R], items: Iterable[A], *, limit: int | None = None
@@ -183,7 +168,13 @@ class Task(Generic[P, R]):
         there is room, so they may be without end.
         """
         task = cast("Task[..., R]", self)
-        return task.mesh.caller().map((task.bind(item) for item in items), limit=limit)
+        return _caller_of(task).map((task.bind(item) for item in items), limit=limit)
+
+
+def _caller_of(task: Task[..., Any]) -> Caller:
+    from antiphon.sdk.many.bound_calls import Caller
+
+    return Caller(task.connection)
 
 
 def _has_context(args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:

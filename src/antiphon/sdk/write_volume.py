@@ -39,7 +39,7 @@ class Written(Struct, frozen=True, kw_only=True):
 
 async def written_lately(mesh: Mesh) -> Written:
     """What was written in the last hour, and which part of it is more than usual."""
-    session = mesh.session
+    session = mesh.connection.session
     control, now_ms = await session.sync_control(), session.wall.now_ms()
     async with mesh.replica() as replica:
         volumes = lately(replica, now_ms)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.executor import Assignment, Ran
     from antiphon.runtime.executors.hooks import Next
     from antiphon.sdk.call_options import Duration
+    from antiphon.sdk.connection.connection import Connection
     from antiphon.sdk.task import Task
 
 P = ParamSpec("P")
@@ -208,8 +209,8 @@ class TestedMesh:
 
         `Misconfigured` if the task belongs to another mesh than the one that is tested.
         """
-        if task.mesh is not self.program:
-            line = f"mesh.use({_name_of(task.mesh, task.function.__module__)})"
+        if task.connection is not self.program.connection:
+            line = f"mesh.use({_name_of(task.connection, task.function.__module__)})"
             raise Misconfigured(
                 f"{task.kind} is a task of another mesh than the one that this test runs:"
                 f" add the line {line} to the test or its fixture, before anything runs",
@@ -245,8 +246,8 @@ class TestedMesh:
     def _open_jobs(self) -> str:
         if self._memory is None:
             return ""
-        replica = self.program._memory_replica  # noqa: SLF001 - tests may
-        found = replica.jobs(states=_OPEN, limit=JOBS_NAMED)
+        replica = self.program.connection.memory_replica
+        found = [] if replica is None else replica.jobs(states=_OPEN, limit=JOBS_NAMED)
         jobs = [f"{one.id[:8]} ({one.kind}) is {one.state.value}" for one in found]
         return f"; jobs that have not ended: {', '.join(jobs)}" if jobs else ""
 
@@ -260,15 +261,16 @@ class TestedMesh:
 
     def _take_over(self, program: Mesh) -> None:
         """Have the program's mesh run in memory, and its handlers in this thread."""
-        handlers = program._handlers  # noqa: SLF001 - tests may
-        before = (program._engine, program._given_memory, dict(handlers._by_kind))  # noqa: SLF001 - as above
-        program._engine, program._given_memory = "memory", self._memory  # noqa: SLF001 - as above
+        connection = program.connection
+        handlers = connection.declared.handlers
+        before = (connection.engine_name, connection.given_memory, dict(handlers._by_kind))  # noqa: SLF001 - tests may
+        connection.engine_name, connection.given_memory = "memory", self._memory
         for kind, one in before[2].items():
             handlers._by_kind[kind] = replace(one, how=replace(one.how, run_in=None, env=()))  # noqa: SLF001 - as above
         handlers.hooks.append(self._noted)
 
         def undo() -> None:
-            program._engine, program._given_memory, kinds = before  # noqa: SLF001 - as above
+            connection.engine_name, connection.given_memory, kinds = before
             handlers._by_kind.update(kinds)  # noqa: SLF001 - as above
             handlers.hooks.remove(self._noted)
 
@@ -385,10 +387,10 @@ class TestedMesh:
         await self._stack.aclose()
 
 
-def _name_of(program: object, module: str) -> str:
+def _name_of(program: Connection, module: str) -> str:
     """How a test writes a program's mesh: `shop.mesh`."""
     names = vars(sys.modules[module]).items() if module in sys.modules else ()
-    found = next((name for name, one in names if one is program), "")
+    found = next((name for name, one in names if getattr(one, "connection", None) is program), "")
     return f"{module}.{found}" if found else "MODULE.mesh"
 
 

@@ -127,7 +127,7 @@ async def test_a_final_check_that_fails_beside_a_server_is_a_breach():
         assert await target.server_fault() == ""
         await target.check_all()
         gone = (await target.read_log())[-1]
-        await target.owner.session.log.purge(gone.subject, upto=gone.seq)
+        await target.owner.connection.session.log.purge(gone.subject, upto=gone.seq)
         report = Report()
         await run_final_check(target, report, "the log lost and changed nothing")
         assert len(report.breaches) == 1
@@ -138,6 +138,6 @@ async def test_a_record_that_is_gone_is_noticed():
     async with target_mesh(1) as target:
         await target.check_all()
         gone = (await target.read_log())[-1]
-        await target.owner.session.log.purge(gone.subject, upto=gone.seq)
+        await target.owner.connection.session.log.purge(gone.subject, upto=gone.seq)
         with pytest.raises(Breach, match=r"missing|ends at"):
             await target.check_log()

@@ -117,5 +117,5 @@ async def served(rules=CALM, meter=Meter) -> AsyncIterator[Served]:
 async def as_mesh(mesh: MeshUnderTest, key: SeedKeyring) -> Mesh:
     """The mesh as a program with this key sees it."""
     opened = Mesh.open(engine="memory")
-    opened._connection = await mesh.connection(key)
+    opened.connection._opened = await mesh.connection(key)
     return opened

@@ -41,7 +41,7 @@ def _sandbox(monkeypatch, tmp_path):
 
 
 async def predicate_of(mesh, ended):
-    view = await mesh.session.read_lane(ended.job.kind, ended.job.id)
+    view = await mesh.connection.session.read_lane(ended.job.kind, ended.job.id)
     body = view.opened_at(ended.job.ended_seq).op.body
     return statement.open_proof(body.proof).predicate, body
 
@@ -74,7 +74,7 @@ async def test_what_is_not_small_text_is_stored_and_comes_back_whole(tmp_path):
         )
         by_name = {output.name: output for output in ended.outputs}
         assert by_name["z"].text is by_name["b"].text is None
-        await mesh.fetch(by_name["z"], tmp_path / "z")
+        await mesh.artifacts.fetch(by_name["z"], tmp_path / "z")
     assert (tmp_path / "z").read_bytes() == bytes(100_000)
 
 
@@ -154,7 +154,7 @@ async def test_a_cancelled_command_leaves_no_process():
             await asyncio.sleep(0.02)
         async with mesh.replica() as replica:
             (job,) = replica.jobs(limit=1)
-        await submission.cancel(mesh.session, job.kind, job.id, reason="enough")
+        await submission.cancel(mesh.connection.session, job.kind, job.id, reason="enough")
         ended = await waiting
         assert ended.job.outcome == "cancelled"
         async with asyncio.timeout(PATIENCE_S):

@@ -65,16 +65,22 @@ async def hosted(directory, **members):
 async def test_a_worker_reads_its_jobs_inputs_and_its_outputs_reach_the_owner(tmp_path):
     terms = Terms(can=("claim",), kinds=("render.*",), alias="gpu")
     async with hosted(tmp_path, gpu=terms) as (owner, worker):
-        source = await owner.keep(output_file(tmp_path, BIG), "in.bin")
-        made = await worker.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
-        job = await completed(owner.session, worker.session, "render.video", made, inputs=(source,))
+        source = await owner.artifacts.keep(output_file(tmp_path, BIG), "in.bin")
+        made = await worker.artifacts.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
+        job = await completed(
+            owner.connection.session,
+            worker.connection.session,
+            "render.video",
+            made,
+            inputs=(source,),
+        )
         handle = worker.job("render.video", job.id)
-        await worker.fetch(source, tmp_path / "in", of=handle)
+        await worker.artifacts.fetch(source, tmp_path / "in", of=handle)
         assert (tmp_path / "in").read_bytes() == BIG
-        await owner.fetch(made, tmp_path / "out")
+        await owner.artifacts.fetch(made, tmp_path / "out")
         assert (tmp_path / "out").read_bytes() == BIG[::-1]
         with pytest.raises(EngineDenied):
-            await worker.fetch(made.hash, tmp_path / "none")
+            await worker.artifacts.fetch(made.hash, tmp_path / "none")
 
 
 @pytest.mark.nats
@@ -82,20 +88,32 @@ async def test_a_worker_reads_its_jobs_inputs_and_its_outputs_reach_the_owner(tm
 async def test_a_blob_of_another_kind_is_not_had_by_naming_it_oneself(tmp_path):
     both = Terms(can=("claim", "schedule"), kinds=("render.*",), alias="gpu")
     async with hosted(tmp_path, gpu=both) as (owner, member):
-        secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
-        theirs = await completed(owner.session, owner.session, "secret.plan", secret)
+        secret = await owner.artifacts.keep(output_file(tmp_path, BIG), "secret.bin")
+        theirs = await completed(
+            owner.connection.session, owner.connection.session, "secret.plan", secret
+        )
         with pytest.raises(EngineDenied):
-            await member.fetch(secret, tmp_path / "x", of=member.job("secret.plan", theirs.id))
-        mine = await called(member.session, "render.video", inputs=(secret,))
+            await member.artifacts.fetch(
+                secret, tmp_path / "x", of=member.job("secret.plan", theirs.id)
+            )
+        mine = await called(member.connection.session, "render.video", inputs=(secret,))
         with pytest.raises(Rejected):
-            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", mine.id))
-        done = await completed(member.session, member.session, "render.video", secret)
+            await member.artifacts.fetch(
+                secret, tmp_path / "x", of=member.job("render.video", mine.id)
+            )
+        done = await completed(
+            member.connection.session, member.connection.session, "render.video", secret
+        )
         with pytest.raises(Rejected):
-            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", done.id))
+            await member.artifacts.fetch(
+                secret, tmp_path / "x", of=member.job("render.video", done.id)
+            )
         assert not (tmp_path / "x").exists()
-        own = await member.keep(output_file(tmp_path, BIG[1:]), "own.bin")
-        done = await completed(member.session, member.session, "render.video", own)
-        await member.fetch(own, tmp_path / "x", of=member.job("render.video", done.id))
+        own = await member.artifacts.keep(output_file(tmp_path, BIG[1:]), "own.bin")
+        done = await completed(
+            member.connection.session, member.connection.session, "render.video", own
+        )
+        await member.artifacts.fetch(own, tmp_path / "x", of=member.job("render.video", done.id))
         assert (tmp_path / "x").read_bytes() == BIG[1:]
 
 
@@ -107,7 +125,7 @@ async def passed_on(owner, giver, audience, *commands, kind=KIND):
             Payload(
                 iss=giver.did,
                 aud=audience.did,
-                sub=owner.session.control.owner if commands else None,
+                sub=owner.connection.session.control.owner if commands else None,
                 cmd=command,
                 pol=Policy([["==", ".kind", kind]] if commands else []),
                 nonce=os.urandom(12),
@@ -120,7 +138,9 @@ async def passed_on(owner, giver, audience, *commands, kind=KIND):
 
 async def writing(mesh, keyring):
     """A node that writes over another's connection, with a key of its own."""
-    session = place(mesh.session.engine, mesh.session.mesh, keyring, "another", NoMark()).session
+    session = place(
+        mesh.connection.session.engine, mesh.connection.session.mesh, keyring, "another", NoMark()
+    ).session
     await session.sync_control()
     return session
 
@@ -134,7 +154,7 @@ async def test_a_second_key_of_ones_own_is_ones_own_word(tmp_path):
     """Whoever may pass a right on makes as many keys as it likes: none of them is another."""
     kind = "render.video"
     async with hosted(tmp_path, gpu=BOTH) as (owner, member):
-        secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
+        secret = await owner.artifacts.keep(output_file(tmp_path, BIG), "secret.bin")
         second, third = (SeedKeyring(os.urandom(32)) for _ in range(2))
         await passed_on(owner, member.home.signer("machine"), second, *RIGHTS, kind=kind)
         await passed_on(owner, second, third, "/job/schedule", kind=kind)
@@ -146,10 +166,10 @@ async def test_a_second_key_of_ones_own_is_ones_own_word(tmp_path):
         ]
         for job in jobs:
             with pytest.raises(Rejected):
-                await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.id))
-        own = await member.keep(output_file(tmp_path, BIG[1:]), "own.bin")
+                await member.artifacts.fetch(secret, tmp_path / "x", of=member.job(kind, job.id))
+        own = await member.artifacts.keep(output_file(tmp_path, BIG[1:]), "own.bin")
         job = await called(three, kind, inputs=(own,))
-        await member.fetch(own, tmp_path / "x", of=member.job(kind, job.id))
+        await member.artifacts.fetch(own, tmp_path / "x", of=member.job(kind, job.id))
         assert (tmp_path / "x").read_bytes() == BIG[1:]
 
 
@@ -158,18 +178,18 @@ async def test_what_was_stored_by_a_machine_under_ones_own_grant_can_be_had(tmp_
     kind = "render.video"
     few = Terms(can=("claim",), kinds=("render.still",), alias="helper")
     async with hosted(tmp_path, gpu=BOTH, helper=few) as (owner, member, helper):
-        secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
+        secret = await owner.artifacts.keep(output_file(tmp_path, BIG), "secret.bin")
         theirs, process = helper.home.signer("machine"), SeedKeyring(os.urandom(32))
         await passed_on(owner, member.home.signer("machine"), theirs, *RIGHTS[1:], kind=kind)
         await passed_on(owner, theirs, process)
         worker = await writing(member, process)
-        made = await helper.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
-        job = await completed(member.session, worker, kind, made)
-        await member.fetch(made, tmp_path / "out", of=member.job(kind, job.id))
+        made = await helper.artifacts.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
+        job = await completed(member.connection.session, worker, kind, made)
+        await member.artifacts.fetch(made, tmp_path / "out", of=member.job(kind, job.id))
         assert (tmp_path / "out").read_bytes() == BIG[::-1]
-        job = await completed(member.session, worker, kind, secret)
+        job = await completed(member.connection.session, worker, kind, secret)
         with pytest.raises(Rejected):
-            await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.id))
+            await member.artifacts.fetch(secret, tmp_path / "x", of=member.job(kind, job.id))
 
 
 async def test_only_accepted_records_name_a_blob(tmp_path):

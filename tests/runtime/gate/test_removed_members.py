@@ -9,8 +9,8 @@ from antiphon.assembly.logins import log_in
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.errors import EngineDenied
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
+from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
 from tests.job_scopes import works
 from tests.patience import NEVER_S, PATIENCE_S
@@ -41,12 +41,12 @@ class Place:
 
     async def take_back(self, home: StateDirectory, *kinds: str) -> None:
         """The owner revokes what was granted for these kinds."""
-        control = await self.owner.session.sync_control()
+        control = await self.owner.connection.session.sync_control()
         given = control.grants.given_to(home.signer("machine").did, before=2**63)
         cids = [one.cid for one in given if any(kind in str(one.payload.pol) for kind in kinds)]
         assert cids
-        async with delegation.with_authority(self.directory / "owner") as mesh:
-            await delegation.revoke(mesh, *cids)
+        async with with_authority(self.directory / "owner") as mesh:
+            await mesh.authority.revoke(*cids)
 
     async def result(self, kind: str, text: str) -> str:
         handle = await self.owner.submit(kind, text)
@@ -144,13 +144,13 @@ async def test_what_somebody_else_lends_and_takes_back_disturbs_nobody(tmp_path)
         home, lender = await place.join("box", "build.*"), await place.join("lender", "render.*")
         async with a_worker(home, "build.image") as worker:
             epoch = connection_of(worker).epoch
-            async with delegation.with_authority(lender.path) as mesh:
-                granted = await delegation.grant(
-                    mesh, home.signer("machine").did, claiming("render.frame", alias="")
+            async with with_authority(lender.path) as mesh:
+                granted = await mesh.authority.grant(
+                    home.signer("machine").did, claiming("render.frame", alias="")
                 )
                 await log_in(home, home.access(), [])
                 assert works(home.access().scope) == ("build.>",)
-                await delegation.revoke(mesh, *granted.cids)
+                await mesh.authority.revoke(*granted.cids)
             assert await place.result("build.image", "undisturbed") == "undisturbed"
             assert connection_of(worker).epoch == epoch
 
@@ -158,12 +158,12 @@ async def test_what_somebody_else_lends_and_takes_back_disturbs_nobody(tmp_path)
 async def test_what_somebody_else_lends_can_be_worked_on_by_asking_for_it(tmp_path):
     async with a_place(tmp_path) as place:
         home, lender = await place.join("box", "build.*"), await place.join("lender", "render.*")
-        async with delegation.with_authority(lender.path) as mesh:
+        async with with_authority(lender.path) as mesh:
             to, lent = home.signer("machine").did, claiming("render.frame", alias="")
-            granted = await delegation.grant(mesh, to, lent)
+            granted = await mesh.authority.grant(to, lent)
             async with a_worker(home, "build.image", "render.frame") as worker:
                 assert await place.result("render.frame", "lent") == "lent"
                 epoch = connection_of(worker).epoch
-                await delegation.revoke(mesh, *granted.cids)
+                await mesh.authority.revoke(*granted.cids)
                 await eventually(lambda: connection_of(worker).epoch > epoch)
                 assert await place.result("build.image", "its own") == "its own"

@@ -66,7 +66,7 @@ async def test_a_call_that_no_record_holds_is_refused_before_anything_is_written
         with pytest.raises(Rejected, match="a record can have 262,144") as refusal:
             await submission.submit(author, body)
         assert refusal.value.reason == "size"
-        assert "mesh.keep" in refusal.value.hint
+        assert "mesh.artifacts.keep" in refusal.value.hint
         assert await author.log.last() == before
 
 

@@ -13,8 +13,8 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import SEAL_LANE, FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.services import beside
-from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
+from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
 from tests.engines.nats.harness import sever
 from tests.patience import PATIENCE_S
@@ -39,16 +39,16 @@ class Place:
 
     async def lend(self, kind: str) -> None:
         """The owner delegates more to the machine, which hears nothing of it."""
-        async with delegation.with_authority(self.directory / "owner") as mesh:
+        async with with_authority(self.directory / "owner") as mesh:
             terms = Terms(can=("read",), kinds=(kind,), alias="")
-            await delegation.grant(mesh, self.home.signer("machine").did, terms)
+            await mesh.authority.grant(self.home.signer("machine").did, terms)
 
     async def take_back(self, kind: str) -> None:
-        control = await self.owner.session.sync_control()
+        control = await self.owner.connection.session.sync_control()
         given = control.grants.given_to(self.home.signer("machine").did, before=2**63)
         cids = [one.cid for one in given if kind in str(one.payload.pol)]
-        async with delegation.with_authority(self.directory / "owner") as mesh:
-            await delegation.revoke(mesh, *cids)
+        async with with_authority(self.directory / "owner") as mesh:
+            await mesh.authority.revoke(*cids)
         user = self.home.access().user
         of = self.gate._members.by_user
         await eventually(lambda: not of(user).scope.admits(f"{kind}.x", "/job/read"))
@@ -64,11 +64,11 @@ class Place:
         return kind, handle.id
 
     async def cancel(self, kind: str, job: str) -> None:
-        await submission.cancel(self.owner.session, kind, job, reason="test")
+        await submission.cancel(self.owner.connection.session, kind, job, reason="test")
 
     async def agree(self, node: FullNode, *jobs: tuple[str, str]) -> None:
         """The machine's replica comes to hold these lanes exactly as the full node's does."""
-        newest = await self.owner.session.log.last()
+        newest = await self.owner.connection.session.log.last()
         await asyncio.wait_for(self.node.reached(newest.seq), PATIENCE_S)
         for kind, job in jobs:
             expected = self.node.replica.job_records(kind, job)

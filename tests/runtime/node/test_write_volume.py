@@ -35,10 +35,12 @@ async def test_a_member_that_writes_junk_on_its_own_kind_is_named(tmp_path, monk
         with capture_logs() as logs:
             async with Mesh.open(home=home.path) as mesh:
                 for number in range(5):
-                    subject = f"ap.{mesh.session.mesh}.call.normal.junk.x.{number:064x}".encode()
+                    subject = f"ap.{mesh.id}.call.normal.junk.x.{number:064x}".encode()
                     header = b"NATS/1.0\r\n\r\n"
                     junk = b"j" * 300_000
-                    await mesh.session.log.requester.write(subject, junk, header, timeout_s=10)
+                    await mesh.connection.session.log.requester.write(
+                        subject, junk, header, timeout_s=10
+                    )
             await eventually(lambda: any(one["event"] == "write_volume_high" for one in logs))
         (said,) = (one for one in logs if one["event"] == "write_volume_high")
         assert (said["kind"], said["refused_mib"]) == ("junk", 1)

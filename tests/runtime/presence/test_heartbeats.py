@@ -347,7 +347,7 @@ async def test_a_program_asks_its_mesh_who_is_live_and_who_came(tmp_path):
         async with asyncio.timeout(PATIENCE_S):
             roles = {}
             while roles.keys() < {"worker", "node", "agent"}:  # a busy machine answers late
-                found = await mesh.live_nodes(stale_threshold_ms=60_000)
+                found = await mesh.presence.live(stale_threshold_ms=60_000)
                 roles |= {one.card.role: one.card for one in found}
         assert {card.agent for card in roles.values()} == {"planner"}
         assert roles["worker"].kinds == ("own.echo",)

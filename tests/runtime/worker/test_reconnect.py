@@ -121,11 +121,11 @@ async def test_without_a_breaker_every_call_is_tried(monkeypatch):
     monkeypatch.setenv("ANTIPHON_BREAKER_FAILURES", "1")
     mesh = Mesh.open(engine="memory")
     async with mesh:
-        mesh._memory._server.kill()
+        mesh.connection.memory._server.kill()
         for number in range(3):
             with pytest.raises(Unavailable, match=f"in {APPEND_TRIES} tries"):
                 await mesh.submit("test.work", number)
-        mesh._memory._server.start()
+        mesh.connection.memory._server.start()
         assert (await mesh.submit("test.work", 7)).is_new
 
 

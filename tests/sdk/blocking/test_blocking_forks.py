@@ -87,7 +87,7 @@ def authors_and_times(mesh: BlockingMesh) -> list[tuple[str, object]]:
     """The author and the timestamp of every record on the log."""
 
     async def read() -> list[tuple[str, object]]:
-        session = mesh._open().value.session
+        session = mesh.unblocked.connection.session
         page = await session.log.read(0, limit=10_000)
         opened = [session.open(record) for record in page.records]
         return [(one.op.author, one.op.hlc) for one in opened if one.op is not None]

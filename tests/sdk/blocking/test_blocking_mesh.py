@@ -35,33 +35,19 @@ def public(kind: type) -> set[str]:
 
 def test_the_names_are_those_of_the_async_classes():
     only_async = {
-        "artifacts",  # its methods are awaited; keep and fetch are here
-        "announced",  # for the command line
         "blocking",
-        "clock",  # the beats as they come; tempo() and on_beat are here
         "connection",
         "home",
-        "on_help",  # requests come as they are made, in the event loop
         "node",  # a full node is a program of its own: antiphon node
         "open",
-        "register_fallback",  # what a task uses
         "replica",
-        "session",
-        "tempo_policy",  # tempo() says what is in force
-        "twin",
-        "memory",  # documents are awaited and watched: docs/memory.md
-        "put_manifest_plan",  # what the command line plans with
-        "caller",  # what submits many
-        "submit_arguments",  # what the command line submits with
         "watching",
-        "adopt_lock",  # goes with Lock.pass_to, which is awaited
-        "try_lock",  # lock(wait=0) is here
     }
-    only_blocking = {"close", "forget", "wrap"}
+    only_blocking = {"close", "forget", "run", "unblocked", "wrap"}
     only_blocking |= {"as_completed", "gather"}  # functions of the module, in the async SDK
-    only_blocking |= {"map_calls"}  # what BlockingTask.map uses
+    only_blocking |= {"map_calls", "mesh"}  # what BlockingTask.map uses; the async mesh
     assert public(Mesh) - public(BlockingMesh) == only_async
-    assert public(BlockingMesh) - public(Mesh) == only_blocking
+    assert public(BlockingMesh) - public(Mesh) == only_blocking - {"mesh"}
     assert public(JobHandle) - public(BlockingHandle) == {"of", "session"}
     of_instances = {"id", "kind"}  # not in dir() of the async class
     assert public(BlockingHandle) - public(JobHandle) == {"unblocked"} | of_instances
@@ -96,8 +82,8 @@ def test_a_task_is_submitted_run_and_answered():
         assert [line.op for line in handle.story()][-1] == "job.complete"
         assert [output.name for output in handle.outputs()] == ["result"]
         assert mesh.job("example.add", handle.id).result(PATIENCE_S) == 2
-        assert {card.role for card in mesh.nodes(wait_s=0.5)} == {"node", "worker"}
-        assert mesh.rules.attempts == 3
+        assert {card.role for card in mesh.presence.roll_call(wait_s=0.5)} == {"node", "worker"}
+        assert mesh.authority.rules.attempts == 3
         assert worker.done == 4
         assert worker.did != mesh.did
 
@@ -225,8 +211,8 @@ def test_an_interrupt_ends_the_wait_and_leaves_the_mesh_usable():
 def test_files_are_kept_and_fetched(tmp_path):
     (tmp_path / "in.txt").write_text("hello")
     with a_mesh() as mesh:
-        kept = mesh.keep(tmp_path / "in.txt")
-        mesh.fetch(kept, tmp_path / "out.txt")
+        kept = mesh.artifacts.keep(tmp_path / "in.txt")
+        mesh.artifacts.fetch(kept, tmp_path / "out.txt")
     assert (tmp_path / "out.txt").read_text() == "hello"
 
 

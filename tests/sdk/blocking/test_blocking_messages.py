@@ -19,74 +19,74 @@ def other(mesh, name):
 
 
 def test_a_message_is_sent_read_and_acknowledged(mesh):
-    assert mesh.address == other(mesh, "one")
-    sent = mesh.send(other(mesh, "two"), {"n": 1}, kind="progress.build", thread="t")
-    assert [one.thread for one in mesh.message_threads(agent="two")] == ["t"]
-    with mesh.inbox(agent="two") as inbox:
+    assert mesh.messages.address == other(mesh, "one")
+    sent = mesh.messages.send(other(mesh, "two"), {"n": 1}, kind="progress.build", thread="t")
+    assert [one.thread for one in mesh.messages.threads(agent="two")] == ["t"]
+    with mesh.messages.inbox(agent="two") as inbox:
         message = next(inbox)
     assert (message.id, message.payload, message.kind) == (sent, {"n": 1}, "progress.build")
-    assert (message.sender, message.attempt) == (mesh.address, 1)
+    assert (message.sender, message.attempt) == (mesh.messages.address, 1)
     assert message.payload_as(dict[str, int]) == {"n": 1}
     message.extend("1m")
     message.ack()
-    assert list(mesh.inbox(agent="two", wait=0)) == []
+    assert list(mesh.messages.inbox(agent="two", wait=0)) == []
 
 
 def test_a_for_loop_ends_when_no_message_came_for_so_long(mesh):
     for number in range(3):
-        mesh.send(other(mesh, "two"), number, thread="t")
+        mesh.messages.send(other(mesh, "two"), number, thread="t")
     seen = []
-    for message in mesh.inbox(agent="two", wait=0):
+    for message in mesh.messages.inbox(agent="two", wait=0):
         seen.append(message.payload)
         message.ack()
     assert seen == [0, 1, 2]
 
 
 def test_what_is_not_handled_comes_again_and_in_the_end_is_a_dead_letter(mesh):
-    mesh.send(mesh.address, "no")
+    mesh.messages.send(mesh.messages.address, "no")
     attempts = []
-    for message in mesh.inbox(wait="1s"):
+    for message in mesh.messages.inbox(wait="1s"):
         attempts.append(message.attempt)
         message.nack(0, error="not today")
     assert attempts == list(range(1, 17))
-    [dead] = mesh.dead_messages()
+    [dead] = mesh.messages.dead()
     assert (dead.reason, dead.error, dead.payload) == ("attempts", "not today", "no")
 
 
 def test_a_question_is_answered_by_another_thread(mesh):
     def answer():
-        with mesh.inbox(agent="oracle") as inbox:
+        with mesh.messages.inbox(agent="oracle") as inbox:
             question = next(inbox)
             question.reply(question.payload + 1)
             question.ack()
 
     with ThreadPoolExecutor(1) as threads:
         answering = threads.submit(answer)
-        assert mesh.ask(other(mesh, "oracle"), 41, within=PATIENCE_S).payload == 42
+        assert mesh.messages.ask(other(mesh, "oracle"), 41, within=PATIENCE_S).payload == 42
         answering.result(PATIENCE_S)
     with pytest.raises(Unavailable, match="did not answer"):
-        mesh.ask(other(mesh, "nobody"), 1, within=0.05)
+        mesh.messages.ask(other(mesh, "nobody"), 1, within=0.05)
 
 
 def test_a_broadcast_says_what_became_of_each(mesh):
-    sent = mesh.broadcast([other(mesh, "a"), "nobody", other(mesh, "b")], "hello")
+    sent = mesh.messages.broadcast([other(mesh, "a"), "nobody", other(mesh, "b")], "hello")
     assert [bool(one.id) for one in sent] == [True, False, True]
     assert isinstance(sent[1].error, Rejected)
 
 
 def test_a_message_can_be_acknowledged_by_its_id(mesh):
-    sent = mesh.send(mesh.address, 1)
-    mesh.ack_message(sent)
-    assert list(mesh.inbox(wait=0)) == []
+    sent = mesh.messages.send(mesh.messages.address, 1)
+    mesh.messages.ack(sent)
+    assert list(mesh.messages.inbox(wait=0)) == []
 
 
 def test_what_was_not_taken_is_given_back(mesh):
     for number in range(2):
-        mesh.send(mesh.address, number)
-    with mesh.inbox(prefetch=2) as inbox:
+        mesh.messages.send(mesh.messages.address, number)
+    with mesh.messages.inbox(prefetch=2) as inbox:
         next(inbox).ack()
-    with mesh.inbox() as inbox:
+    with mesh.messages.inbox() as inbox:
         message = next(inbox)
         assert message.attempt == 2, "it was read ahead, and handed out again at once"
-        assert "BlockingMessage(" in repr(message)
+        assert "ReceivedMessage(" in repr(message)
         message.ack()

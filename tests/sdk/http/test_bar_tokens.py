@@ -26,14 +26,14 @@ class Clock:
 
 def used(mesh: Mesh, token: str, meter: Meter, now_ms: int) -> Bearer | Refusal:
     bars = BarCount.of(meter)
-    return check(token, control=mesh.session.control, bars=bars, now_ms=now_ms)
+    return check(token, control=mesh.connection.session.control, bars=bars, now_ms=now_ms)
 
 
 @pytest.mark.req("B20")
 async def test_a_token_is_renewed_on_every_downbeat_and_the_last_one_ends():
     meter = Meter()
     async with Mesh.open(engine="memory") as mesh:
-        now = meter.downbeat_after(mesh.session.wall.now_ms())
+        now = meter.downbeat_after(mesh.connection.session.wall.now_ms())
         clock = Clock(now)
         tokens = BarTokens(mesh, project="build", meter=lambda: meter, wall=clock)
         first = tokens.token()
@@ -53,7 +53,7 @@ async def test_a_token_is_renewed_on_every_downbeat_and_the_last_one_ends():
 async def test_when_the_tempo_changes_the_next_token_comes_with_the_new_downbeat():
     slow = Meter()
     async with Mesh.open(engine="memory") as mesh:
-        now = slow.downbeat_after(mesh.session.wall.now_ms())
+        now = slow.downbeat_after(mesh.connection.session.wall.now_ms())
         clock, meters = Clock(now), [slow]
         tokens = BarTokens(mesh, meter=lambda: meters[-1], wall=clock)
         first = tokens.token()
@@ -70,7 +70,7 @@ async def test_a_process_that_hears_no_beats_makes_one_for_each_moment():
     """By its own count a bar could begin long before the mesh's: such a token would be late."""
     fast = Meter(bpm=24)
     async with Mesh.open(engine="memory") as mesh:
-        clock = Clock(fast.downbeat_after(mesh.session.wall.now_ms()) + fast.bar_ms - 1)
+        clock = Clock(fast.downbeat_after(mesh.connection.session.wall.now_ms()) + fast.bar_ms - 1)
         tokens = BarTokens(mesh, wall=clock)
         token = tokens.token()
         clock.now += fast.bar_ms

@@ -187,7 +187,7 @@ async def test_a_watcher_sees_each_change_and_reads_nothing_meanwhile(monkeypatc
         async with notes.watch("plan") as changes, notes.watch() as all_changes:
             seen = asyncio.ensure_future(anext(changes))
             await asyncio.sleep(0)
-            log, reads = type(mesh.session.log), []
+            log, reads = type(mesh.connection.session.log), []
             for name in ("read", "read_lane", "read_lanes", "fetch_many", "confirm", "newest"):
                 was = getattr(log, name)
                 monkeypatch.setattr(

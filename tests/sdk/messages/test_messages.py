@@ -39,32 +39,34 @@ async def hosted(directory, **members):
 
 
 async def first(mesh, **how):
-    async with asyncio.timeout(PATIENCE_S), mesh.inbox(**how) as inbox:
+    async with asyncio.timeout(PATIENCE_S), mesh.messages.inbox(**how) as inbox:
         return await anext(inbox)
 
 
 @pytest.mark.req("S9")
 async def test_a_message_in_one_process():
     async with Mesh.open(engine="memory", agent="one") as mesh:
-        sent = await mesh.send(f"{mesh.did}/two", {"n": 1}, kind="progress.build", thread="t")
-        assert [(one.thread, one.messages) for one in await mesh.message_threads(agent="two")] == [
+        sent = await mesh.messages.send(
+            f"{mesh.did}/two", {"n": 1}, kind="progress.build", thread="t"
+        )
+        assert [(one.thread, one.messages) for one in await mesh.messages.threads(agent="two")] == [
             ("t", 1)
         ]
         message = await first(mesh, agent="two")
         assert (message.id, message.payload, message.kind) == (sent, {"n": 1}, "progress.build")
-        assert message.sender == mesh.address
+        assert message.sender == mesh.messages.address
         await message.ack()
-        assert await mesh.message_threads(agent="two") == []
-        assert [one async for one in mesh.inbox(agent="two", wait=0)] == []
+        assert await mesh.messages.threads(agent="two") == []
+        assert [one async for one in mesh.messages.inbox(agent="two", wait=0)] == []
 
 
 async def test_what_was_not_taken_from_an_inbox_is_given_back():
     async with Mesh.open(engine="memory") as mesh:
         for number in range(3):
-            await mesh.send(mesh.address, number)
+            await mesh.messages.send(mesh.messages.address, number)
         one = await first(mesh)
         assert one.payload == 0
-        async with aclosing(mesh.inbox(wait=5)) as inbox:
+        async with aclosing(mesh.messages.inbox(wait=5)) as inbox:
             rest = [(await anext(inbox)).payload for _ in range(2)]
         assert rest == [1, 2]
 
@@ -72,13 +74,13 @@ async def test_what_was_not_taken_from_an_inbox_is_given_back():
 async def test_a_message_is_nacked_and_dead_letters_are_shown(monkeypatch):
     monkeypatch.setattr("antiphon.core.messages.register.MAX_ATTEMPTS", 2)
     async with Mesh.open(engine="memory") as mesh:
-        await mesh.send(mesh.address, "no")
+        await mesh.messages.send(mesh.messages.address, "no")
         for attempt in (1, 2):
             message = await first(mesh)
             assert message.attempt == attempt
             await message.nack(0, error="not today")
-        assert [one async for one in mesh.inbox(wait=0)] == []
-        (dead,) = await mesh.dead_messages()
+        assert [one async for one in mesh.messages.inbox(wait=0)] == []
+        (dead,) = await mesh.messages.dead()
         assert (dead.reason, dead.error, dead.payload) == ("attempts", "not today", "no")
 
 
@@ -86,21 +88,23 @@ async def test_a_question_is_answered():
     async with Mesh.open(engine="memory") as mesh:
 
         async def answering():
-            async for question in mesh.inbox(agent="oracle"):
+            async for question in mesh.messages.inbox(agent="oracle"):
                 await question.reply({"answer": question.payload + 1})
                 await question.ack()
 
         serving = asyncio.ensure_future(answering())
-        answer = await mesh.ask(f"{mesh.did}/oracle", 41, within=PATIENCE_S)
+        answer = await mesh.messages.ask(f"{mesh.did}/oracle", 41, within=PATIENCE_S)
         assert answer.payload == {"answer": 42}
         # Another reader of the own inbox does not take the answer away.
-        other = asyncio.ensure_future(anext(mesh.inbox()))
-        assert (await mesh.ask(f"{mesh.did}/oracle", 1, within=PATIENCE_S)).payload == {"answer": 2}
+        other = asyncio.ensure_future(anext(mesh.messages.inbox()))
+        assert (await mesh.messages.ask(f"{mesh.did}/oracle", 1, within=PATIENCE_S)).payload == {
+            "answer": 2
+        }
         for task in (serving, other):
             task.cancel()
         await asyncio.gather(serving, other, return_exceptions=True)
         with pytest.raises(Unavailable, match="did not answer"):
-            await mesh.ask(f"{mesh.did}/nobody", 1, within=0.05)
+            await mesh.messages.ask(f"{mesh.did}/nobody", 1, within=0.05)
 
 
 @pytest.mark.virtual_time
@@ -119,9 +123,9 @@ async def test_a_reader_that_nobody_wakes_finds_its_message_within_a_minute(monk
 
         monkeypatch.setattr(MailGate, "read", read)
         began_s = asyncio.get_running_loop().time()
-        waiting = asyncio.ensure_future(anext(mesh.inbox()))
+        waiting = asyncio.ensure_future(anext(mesh.messages.inbox()))
         await asyncio.sleep(1)
-        await mesh.send(mesh.address, "hello")
+        await mesh.messages.send(mesh.messages.address, "hello")
         message = await waiting
         assert message.payload == "hello"
         assert asyncio.get_running_loop().time() - began_s <= 60
@@ -130,7 +134,7 @@ async def test_a_reader_that_nobody_wakes_finds_its_message_within_a_minute(monk
 
 async def test_a_broadcast_tells_what_became_of_each():
     async with Mesh.open(engine="memory") as mesh:
-        sent = await mesh.broadcast([f"{mesh.did}/a", "nobody", f"{mesh.did}/b"], "hello")
+        sent = await mesh.messages.broadcast([f"{mesh.did}/a", "nobody", f"{mesh.did}/b"], "hello")
         assert [bool(one.id) for one in sent] == [True, False, True]
         assert isinstance(sent[1].error, Rejected)
         assert (await first(mesh, agent="b")).payload == "hello"
@@ -146,9 +150,11 @@ async def test_a_broadcast_without_a_list_goes_to_the_other_agents_that_are_onli
         Mesh.open(home=home, agent="two") as two,
     ):
         async with asyncio.timeout(PATIENCE_S):
-            while not (sent := await one.broadcast(payload="hello")):
+            while not (sent := await one.messages.broadcast(payload="hello")):
                 await asyncio.sleep(0.05)
-        assert [told.to for told in sent] == [two.address], "not to itself, nor to the owner's"
+        assert [told.to for told in sent] == [two.messages.address], (
+            "not to itself, nor to the owner's"
+        )
         assert (await first(two)).payload == "hello"
 
 
@@ -166,7 +172,7 @@ async def test_a_broadcast_without_a_list_goes_to_the_other_agents_that_are_onli
 async def test_what_cannot_be_sent_is_refused_with_a_reason(how):
     async with Mesh.open(engine="memory") as mesh:
         with pytest.raises((Malformed, Rejected)):
-            await mesh.send(mesh.address, **how)
+            await mesh.messages.send(mesh.messages.address, **how)
 
 
 @pytest.mark.nats
@@ -174,21 +180,27 @@ async def test_what_cannot_be_sent_is_refused_with_a_reason(how):
 async def test_members_write_to_one_another_through_the_gate(tmp_path):
     async with hosted(tmp_path, sender=SENDER, reader=READER) as (owner, sender, reader):
         reading = asyncio.ensure_future(first(reader, lease=NEVER_S))
-        sent = await sender.send(reader.address, {"hello": 1}, kind="note", priority=2)
+        sent = await sender.messages.send(
+            reader.messages.address, {"hello": 1}, kind="note", priority=2
+        )
         message = await reading
-        assert (message.id, message.payload, message.sender) == (sent, {"hello": 1}, sender.address)
+        assert (message.id, message.payload, message.sender) == (
+            sent,
+            {"hello": 1},
+            sender.messages.address,
+        )
         await message.ack()
         # The owner's own gate and the members' share one store.
-        await owner.send("reader/client-1", "by alias")
+        await owner.messages.send("reader/client-1", "by alias")
         again = await first(reader)
         assert again.payload == "by alias"
         await again.nack(0)
         await (await first(reader)).ack()
-        assert await reader.message_threads() == []
+        assert await reader.messages.threads() == []
         with pytest.raises(Rejected) as refused:
-            await reader.send(sender.address, "no permission")
+            await reader.messages.send(sender.messages.address, "no permission")
         assert refused.value.reason == "command"
-        await sender.send(owner.address, "up")
+        await sender.messages.send(owner.messages.address, "up")
         assert (await first(owner)).payload == "up"
         assert sender.connection.engine.mail is None
 
@@ -200,8 +212,8 @@ async def test_nobody_reads_or_settles_the_mail_of_another(tmp_path):
     from antiphon.runtime.messages.mail_requests import MAIL, MailRequest, Named
 
     async with hosted(tmp_path, reader=READER, other=SENDER) as (owner, reader, other):
-        sent = await owner.send(reader.address, "private")
-        line, session = other.connection.engine.gate, other.session
+        sent = await owner.messages.send(reader.messages.address, "private")
+        line, session = other.connection.engine.gate, other.connection.session
 
         def signed(mesh, user, **fields):
             keyring = mesh.connection.keyring

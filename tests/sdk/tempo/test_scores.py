@@ -105,7 +105,7 @@ async def test_a_program_helps_the_jobs_of_others():
         return await ctx.help("anybody?")
 
     async def helps():
-        async for asked in mesh.on_help("example.asks"):
+        async for asked in mesh.tempo.on_help("example.asks"):
             assert asked.about == "anybody?"
             await asked.promise(1)
             await asked.answer("yes")
@@ -142,7 +142,7 @@ async def test_everything_on_a_lane_can_be_stamped_with_its_beat_and_has_its_hlc
     async with mesh, mesh.worker():
         handle = await one.submit()
         await handle.result(timeout=PATIENCE_S)
-        story, stamps = await handle.story(), BeatStamps(mesh.tempo_policy)
+        story, stamps = await handle.story(), BeatStamps(mesh.tempo.policy)
         for line in story:
             stamp = stamps.at(line.commit_ms)
             assert 1 <= stamp.beat <= 8

@@ -17,16 +17,16 @@ FAST = {"initial_bpm": 300, "bar_len_beats": 4, "limits": {"min_bpm": 300, "max_
 @pytest.mark.req("B10", "B17", "B25")
 async def test_the_owner_sets_and_freezes_the_tempo_and_a_leader_is_heard():
     async with Mesh.open(engine="memory") as mesh:
-        policy = await mesh.set_tempo(FAST)
-        assert (await mesh.set_tempo(policy)) == policy
+        policy = await mesh.tempo.set(FAST)
+        assert (await mesh.tempo.set(policy)) == policy
         async with asyncio.timeout(20):
-            while (now := await mesh.tempo()).mode != "leader" or now.bpm != 300:
+            while (now := await mesh.tempo.now()).mode != "leader" or now.bpm != 300:
                 await asyncio.sleep(0.05)
         assert (now.bar_len, now.leader, now.degraded) == (4, mesh.did, "")
         assert now.phase == now.phases.at(now.beat.index)
-        assert (await mesh.freeze_tempo()).adaptation.frozen
-        assert (await mesh.tempo()).frozen
-        assert not (await mesh.unfreeze_tempo()).adaptation.frozen
+        assert (await mesh.tempo.freeze()).adaptation.frozen
+        assert (await mesh.tempo.now()).frozen
+        assert not (await mesh.tempo.unfreeze()).adaptation.frozen
 
 
 @pytest.mark.req("B7")
@@ -34,15 +34,15 @@ async def test_functions_are_called_on_beats_and_one_that_fails_stops_nothing():
     mesh = Mesh.open(engine="memory")
     beats, downbeats, enough = list[Beat](), list[Beat](), asyncio.Event()
 
-    @mesh.on_beat
+    @mesh.tempo.on_beat
     def broken(_: Beat) -> None:
         raise ValueError("not today")
 
-    @mesh.on_beat
+    @mesh.tempo.on_beat
     def note(beat: Beat) -> None:
         beats.append(beat)
 
-    @mesh.on_downbeat
+    @mesh.tempo.on_downbeat
     async def first(beat: Beat) -> None:
         await asyncio.sleep(0)
         downbeats.append(beat)
@@ -50,7 +50,7 @@ async def test_functions_are_called_on_beats_and_one_that_fails_stops_nothing():
             enough.set()
 
     async with mesh:
-        await mesh.set_tempo(FAST)
+        await mesh.tempo.set(FAST)
         async with asyncio.timeout(20):
             await enough.wait()
     assert {beat.index for beat in downbeats} == {1}
@@ -61,14 +61,14 @@ async def test_functions_are_called_on_beats_and_one_that_fails_stops_nothing():
 async def test_a_status_outside_of_jobs_is_signed_and_heard_on_its_project():
     async with Mesh.open(engine="memory") as mesh:
         where = STATUS.at(kind="render.video")
-        async with mesh.session.engine.bus.subscribe(where) as heard:
-            said = await mesh.status("executing", task="render.video/night", progress=0.5)
+        async with mesh.connection.session.engine.bus.subscribe(where) as heard:
+            said = await mesh.tempo.status("executing", task="render.video/night", progress=0.5)
             message = await anext(heard)
         opened = STATUS_CLAIMS.open(message.payload, mesh=mesh.id, subject=where)
         assert opened.body == said
-        assert (opened.author, said.beat_index) == (mesh.did, mesh.clock.beat().index)
+        assert (opened.author, said.beat_index) == (mesh.did, mesh.tempo.clock.beat().index)
         with pytest.raises(Malformed, match="which kind"):
-            await mesh.status("done", task="night")
+            await mesh.tempo.status("done", task="night")
 
 
 def test_the_blocking_mesh_has_all_of_it():
@@ -80,11 +80,11 @@ def test_the_blocking_mesh_has_all_of_it():
         heard.set()
 
     with Mesh.open(engine="memory").blocking() as mesh:
-        mesh.set_tempo(FAST)
-        mesh.on_beat(note)
-        mesh.on_downbeat(note)
+        mesh.tempo.set(FAST)
+        mesh.tempo.on_beat(note)
+        mesh.tempo.on_downbeat(note)
         assert heard.wait(20)
-        assert mesh.tempo().bar_len == 4
-        assert mesh.freeze_tempo().adaptation.frozen
-        assert not mesh.unfreeze_tempo().adaptation.frozen
-        assert mesh.status("planning", task="a.b/c").state == "planning"
+        assert mesh.tempo.now().bar_len == 4
+        assert mesh.tempo.freeze().adaptation.frozen
+        assert not mesh.tempo.unfreeze().adaptation.frozen
+        assert mesh.tempo.status("planning", task="a.b/c").state == "planning"

@@ -104,7 +104,7 @@ async def to_await(
                 raise GiveUp(
                     f"the arguments of child {at + 1} ({call.kind}) are too large to be submitted"
                     ' from a process: leave out run_in="process", or store them with'
-                    " mesh.keep(path)"
+                    " mesh.artifacts.keep(path)"
                 )
             where = await keep(call.text)
         nonce = child_nonce(parent.kind, parent.job_id, parent.continuations, at)

@@ -360,8 +360,8 @@ def check_size(size: int, what: str, limit: int, form: str = " as JSON") -> None
         raise Malformed(
             f"{what} {size:,} bytes{form}; the limit here is {limit:,}",
             reason="value_size",
-            hint="store the data as a file with mesh.keep(path) and pass on its hash; the limit is"
-            " ANTIPHON_VALUE_MB",
+            hint="store the data as a file with mesh.artifacts.keep(path) and pass on its hash;"
+            " the limit is ANTIPHON_VALUE_MB",
         )
 
 

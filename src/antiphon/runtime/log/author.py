@@ -277,7 +277,10 @@ def _unreadable(op: Op, size: int, fault: Verdict) -> Rejected:
     largest = max(sizes, key=lambda name: sizes[name])
     hint = f"make its {largest} smaller"
     if largest in HOLDS_DATA:
-        hint = "keep large data as an artifact, and pass its hash: stored = await mesh.keep(path)"
+        hint = (
+            "keep large data as an artifact, and pass its hash:"
+            " stored = await mesh.artifacts.keep(path)"
+        )
     return Rejected(
         f"{what} has {size:,} bytes, {sizes[largest]:,} of them in its {largest}; a record can"
         f" have {codec.MAX_OP_BYTES:,}",

@@ -26,7 +26,7 @@ async def keep(value: object, artifacts: Artifacts) -> Inline | Stored:
         raise Malformed(
             f"the value has {len(data):,} bytes; at most {artifacts.value_bytes:,} are allowed",
             reason="size",
-            hint="store it as a file with mesh.keep, and put its digest into the document",
+            hint="store it with mesh.artifacts.keep(path), and put its digest into the document",
         )
     kept = await artifacts.keep_bytes(data, NAME, media_type=MEDIA_TYPE)
     return Stored(hash=kept.hash, size=kept.size)

@@ -55,7 +55,7 @@ class HelpThread:
         if len(about.encode()) > MAX_ABOUT:
             raise Misconfigured(
                 f"a request for help has at most {MAX_ABOUT:,} bytes",
-                hint="keep the data with mesh.keep(path), and name its hash",
+                hint="keep the data with mesh.artifacts.keep(path), and name its hash",
             )
         self.thread_id = session.entropy.token(THREAD_BYTES).hex()
         self.promise: HelpPromise | None = None
@@ -157,12 +157,16 @@ class HelpThread:
 class HelpAsked:
     """A request that this node may answer."""
 
+    kind: str
+    request: HelpRequest
+    author: str
+    """The node that asks."""
+
     def __init__(self, session: Session, kind: str, request: HelpRequest, author: str) -> None:
         """Made by `help_asked`."""
         self.kind = kind
         self.request = request
         self.author = author
-        """The node that asks."""
         self._session = session
         self._where = PROMISE.at(kind=kind, thread=request.thread_id)
 

@@ -1,11 +1,6 @@
-"""Delegates and revokes permissions, in a program.
+"""Delegates and revokes permissions: `mesh.authority.grant`, `mesh.authority.revoke`.
 
-    async with with_authority() as mesh:              # the owner's key, or this machine's
-        await grant(mesh, "did:key:z6Mk…", Terms(can=("claim",), kinds=("render.*",)))
-        print(await who(mesh))
-
-Routes, coordinator and rules are in `antiphon.sdk.authority.governance`. What is known to be
-rejected raises an error with a reason before anything is signed.
+What is known to be rejected raises an error with a reason before anything is signed.
 """
 
 from __future__ import annotations
@@ -38,26 +33,20 @@ from antiphon.sdk.authority.governance import (
     Changed,
     RulesChanged,
     acts_through,
-    coordinator,
-    route,
-    route_for,
     rule_values,
-    rules,
 )
 from antiphon.sdk.authority.holdings import (
     find_node,
     in_words,
-    own_grants,
     require_not_quarantined,
     rights_in_words,
     rights_of,
     who,
-    with_authority,
 )
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
-    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.connection.connection import Connection
 
 JOBS_LOOKED_AT: Final = 1_000
 CID_FRAGMENT: Final = 4
@@ -81,9 +70,10 @@ class Granted(Struct, frozen=True, kw_only=True):
     """What the node had delegated under an earlier grant, and what is valid again now."""
 
 
-async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
+async def grant(connection: Connection, to: str, wanted: Terms) -> Granted:
     """Grant a permission: as the owner, or as a node that has it and may delegate it."""
-    held, control, keyring = await who(mesh), mesh.session.control, mesh.connection.keyring
+    held, keyring = await who(connection), connection.keyring
+    control = connection.session.control
     node = find_node(held, to)
     require_not_quarantined(held)
     _check_audience(held, node)
@@ -91,13 +81,13 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
         _check_alias(held, control, node, wanted.alias)
     else:
         wanted = msgspec.structs.replace(wanted, alias=_known_as(held, node))
-    payloads = mesh.session.protocol.rights.payloads(
+    payloads = connection.session.protocol.rights.payloads(
         wanted,
         issuer=keyring.did,
         audience=node,
         owner=control.owner,
-        mesh=mesh.id,
-        nonce=mesh.session.entropy.token,
+        mesh=connection.session.mesh,
+        nonce=connection.session.entropy.token,
     )
     ends_s = wanted.until_s
     if keyring.did != control.owner:
@@ -105,7 +95,7 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
     signed = [keyring.delegate(payload) for payload in payloads]
     bodies = [DelegateBody(token=token_of(one.raw)) for one in signed]
     intents = [Intent(UcanDelegate, body) for body in bodies]
-    for written in await write(mesh.session, intents, BEHIND):
+    for written in await write(connection.session, intents, BEHIND):
         written.check()
     cids = tuple(one.cid for one in signed)
     return Granted(
@@ -114,7 +104,7 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
         terms=wanted,
         cids=cids,
         ends_s=ends_s,
-        revived=_live_now(await who(mesh), but=_live_cids(held) | set(cids)),
+        revived=_live_now(await who(connection), but=_live_cids(held) | set(cids)),
     )
 
 
@@ -200,23 +190,23 @@ class Revoked(Struct, frozen=True, kw_only=True):
     over."""
 
 
-async def revoke(mesh: Mesh, *targets: str) -> Revoked:
+async def revoke(connection: Connection, *targets: str) -> Revoked:
     """Revoke grants by id, or everything that this key granted to a node.
 
     A grant that cannot be revoked does not stop the rest: `Conflict` is raised at the end and names
     it.
     """
-    held, control = await who(mesh), mesh.session.control
+    held, control = await who(connection), connection.session.control
     require_not_quarantined(held)
     named: dict[str, Grant] = {}
     for text in targets:
         named |= {one.cid: one for one in _find_grants(held, text.strip())}
     for one in named.values():
         _check_revocable(held, control, one)
-    jobs = await _jobs_under(mesh, set(named))
+    jobs = await _jobs_under(connection, set(named))
     intents = [Intent(UcanRevoke, RevokeBody(cid=cid)) for cid in named]
     held_up: list[str] = []
-    for cid, written in zip(named, await write(mesh.session, intents, BEHIND), strict=True):
+    for cid, written in zip(named, await write(connection.session, intents, BEHIND), strict=True):
         if isinstance(written.problem, Conflict):
             held_up.append(cid[-8:])
         else:
@@ -227,7 +217,7 @@ async def revoke(mesh: Mesh, *targets: str) -> Revoked:
             f" first: {', '.join(held_up)}; the others are revoked",
             hint=f"antiphon revoke {' '.join(held_up)}",
         )
-    below = _live_now(held, but=_live_cids(await who(mesh)) | set(named))
+    below = _live_now(held, but=_live_cids(await who(connection)) | set(named))
     return Revoked(grants=tuple(named.values()), below=below, jobs=tuple(jobs))
 
 
@@ -274,16 +264,16 @@ def _check_revocable(held: Holdings, control: Control, one: Grant) -> None:
         )
 
 
-async def _jobs_under(mesh: Mesh, cids: set[str]) -> list[Job]:
+async def _jobs_under(connection: Connection, cids: set[str]) -> list[Job]:
     """Held jobs whose claim named one of these, if a replica is at hand."""
-    if mesh.engine == "memory":
-        async with mesh.replica() as replica:
+    if connection.memory is not None:
+        async with connection.replica() as replica:
             return _held_under(replica, cids)
-    path = mesh.home.replica
+    path = connection.home.replica
     if not path.is_file():
         return []
     try:
-        replica = Replica(path, mesh=mesh.id, read_only=True)
+        replica = Replica(path, mesh=connection.session.mesh, read_only=True)
     except (sqlite3.Error, AntiphonError):
         return []
     try:
@@ -312,21 +302,14 @@ __all__ = [
     "State",
     "Terms",
     "acts_through",
-    "coordinator",
     "find_node",
     "grant",
     "in_words",
     "may_claim",
-    "own_grants",
     "revoke",
     "rights_in_words",
     "rights_of",
-    "route",
-    "route_for",
     "rule_values",
-    "rules",
     "stuck_route",
     "stuck_routes",
-    "who",
-    "with_authority",
 ]

@@ -1,4 +1,4 @@
-"""Governs a mesh: routes, the coordinator, the rules. Only the owner can change them."""
+"""The rules of a mesh: what each means, and which changes are possible."""
 
 from __future__ import annotations
 
@@ -9,25 +9,11 @@ from msgspec import Struct
 
 from antiphon.core.authority.grant_reach import State
 from antiphon.core.authority.rules import Rules, Selection, contradiction
-from antiphon.core.families.mesh.ops import (
-    CoordinatorBody,
-    MeshCoordinator,
-    MeshRoute,
-    MeshRules,
-    RouteBody,
-    RulesBody,
-)
-from antiphon.core.record.op import Op
-from antiphon.core.record.subjects import check_kind
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.caller.holdings import Holdings
-from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.sdk.authority.holdings import find_node, require_owner, who
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from antiphon.sdk.mesh import Mesh
 
 
 SELECTIONS: Final[tuple[str, ...]] = get_args(Selection)
@@ -70,23 +56,6 @@ class Changed(Struct, frozen=True, kw_only=True):
     """Its place on the log; 0 if the value was already the same."""
 
 
-async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
-    """Let only one node claim a kind and everything below it; None removes the route."""
-    held = await who(mesh)
-    require_owner(held, "set routes")
-    node = None if to is None else find_node(held, to)
-    before = held.routes.get(check_kind(kind))
-    seq = 0
-    if before != node:
-        seq = await _write(mesh, MeshRoute, RouteBody(kind=kind, target=node))
-    return Changed(before=before, after=node, seq=seq)
-
-
-def route_for(mesh: Mesh, kind: str) -> str | None:
-    """The only node that may claim a kind, by the longest route; None where any worker may."""
-    return mesh.session.control.route_for(kind)
-
-
 def acts_through(held: Holdings, node: str) -> list[str]:
     """The keys to which a machine delegates everything: its processes sign with those.
 
@@ -97,33 +66,12 @@ def acts_through(held: Holdings, node: str) -> list[str]:
     return list(dict.fromkeys(passed_on))
 
 
-async def coordinator(mesh: Mesh, node: str) -> Changed:
-    """Designate the one node that offers waiting jobs and writes derivations."""
-    held = await who(mesh)
-    require_owner(held, "designate a coordinator")
-    did, seq = find_node(held, node), 0
-    if did != held.coordinator:
-        seq = await _write(mesh, MeshCoordinator, CoordinatorBody(node=did))
-    return Changed(before=held.coordinator, after=did, seq=seq)
-
-
 class RulesChanged(Struct, frozen=True, kw_only=True):
     """The rules before and after; if nothing changed both are the same, without a sequence."""
 
     before: dict[str, Any]
     after: dict[str, Any]
     seq: int
-
-
-async def rules(mesh: Mesh, changes: Mapping[str, object]) -> RulesChanged:
-    """Change some rules from here on; the others stay as they are."""
-    held, before = await who(mesh), mesh.session.control.rules
-    require_owner(held, "change the rules")
-    after = changed_rules(before, changes, newest=mesh.session.protocol.number)
-    seq = 0
-    if after != before:
-        seq = await _write(mesh, MeshRules, RulesBody(rules=after))
-    return RulesChanged(before=rule_values(before), after=rule_values(after), seq=seq)
 
 
 def rule_values(of: Rules | None = None) -> dict[str, Any]:
@@ -162,7 +110,3 @@ def changed_rules(before: Rules, changes: Mapping[str, object], *, newest: int) 
             hint="give both values at once; nothing was changed",
         )
     return after
-
-
-async def _write(mesh: Mesh, op: type[Op], body: Struct) -> int:
-    return (await write_one(mesh.session, Intent(op, body), BEHIND)).seq

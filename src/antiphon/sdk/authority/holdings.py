@@ -1,70 +1,28 @@
-"""Who has which permissions on a mesh, which node a name means, and the key to act with.
-
-Used by `antiphon.sdk.authority.delegation` and `antiphon.sdk.authority.governance`.
-"""
+"""Who has which permissions on a mesh, and which node a name means."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core.authority.grant_reach import Grant, State
+from antiphon.core.authority.grant_reach import Grant
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import public_key_of, short_node
-from antiphon.errors import Held, Rejected
+from antiphon.errors import Rejected
 from antiphon.runtime.caller.holdings import Holdings, holdings_of
-from antiphon.sdk.mesh import Mesh
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import Iterable
+
+    from antiphon.sdk.connection.connection import Connection
 
 OWNER_KEY: Final = "owner"
-MACHINE_KEY: Final = "machine"
 COORDINATOR: Final = "coordinator"
-KEY_WITHIN_S: Final = 5.0
-"""How long to wait for such a key: other processes use it for moments only."""
-KEY_AGAIN_S: Final = 0.1
 
 
-@asynccontextmanager
-async def with_authority(home: Path | None = None) -> AsyncIterator[Mesh]:
-    """The mesh, opened with the most powerful key here: the owner's, or else the machine's.
-
-    A directory that has neither opens it as a client, and can read.
-    """
-    place = Mesh.open(home=home).home
-    place.mesh()
-    key = next((name for name in (OWNER_KEY, MACHINE_KEY) if place.has_key(name)), None)
-    async with AsyncExitStack() as stack:
-        yield await _open_in_time(stack, place.path, key)
-
-
-async def _open_in_time(stack: AsyncExitStack, path: Path, key: str | None) -> Mesh:
-    deadline = time.monotonic() + KEY_WITHIN_S
-    while True:
-        try:
-            return await stack.enter_async_context(Mesh.open(home=path, key=key))
-        except Held as held:
-            if key is None or time.monotonic() > deadline:
-                raise Held(held.message, hint="wait until that process is done") from held
-        await asyncio.sleep(KEY_AGAIN_S)
-
-
-async def who(mesh: Mesh) -> Holdings:
+async def who(connection: Connection) -> Holdings:
     """Who has which permissions from whom, by everything that is on the log now."""
-    await mesh.session.sync_control()
-    return holdings_of(mesh.session, me=mesh.connection.keyring.did)
-
-
-async def own_grants(home: Path) -> tuple[Grant, ...]:
-    """The permissions of a state directory's machine, by everything that is on the log now."""
-    async with with_authority(home) as mesh:
-        held = await who(mesh)
-    live = (one for one in held.tree.grants() if one.state is State.LIVE)
-    return tuple(one for one in live if one.audience == held.me)
+    await connection.session.sync_control()
+    return holdings_of(connection.session, me=connection.did)
 
 
 # Permissions that another one includes, and that are not listed beside it.

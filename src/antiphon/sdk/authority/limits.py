@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from antiphon.core.authority.rules import Limit
+from antiphon.core.authority.rules import Limit, Rules
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy.rate_limit import Rate, parse_rate
 from antiphon.errors import Rejected
-from antiphon.sdk.authority.governance import RulesChanged, rules
 
 if TYPE_CHECKING:
+    from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.replica import Replica
-    from antiphon.sdk.mesh import Mesh
 
 WAITING_SHOWN: Final = 20
 
@@ -45,9 +44,9 @@ class LimitStatus(Struct, frozen=True, kw_only=True):
     """The first of those that wait, in the order in which they began to."""
 
 
-def limits(mesh: Mesh, replica: Replica, *, shown: int = WAITING_SHOWN) -> list[LimitStatus]:
+def limits(session: Session, replica: Replica, *, shown: int) -> list[LimitStatus]:
     """Every limit and every label that is in use, by label."""
-    by_label = {limit.label: limit for limit in mesh.rules.limits}
+    by_label = {limit.label: limit for limit in session.control.rules.limits}
     counts = replica.waits.label_counts()
     found = []
     for label in sorted({*by_label, *counts}):
@@ -62,54 +61,44 @@ def limits(mesh: Mesh, replica: Replica, *, shown: int = WAITING_SHOWN) -> list[
                 limit=limit,
                 open=opened,
                 waiting=waiting,
-                next=tuple(_waiting(mesh, replica, job, is_full=is_full) for job in jobs),
+                next=tuple(_waiting(session, replica, job, is_full=is_full) for job in jobs),
             )
         )
     return found
 
 
-def _waiting(mesh: Mesh, replica: Replica, job: Job, *, is_full: bool) -> WaitingJob:
+def _waiting(session: Session, replica: Replica, job: Job, *, is_full: bool) -> WaitingJob:
     before = (replica.job(*key) for key in job.awaited)
     unfinished = sum(one is not None and not one.is_terminal for one in before)
     if unfinished:
         return WaitingJob(job, "jobs", unfinished)
-    if job.not_before_ms > mesh.session.wall.now_ms():
+    if job.not_before_ms > session.wall.now_ms():
         return WaitingJob(job, "time")
     return WaitingJob(job, "room" if is_full else "coordinator")
 
 
-async def set_limit(
-    mesh: Mesh,
-    label: str,
-    *,
-    at_once: int | None = None,
-    rate: Rate | None = None,
-    kinds: Sequence[str] = (),
-) -> RulesChanged:
-    """Limit the jobs with a label from here on; kinds that are named must carry it."""
-    new: dict[str, object] = {"label": label, "kinds": [_prefix(kind) for kind in kinds]}
+def with_limit(
+    rules: Rules, label: str, *, at_once: int | None, rate: Rate | None, kinds: Sequence[str]
+) -> list[object]:
+    """The limits of the rules with another one, or with another value of it."""
+    new: dict[str, object] = {"label": label, "kinds": [kind.removesuffix(".*") for kind in kinds]}
     if at_once is not None:
         new["at_once"] = at_once
     if rate is not None:
         new |= {"rate": rate.count, "per_ms": round(rate.per_s * 1000)}
-    others = [limit for limit in mesh.rules.limits if limit.label != label]
-    return await rules(mesh, {"limits": [*others, new]})
+    return [*(limit for limit in rules.limits if limit.label != label), new]
 
 
-async def remove_limit(mesh: Mesh, label: str) -> RulesChanged:
-    """End a limit; `Rejected` if there is none with this label."""
-    left = [limit for limit in mesh.rules.limits if limit.label != label]
-    if len(left) == len(mesh.rules.limits):
+def without_limit(rules: Rules, label: str) -> list[Limit]:
+    """The limits of the rules but one; `Rejected` if there is none with this label."""
+    left = [limit for limit in rules.limits if limit.label != label]
+    if len(left) == len(rules.limits):
         raise Rejected(
             f"there is no limit with the label {label!r}",
             reason="limit",
             hint="antiphon limits lists them",
         )
-    return await rules(mesh, {"limits": left})
-
-
-def _prefix(kind: str) -> str:
-    return kind.removesuffix(".*")
+    return left
 
 
 __all__ = [
@@ -119,6 +108,6 @@ __all__ = [
     "WaitingJob",
     "limits",
     "parse_rate",
-    "remove_limit",
-    "set_limit",
+    "with_limit",
+    "without_limit",
 ]

@@ -11,18 +11,18 @@ from antiphon.core.families.jobs.replicas import party_of
 from antiphon.runtime.coordinator.quorum_children import QuorumChildren
 
 if TYPE_CHECKING:
-    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.connection.connection import Connection
 
 JOBS_AT_ONCE: Final = 256
 
 
-async def quorum_record(mesh: Mesh) -> list[PartyRecord]:
+async def quorum_record(connection: Connection) -> list[PartyRecord]:
     """A record for each party that ran replicas; those that disagreed most come first."""
-    control = await mesh.session.sync_control()
+    control = await connection.session.sync_control()
     party = partial(party_of, control)
     records: dict[str, PartyRecord] = {}
-    async with mesh.replica() as replica:
-        view, since = QuorumChildren(replica, mesh.session), 0
+    async with connection.replica() as replica:
+        view, since = QuorumChildren(replica, connection.session), 0
         while jobs := replica.waits.replicated(since, limit=JOBS_AT_ONCE, ended=True):
             for job in jobs:
                 parent = view.parent(job.kind, job.id)

@@ -35,7 +35,7 @@ class BlockingGraph(GraphPlan):
         if error is not None:
             self.abandon()
             return
-        run(self.submit(self._open().value))
+        run(self.submit(self._open().value.connection))
 
     @overload
     def handle(self, step: CommandStep) -> BlockingHandle[None]: ...

@@ -23,47 +23,34 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 from antiphon.errors import Misconfigured
 from antiphon.sdk.blocking.blocking_graph import BlockingGraph
 from antiphon.sdk.blocking.blocking_handle import BlockingHandle
-from antiphon.sdk.blocking.blocking_lock import BlockingLock
-from antiphon.sdk.blocking.blocking_messages import BlockingMessageMethods
 from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
 from antiphon.sdk.blocking.loop_thread import OpenContext, entered, forget_after_fork, iterate, run
-from antiphon.sdk.defaults import CHANGES_SHOWN, ROLL_CALL_S, STALE_MS
-from antiphon.sdk.locks.lock_methods import DEFAULT_SCOPE, TTL_S, WAIT_S
-from antiphon.sdk.many.bound_calls import as_completed, gather
+from antiphon.sdk.blocking.waiting import BlockingNamespaces
+from antiphon.sdk.many.bound_calls import Caller, as_completed, gather
+from antiphon.sdk.mesh import Mesh
 from antiphon.sdk.task import AsyncTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
     from typing import Self, Unpack
 
-    from antiphon.core.authority.rules import Rules
     from antiphon.core.families.jobs.state import Job
     from antiphon.core.manifest import Manifest
-    from antiphon.core.presence.cards import Card
-    from antiphon.core.proof.output import Output
-    from antiphon.core.tempo.messages import StatusClaim, TaskState
-    from antiphon.core.tempo.policy import TempoPolicy
-    from antiphon.ports import EngineInfo, Record
     from antiphon.runtime.executors.handlers import JobContext
     from antiphon.runtime.executors.hooks import Hook
-    from antiphon.runtime.node.coordinator_watch import CoordinatorStatus
-    from antiphon.runtime.presence.live_nodes import LiveNode
-    from antiphon.runtime.presence.presence_changes import KeptChange
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_task import BlockingTaskDecorator
-    from antiphon.sdk.call_options import CallOptions, Duration, Scheduling, TaskOptions
+    from antiphon.sdk.blocking.waiting import BlockingLock
+    from antiphon.sdk.call_options import CallOptions, Duration, TaskOptions
     from antiphon.sdk.costs.cost_report import CostBy, CostReport
-    from antiphon.sdk.locks.lock_methods import LockStatus, Ttl
+    from antiphon.sdk.locks.namespace import LockOptions
     from antiphon.sdk.many.bound_calls import Call
-    from antiphon.sdk.mesh import EngineName, Mesh
-    from antiphon.sdk.plans.plan_methods import PlanStatus
-    from antiphon.sdk.plans.triggers import Ending, Trigger
+    from antiphon.sdk.mesh import EngineName
+    from antiphon.sdk.plans.namespace import PlanOptions
+    from antiphon.sdk.plans.triggers import Ending, Missed
     from antiphon.sdk.task import Task
-    from antiphon.sdk.tempo.report_methods import KeptReport
-    from antiphon.sdk.tempo.tempo_methods import OnBeat, Tempo
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,39 +69,7 @@ def _over(planned: Callable[[Task[..., Any]], object]) -> Callable[[B], B]:
     return register
 
 
-async def _in_loop(register: Callable[[OnBeat], OnBeat], function: OnBeat) -> OnBeat:
-    return register(function)
-
-
-class BlockingWorker:
-    """A worker that runs beside the block; what can be read of it from any thread."""
-
-    def __init__(self, worker: Worker) -> None:
-        """Made by `BlockingMesh.worker`."""
-        self._worker = worker
-
-    @property
-    def done(self) -> int:
-        """Jobs whose accepted end this worker has read."""
-        return self._worker.done
-
-    @property
-    def busy(self) -> int:
-        """Slots in use."""
-        return self._worker.busy
-
-    @property
-    def did(self) -> str:
-        """The key that it claims with."""
-        return self._worker.did
-
-    @property
-    def kinds(self) -> list[str]:
-        """The kinds that it runs."""
-        return self._worker.kinds
-
-
-class BlockingMesh(BlockingMessageMethods):
+class BlockingMesh(BlockingNamespaces, of=Mesh):
     """A mesh, seen from one process: `Mesh`, whose methods wait."""
 
     def __init__(self, mesh: Mesh) -> None:
@@ -157,14 +112,18 @@ class BlockingMesh(BlockingMessageMethods):
                 raise Misconfigured("this mesh is closed", hint="use it inside 'with mesh:'")
             opened = self._opened
             if opened is None or not opened.is_open:
-                opened = self._opened = OpenContext(self.mesh.twin())
+                opened = self._opened = OpenContext(Mesh(self.mesh.connection.twin()))
                 opened.open()
             return opened
 
     @property
-    def _here(self) -> Mesh:
-        """The async mesh, open in this process."""
+    def unblocked(self) -> Mesh:
+        """The async mesh behind this one, open: for `run`."""
         return self._open().value
+
+    def run(self, awaited: Coroutine[Any, Any, R]) -> R:
+        """Wait for something of the async mesh: `mesh.run(mesh.unblocked.submit(…))`."""
+        return run(awaited)
 
     @property
     def engine(self) -> EngineName:
@@ -179,17 +138,22 @@ class BlockingMesh(BlockingMessageMethods):
     @property
     def id(self) -> str:
         """The mesh's id."""
-        return self._here.id
+        return self.unblocked.id
 
     @property
     def did(self) -> str:
         """The key that this process signs with."""
-        return self._here.did
+        return self.unblocked.did
+
+    @property
+    def agent(self) -> str:
+        """The name of this process's agent on its node."""
+        return self.mesh.agent
 
     @property
     def alias(self) -> str:
         """This process's alias on the mesh."""
-        return self._here.alias
+        return self.unblocked.alias
 
     # --- submitting ---------------------------------------------------------------------------
 
@@ -233,24 +197,18 @@ class BlockingMesh(BlockingMessageMethods):
         self.mesh.use(hook)
 
     def submit(
-        self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
+        self,
+        what: str | Call[Any],
+        /,
+        *args: object,
+        options: CallOptions | None = None,
+        **kwargs: object,
     ) -> BlockingHandle[Any]:
         """Submit a task by its kind, without having its function here: plain JSON both ways."""
         opened = self._open()
-        submitting = opened.value.submit(kind, *args, options=options, **kwargs)
-        return BlockingHandle(opened, run(submitting))
-
-    def submit_call(
-        self,
-        kind: str,
-        text: bytes,
-        scheduling: Scheduling,
-        signature: CallSignature | None = None,
-    ) -> BlockingHandle[Any]:
-        """Submit a call by the text of its arguments; what `BlockingTask.submit` uses."""
-        opened = self._open()
-        submitting = opened.value.submit_call(kind, text, scheduling, signature)
-        return BlockingHandle(opened, run(submitting))
+        return BlockingHandle(
+            opened, run(opened.value.submit(what, *args, options=options, **kwargs))
+        )
 
     def submit_manifest(
         self,
@@ -263,10 +221,6 @@ class BlockingMesh(BlockingMessageMethods):
         opened = self._open()
         return BlockingHandle(opened, run(opened.value.submit_manifest(kind, job, options=options)))
 
-    def again(self, job: Manifest) -> Manifest:
-        """The same content as a new job: a fresh nonce is hashed with it."""
-        return self._here.again(job)
-
     def job(
         self, kind: str, job_id: str = "", signature: CallSignature | None = None
     ) -> BlockingHandle[Any]:
@@ -278,7 +232,7 @@ class BlockingMesh(BlockingMessageMethods):
         self, *, state: str | Iterable[str] = (), kind: str = "", limit: int = 20
     ) -> list[Job]:
         """The newest jobs that this machine can read: `Mesh.jobs`."""
-        return run(self._here.jobs(state=state, kind=kind, limit=limit))
+        return run(self.unblocked.jobs(state=state, kind=kind, limit=limit))
 
     # --- many ---------------------------------------------------------------------------------
 
@@ -299,7 +253,7 @@ class BlockingMesh(BlockingMessageMethods):
     ) -> Iterator[BlockingHandle[R]]:
         """Submit calls as there is room; each job as it ends. What `BlockingTask.map` uses."""
         opened = self._open()
-        for handle in iterate(opened.value.caller().map(calls, limit=limit)):
+        for handle in iterate(Caller(opened.value.connection).map(calls, limit=limit)):
             yield BlockingHandle(opened, handle)
 
     def as_completed(
@@ -332,9 +286,9 @@ class BlockingMesh(BlockingMessageMethods):
         commands: Sequence[str] = (),
         network: bool = False,
         unsafe_no_sandbox: bool = False,
-    ) -> Iterator[BlockingWorker]:
+    ) -> Iterator[Worker]:
         """Run the registered tasks beside the block; drain at its end. As `Mesh.worker`."""
-        working = self._here.worker(
+        working = self.unblocked.worker(
             slots=slots,
             labels=labels,
             weight=weight,
@@ -344,132 +298,35 @@ class BlockingMesh(BlockingMessageMethods):
             unsafe_no_sandbox=unsafe_no_sandbox,
         )
         with entered(working) as worker:
-            yield BlockingWorker(worker.value)
+            yield worker.value
 
-    @contextmanager
-    def lock(
+    def lock(self, key: str, **how: Unpack[LockOptions]) -> BlockingLock:
+        """A lock to use with `with`. As `Mesh.lock`, but nothing ends the block.
+
+        Nothing can stop a thread in the middle of its work. So a lock that is lost does not end
+        the block: `check` says so, and so does the end of the block, with `LockLost`.
+        """
+        return self.locks.hold(key, **how)
+
+    def cron(
         self,
-        key: str,
+        expression: str,
         *,
-        scope: str = DEFAULT_SCOPE,
-        ttl: Ttl = TTL_S,
-        wait: Duration | None = WAIT_S,
-        agent: str = "",
-    ) -> Iterator[BlockingLock]:
-        """Hold a lock for the length of the block. As `Mesh.lock`, but nothing ends the block."""
-        taken = self._here.lock(key, scope=scope, ttl=ttl, wait=wait, agent=agent)
-        with entered(taken) as opened:
-            yield BlockingLock(opened.value)
+        zone: str = "UTC",
+        missed: Missed = "last",
+        **plan: Unpack[PlanOptions],
+    ) -> Callable[[B], B]:
+        """Plan a task at the ticks of a cron expression: `Mesh.cron`."""
+        return _over(self.mesh.cron(expression, zone=zone, missed=missed, **plan))
 
-    def locks(self, scope: str = "") -> list[LockStatus]:
-        """The locks that are held. As `Mesh.locks`."""
-        return run(self._here.locks(scope))
-
-    def break_lock(self, key: str, *, scope: str = DEFAULT_SCOPE, fence: str = "") -> bool:
-        """End whoever's hold. As `Mesh.break_lock`."""
-        return run(self._here.break_lock(key, scope=scope, fence=fence))
+    def on(self, ending: Ending, *, kind: str, **plan: Unpack[PlanOptions]) -> Callable[[B], B]:
+        """Plan a task for whenever a job of a kind ends so: `Mesh.on`."""
+        return _over(self.mesh.on(ending, kind=kind, **plan))
 
     # --- reading ------------------------------------------------------------------------------
-
-    def cron(self, expression: str, **how: Any) -> Callable[[B], B]:
-        """Plan a task at the ticks of a cron expression: `Mesh.cron`."""
-        return _over(self.mesh.cron(expression, **how))
-
-    def on(self, ending: Ending, **how: Any) -> Callable[[B], B]:
-        """Plan a task for whenever a job of a kind ends so: `Mesh.on`."""
-        return _over(self.mesh.on(ending, **how))
-
-    def put_plans(self) -> list[str]:
-        """Put every plan of the async mesh's tasks on the mesh; those that changed."""
-        return run(self._here.put_plans())
-
-    def put_plan(self, name: str, when: Trigger, call: Call[Any]) -> bool:
-        """Put a plan; False if it already stands so."""
-        return run(self._here.put_plan(name, when, call))
-
-    def plans(self, name: str = "") -> list[PlanStatus]:
-        """The plans that stand, or those of a name, and what each does next."""
-        return run(self._here.plans(name))
-
-    def drop_plan(self, name: str, *, kind: str = "") -> str:
-        """Drop a plan by its name; its kind."""
-        return run(self._here.drop_plan(name, kind=kind))
-
-    def on_beat(self, function: OnBeat) -> OnBeat:
-        """Call a function at every beat while the mesh is open, in the loop's thread."""
-        return run(_in_loop(self._here.on_beat, function))
-
-    def on_downbeat(self, function: OnBeat) -> OnBeat:
-        """Call a function at the first beat of every bar, in the loop's thread."""
-        return run(_in_loop(self._here.on_downbeat, function))
-
-    def tempo(self) -> Tempo:
-        """The tempo in force: `Mesh.tempo`."""
-        return run(self._here.tempo())
-
-    def set_tempo(self, policy: TempoPolicy | Mapping[str, Any]) -> TempoPolicy:
-        """Replace the tempo policy; only the owner can."""
-        return run(self._here.set_tempo(policy))
-
-    def freeze_tempo(self) -> TempoPolicy:
-        """Hold the tempo where it is."""
-        return run(self._here.freeze_tempo())
-
-    def unfreeze_tempo(self) -> TempoPolicy:
-        """Let the adaptation change the tempo again."""
-        return run(self._here.unfreeze_tempo())
-
-    def reports(self, address: str = "", *, last: int = 1) -> list[KeptReport]:
-        """What happened in the last bars: `Mesh.reports`."""
-        return run(self._here.reports(address, last=last))
-
-    def status(self, state: TaskState, *, task: str, **what: Any) -> StatusClaim:
-        """Say what this process is doing, outside of jobs: `Mesh.status`."""
-        return run(self._here.status(state, task=task, **what))
-
-    def keep(self, path: Path | str, name: str | None = None) -> Output:
-        """Store a file's content, so that jobs can read it; its name, digests and size."""
-        return run(self._here.keep(path, name))
-
-    def fetch(
-        self, output: Output | str, to: Path | str, *, of: BlockingHandle[Any] | None = None
-    ) -> None:
-        """Write an output's content to a file; members must name its job."""
-        run(self._here.fetch(output, to, of=of.unblocked if of is not None else None))
-
-    @property
-    def rules(self) -> Rules:
-        """The mesh's rules, as this process read them last."""
-        return self._here.rules
-
-    def newest(self) -> Record | None:
-        """The newest record on the log; None while there is none."""
-        return run(self._here.newest())
-
-    def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
-        """The nodes that answer a roll call right now."""
-        return run(self._here.nodes(wait_s=wait_s))
-
-    def live_nodes(
-        self, stale_threshold_ms: int = STALE_MS, *, wait_s: float = ROLL_CALL_S
-    ) -> list[LiveNode]:
-        """The nodes whose last heartbeat is not older than this: `Mesh.live_nodes`."""
-        return run(self._here.live_nodes(stale_threshold_ms, wait_s=wait_s))
-
-    def presence_changes(self, *, last: int = CHANGES_SHOWN) -> list[KeptChange]:
-        """Which nodes came, fell silent and went: `Mesh.presence_changes`."""
-        return run(self._here.presence_changes(last=last))
 
     def cost(
         self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""
     ) -> CostReport:
         """What the jobs that ended cost, by kind, node or account (docs/cost.md)."""
-        return run(self._here.cost(by=by, since=since, kind=kind))
-
-    def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> CoordinatorStatus:
-        """The coordinator, and whether it is online right now."""
-        return run(self._here.coordinator(wait_s=wait_s))
-
-    def engine_info(self) -> EngineInfo:
-        """What the engine reports about itself."""
-        return run(self._here.engine_info())
+        return run(self.unblocked.cost(by=by, since=since, kind=kind))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.handlers import JobContext
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.blocking.blocking_handle import BlockingHandle
-    from antiphon.sdk.call_options import CallOptions, Scheduling
+    from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.many.bound_calls import Call
     from antiphon.sdk.task import Task
 
@@ -40,14 +40,8 @@ F = TypeVar("F", bound="Callable[..., Any]")
 class Submitter(Protocol):
     """What a task needs of its mesh."""
 
-    def submit_call(
-        self,
-        kind: str,
-        text: bytes,
-        scheduling: Scheduling,
-        signature: CallSignature | None = None,
-    ) -> BlockingHandle[Any]:
-        """Submit a call by the text of its arguments."""
+    def submit(self, call: Call[R], /) -> BlockingHandle[R]:
+        """Submit a call."""
 
     def job(
         self, kind: str, job_id: str, signature: CallSignature | None = None
@@ -106,8 +100,7 @@ class BlockingTask(Generic[P, R]):
 
         `TypeError` if the function cannot be called so: then nothing was written.
         """
-        text = self.signature.encode(args, kwargs)
-        return self.mesh.submit_call(self.kind, text, self.scheduling, self.signature)
+        return self.mesh.submit(self.bind(*args, **kwargs))
 
     def fallback(self, name: str) -> Callable[[F], F]:
         """Register a function that gives a coarser result: `Task.fallback`."""
@@ -122,7 +115,7 @@ class BlockingTask(Generic[P, R]):
         return self._task.decode_result(text)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call that is not submitted yet, for `BlockingMesh.submit_many`."""
+        """A call that is not submitted yet, for `BlockingMesh.submit` and `submit_many`."""
         return self._task.bind(*args, **kwargs)
 
     def submit_many(self: OfOne[A, R], items: Iterable[A]) -> list[BlockingHandle[R]]:

@@ -31,18 +31,18 @@ from antiphon.sdk.call_options import Scheduling, fresh_nonce, merged
 from antiphon.sdk.command_job import command, with_inputs
 from antiphon.sdk.defaults import TIMEOUT_S
 from antiphon.sdk.graphs.step import CommandStep, Plan, Step, StepOutput, plan_of
-from antiphon.sdk.many.bound_calls import gather
+from antiphon.sdk.manifests.authored_manifest import again
+from antiphon.sdk.many.bound_calls import Caller, gather
 
 if TYPE_CHECKING:
     from typing import Self
 
     from antiphon.core.families.jobs.ops import ScheduleBody
-    from antiphon.runtime.artifacts.store import Artifacts
-    from antiphon.runtime.log.session import Session
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import CallOptions, Duration
+    from antiphon.sdk.connection.connection import Connection
     from antiphon.sdk.handle import JobHandle
-    from antiphon.sdk.many.bound_calls import Call, Caller
+    from antiphon.sdk.many.bound_calls import Call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,24 +52,6 @@ A_contra = TypeVar("A_contra", contravariant=True)
 
 MAX_RESULTS: Final = MAX_INPUTS - 2
 """Results that one step can use; the other two inputs are its nonce and large arguments."""
-
-
-class OpenMesh(Protocol):
-    """What a graph needs of its mesh."""
-
-    @property
-    def session(self) -> Session:
-        """The session that writes; an error if the mesh is not open."""
-
-    @property
-    def artifacts(self) -> Artifacts:
-        """Where files and large arguments are stored."""
-
-    def again(self, job: Manifest) -> Manifest:
-        """The same content as a new job."""
-
-    def caller(self) -> Caller:
-        """What submits many."""
 
 
 class AnyTask(Protocol[P, R_co]):
@@ -270,21 +252,21 @@ class GraphPlan:
 
     # --- submitting ---------------------------------------------------------------------------
 
-    async def submit(self, mesh: OpenMesh) -> None:
+    async def submit(self, connection: Connection) -> None:
         """Store what the steps need and put all of them on the log; done by the block's end."""
         self._next()
         self._state = "submitted"
         bodies = []
         for step in self._steps:
             try:
-                bodies.append(await self._body(step, mesh))
+                bodies.append(await self._body(step, connection))
             except AntiphonError as problem:
                 problem.message = f"{step.name}: {problem.message}"
                 problem.args = (problem.message,)
                 raise
-        caller = mesh.caller()
+        caller = Caller(connection)
         try:
-            found = await submit_many(caller.session, bodies, breaker=caller.breaker)
+            found = await submit_many(caller.session, bodies, breaker=connection.breaker)
         except PartlySubmitted as problem:
             known = {(one.kind, one.id): one for one in problem.submitted}
             for step in self._steps:
@@ -296,13 +278,13 @@ class GraphPlan:
         for step, submitted in zip(self._steps, found, strict=True):
             step.handle = caller.handle_of(submitted, step.signature)
 
-    async def _body(self, step: _Called | _Commanded, mesh: OpenMesh) -> ScheduleBody:
+    async def _body(self, step: _Called | _Commanded, connection: Connection) -> ScheduleBody:
         if isinstance(step, _Called):
-            content = await _call_manifest(step, mesh)
+            content = await _call_manifest(step, connection)
         else:
-            content = await _command_manifest(step, mesh)
+            content = await _command_manifest(step, connection)
         step.id = job_id(content)
-        now_ms = mesh.session.wall.now_ms()
+        now_ms = connection.session.wall.now_ms()
         return step.scheduling.body(step.kind, content, now_ms=now_ms)
 
     def abandon(self) -> None:
@@ -313,21 +295,21 @@ class GraphPlan:
 class Graph(GraphPlan):
     """A graph of a `Mesh`: `async with mesh.graph() as g`."""
 
-    def __init__(self, mesh: OpenMesh) -> None:
+    def __init__(self, connection: Connection) -> None:
         """Made by `Mesh.graph`."""
         super().__init__()
-        self._mesh = mesh
+        self._connection = connection
 
     async def __aenter__(self) -> Self:
         self._next()
-        _ = self._mesh.session  # not open: say so before anything is added
+        _ = self._connection.opened  # not open: say so before anything is added
         return self
 
     async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is not None:
             self.abandon()
             return
-        await self.submit(self._mesh)
+        await self.submit(self._connection)
 
     @overload
     def handle(self, step: CommandStep) -> JobHandle[None]: ...
@@ -402,15 +384,15 @@ def _is_deep(value: object, *, depth: int) -> bool:
 # --- manifests --------------------------------------------------------------------------------
 
 
-async def _call_manifest(step: _Called, mesh: OpenMesh) -> Manifest:
-    where = inline_arguments(step.text) or await keep_arguments(step.text, mesh.artifacts)
-    nonce = fresh_nonce(mesh.session.entropy)
+async def _call_manifest(step: _Called, connection: Connection) -> Manifest:
+    where = inline_arguments(step.text) or await keep_arguments(step.text, connection.artifacts)
+    nonce = fresh_nonce(connection.session.entropy)
     content = step.scheduling.handler_call(step.kind, where, nonce)
     read = [ResultInput(of=one.job_key(), name=place) for place, one in step.places.items()]
     return _with(content, read)
 
 
-async def _command_manifest(step: _Commanded, mesh: OpenMesh) -> Manifest:
+async def _command_manifest(step: _Commanded, connection: Connection) -> Manifest:
     files, read = list[tuple[Path, str]](), list[Input]()
     for name, given in step.files.items():
         if isinstance(given, (str, Path)):
@@ -424,9 +406,9 @@ async def _command_manifest(step: _Commanded, mesh: OpenMesh) -> Manifest:
             read.append(ResultInput(of=given.job_key(), name=name, output=name))
         elif isinstance(given, Step):
             read.append(ResultInput(of=given.job_key(), name=name))
-    content = await with_inputs(mesh, step.content, files)
+    content = await with_inputs(connection.artifacts, step.content, files)
     if not step.scheduling.once:
-        content = mesh.again(content)
+        content = again(content, fresh_nonce(connection.session.entropy))
     return _with(content, read)
 
 

@@ -19,12 +19,12 @@ from antiphon.runtime.gate.tickets import Ticket, read_ticket, write_ticket
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.sdk.hosting.own_server import end_orphan, supervise, take_directory
+from antiphon.sdk.mesh import Mesh
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from antiphon.runtime.gate.admission import Gate
-    from antiphon.sdk.mesh import Mesh
 
 COMMAND: Final = "antiphon up"
 
@@ -59,8 +59,11 @@ class Hosting(Struct, frozen=True):
     @asynccontextmanager
     async def gate(self, over: FullNode | Mesh) -> AsyncIterator[Gate]:
         """Run the gate while the block runs, over the connection of a node or of a mesh."""
-        node = over if isinstance(over, FullNode) else None
-        async with gatekeeping(self.home, over.session, node) as gate:
+        if isinstance(over, Mesh):
+            session, node = over.connection.session, None
+        else:
+            session, node = over.session, over
+        async with gatekeeping(self.home, session, node) as gate:
             yield gate
 
     async def coordinate(self, node: FullNode) -> None:

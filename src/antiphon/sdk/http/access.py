@@ -96,11 +96,11 @@ async def open_to(
     secret = given.value if given is not None else None
     operator = operator_token(mesh.home.path, secret)
     # The mesh's clock, and not the node's own: one that sends beats does not hear them.
-    access = HttpAccess(node, operator, mesh.clock.meter)
+    access = HttpAccess(node, operator, mesh.connection.clock.meter)
     deliveries = Deliveries(node.session)
-    async with mesh.clock.calling(access.note_beat, only_downbeats=True):
+    async with mesh.connection.clock.calling(access.note_beat, only_downbeats=True):
         try:
-            view = NodeView(node, mesh.tempo_metrics, mesh.home.path)
+            view = NodeView(node, mesh.connection.tempo_metrics, mesh.home.path)
             yield view, access, TempoAdmin(mesh), deliveries
         finally:
             await deliveries.close()
@@ -112,8 +112,8 @@ async def open_worker_to(
 ) -> AsyncIterator[tuple[WorkerView, HttpAccess]]:
     """The same for a worker."""
     secret = given.value if given is not None else None
-    access = HttpAccess(worker, operator_token(mesh.home.path, secret), mesh.clock.meter)
-    async with mesh.clock.calling(access.note_beat, only_downbeats=True):
+    access = HttpAccess(worker, operator_token(mesh.home.path, secret), mesh.connection.clock.meter)
+    async with mesh.connection.clock.calling(access.note_beat, only_downbeats=True):
         yield WorkerView(worker), access
 
 

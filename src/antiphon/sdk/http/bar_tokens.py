@@ -68,7 +68,7 @@ class BarTokens:
 
     def token(self) -> str:
         """This bar's token; `Rejected` if this key's delegations do not allow one."""
-        now_ms = (self._wall or self._mesh.session.wall).now_ms()
+        now_ms = (self._wall or self._mesh.connection.session.wall).now_ms()
         meter = self._meter()
         downbeat_ms = meter.downbeat_before(now_ms) if meter is not None else now_ms
         if downbeat_ms != self._made[0]:
@@ -86,11 +86,11 @@ class BarTokens:
 
     def _heard(self) -> Meter | None:
         """The meter of the beats that this process hears; None without any."""
-        clock = self._mesh.clock
+        clock = self._mesh.connection.clock
         return clock.meter() if clock.mode() != "local" else None
 
     def _sign(self, downbeat_ms: int, now_ms: int) -> str:
-        session, keyring = self._mesh.session, self._mesh.connection.keyring
+        session, keyring = self._mesh.connection.session, self._mesh.connection.keyring
         chain = choose_chain(
             session.control,
             keyring.did,

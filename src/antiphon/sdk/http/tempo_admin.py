@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from antiphon.sdk.authority.holdings import with_authority
-from antiphon.sdk.tempo.tempo_methods import tempo_now
+from antiphon.sdk.hosting.strongest_key import with_authority
+from antiphon.sdk.tempo.namespace import tempo_now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -32,27 +32,27 @@ class TempoAdmin:
 
     def now(self) -> dict[str, Any]:
         """The tempo in force, as this process knows it."""
-        return _written_out(tempo_now(self._mesh.clock))
+        return _written_out(tempo_now(self._mesh.connection.clock))
 
     async def set(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Replace the policy; `Rejected` if it is not valid, or without the owner's key."""
         async with self._as_owner() as mesh:
-            return _written_out(await mesh.set_tempo(fields))
+            return _written_out(await mesh.tempo.set(fields))
 
     async def freeze(self) -> dict[str, Any]:
         """Hold the tempo where it is; the policy."""
         async with self._as_owner() as mesh:
-            return _written_out(await mesh.freeze_tempo())
+            return _written_out(await mesh.tempo.freeze())
 
     async def unfreeze(self) -> dict[str, Any]:
         """Let the adaptation change it again; the policy."""
         async with self._as_owner() as mesh:
-            return _written_out(await mesh.unfreeze_tempo())
+            return _written_out(await mesh.tempo.unfreeze())
 
     @asynccontextmanager
     async def _as_owner(self) -> AsyncIterator[Mesh]:
         async with self._turn:
-            if self._mesh.did == self._mesh.session.control.owner:
+            if self._mesh.did == self._mesh.connection.session.control.owner:
                 yield self._mesh
                 return
             async with with_authority(self._mesh.home.path) as mesh:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from antiphon.core.families.jobs.state import State
 from antiphon.errors import Misconfigured, Rejected
 from antiphon.sdk.environment import read_environment
+from antiphon.sdk.handle import JobHandle, ResultReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     from antiphon.core.families.jobs.state import Job
     from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.values.signature import CallSignature
+    from antiphon.sdk.connection.connection import Connection
 
 ID_LENGTH: Final = 64
 SHOWN: Final = 4
@@ -46,6 +50,25 @@ def plain_id(text: str) -> str:
     if not is_id(text):
         raise Misconfigured(no_id(text), hint="'await mesh.jobs()' lists the newest jobs")
     return _plain(text)
+
+
+def handle_on(
+    connection: Connection, kind: str, job_id: str, signature: CallSignature | None = None
+) -> JobHandle[Any]:
+    """A handle on a job: `Mesh.job`."""
+    if not job_id:
+        kind, job_id = "", kind
+    wanted = plain_id(job_id)
+    is_whole = bool(kind) and len(wanted) == ID_LENGTH
+    return JobHandle(
+        connection.session,
+        kind,
+        wanted,
+        is_new=False,
+        reader=ResultReader(signature, lambda: connection.artifacts),
+        is_known=False,
+        look_up=None if is_whole else partial(find_job, connection, wanted, kind),
+    )
 
 
 def _plain(text: str) -> str:
@@ -107,4 +130,13 @@ def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
         replica.close()
 
 
-__all__ = ["ID_LENGTH", "find_job", "is_id", "list_jobs", "no_id", "plain_id", "recent_jobs"]
+__all__ = [
+    "ID_LENGTH",
+    "find_job",
+    "handle_on",
+    "is_id",
+    "list_jobs",
+    "no_id",
+    "plain_id",
+    "recent_jobs",
+]

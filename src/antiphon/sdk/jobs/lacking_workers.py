@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from antiphon.runtime.presence.live_nodes import cards_of_live
 from antiphon.sdk.job_wait import may_lack_workers, stuck_words, unanswered
@@ -12,23 +12,16 @@ if TYPE_CHECKING:
 
     from antiphon.core.families.jobs.state import Job
     from antiphon.core.presence.cards import Card
-    from antiphon.runtime.log.session import Session
+    from antiphon.sdk.connection.namespace import Connected
 
 SOON_S: Final = 0.5
 """How long a caller that does not wait for the job waits to hear whether anybody can run it."""
 
 
-class Connected(Protocol):
-    """An open mesh."""
-
-    @property
-    def session(self) -> Session:
-        """Its session with the log."""
-
-
 async def online_soon(mesh: Connected) -> list[Card]:
     """The nodes that are online, asked for no longer than half a second."""
-    return await cards_of_live(mesh.session, wait_s=SOON_S / 2, answered_within_s=SOON_S / 2)
+    session = mesh.connection.session
+    return await cards_of_live(session, wait_s=SOON_S / 2, answered_within_s=SOON_S / 2)
 
 
 def lacking(
@@ -37,9 +30,9 @@ def lacking(
     """Why the nodes with these cards cannot run a job, and what to do; nothing if they can."""
     if not may_lack_workers(job):
         return []
-    return unanswered(mesh.session, job, cards, is_command=is_command)
+    return unanswered(mesh.connection.session, job, cards, is_command=is_command)
 
 
 def stuck(mesh: Connected, kind: str) -> list[str]:
     """Why no worker whatever may claim a kind, and what to do; nothing if one may."""
-    return stuck_words(mesh.session, kind)
+    return stuck_words(mesh.connection.session, kind)

@@ -130,7 +130,7 @@ class Lock:
     async def pass_to(self, address: str) -> None:
         """Make another agent its holder, `<node id>/<agent>`, in one op and with a new fence.
 
-        The other agent has it from that record on, and keeps it with `mesh.adopt_lock`.
+        The other agent has it from that record on, and keeps it with `mesh.locks.adopt`.
         """
         node, agent = split_address(address)
         to = Successor(node=node, agent=agent, ttl_ms=self._next_time(0).ttl_ms)

@@ -24,6 +24,7 @@ from antiphon.core.manifest import (
 )
 from antiphon.core.record import codec
 from antiphon.errors import Malformed, Misconfigured
+from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.sdk.defaults import MANIFEST_SUFFIXES
 from antiphon.sdk.manifests.manifest_errors import described, explain
 from antiphon.sdk.manifests.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Document, read_yaml
@@ -60,11 +61,12 @@ def read_document(source: str | bytes | Path) -> Document:
     return _read_json(text) if is_json else _read_either(text)
 
 
-def again(manifest: Manifest, nonce: str) -> Manifest:
-    """The same content as a new job: the nonce (16 to 64 hex digits) is hashed with it.
+def again(manifest: Manifest, nonce: str = "") -> Manifest:
+    """The same content as a new job: a nonce (16 to 64 hex digits) is hashed with it.
 
     The new job does not get the alias, which names the first one.
     """
+    nonce = nonce or SystemEntropy().token(16).hex()
     return with_nonce(msgspec.structs.replace(manifest, ulid=msgspec.UNSET), nonce)
 
 

@@ -17,19 +17,21 @@ from antiphon.core.families.jobs.state import job_key
 from antiphon.core.manifest import job_id
 from antiphon.errors import AntiphonError, Misconfigured, NobodyAnswers, PartlySubmitted
 from antiphon.ports import LANES_AT_ONCE
+from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.caller.ends import Ends
 from antiphon.runtime.caller.submission import SECOND_LOOK, no_job
+from antiphon.runtime.executors.handler_call import inline_arguments, keep_arguments
+from antiphon.runtime.values.signature import plain_call
+from antiphon.sdk.call_options import Scheduling, fresh_nonce
 from antiphon.sdk.durations import seconds
-from antiphon.sdk.handle import JobHandle
+from antiphon.sdk.handle import JobHandle, ResultReader
 from antiphon.sdk.job_wait import DIAGNOSIS_AFTER_S, diagnosed
 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
         AsyncIterator,
-        Awaitable,
-        Callable,
         Iterable,
         Mapping,
         Sequence,
@@ -37,13 +39,13 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from antiphon.core.families.jobs.ops import ScheduleBody
-    from antiphon.core.policy.circuit_breaker import CircuitBreaker
     from antiphon.core.record.branches import LaneKey
     from antiphon.runtime.caller.submission import Ended, Submitted
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.values.signature import CallSignature
-    from antiphon.sdk.call_options import Scheduling
+    from antiphon.sdk.call_options import CallOptions
+    from antiphon.sdk.connection.connection import Connection
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -56,7 +58,7 @@ KINDS_ASKED: Final = 8
 
 
 class Call(Struct, Generic[R_co], frozen=True):
-    """A job that is not submitted yet: `Task.bind` makes it, `Mesh.submit_many` submits it."""
+    """A job that is not submitted yet: `Task.bind` makes it, `Mesh.submit` submits it."""
 
     kind: str
     text: bytes
@@ -64,6 +66,17 @@ class Call(Struct, Generic[R_co], frozen=True):
     scheduling: Scheduling
     signature: CallSignature | None = None
     """The task's; None: its result is plain JSON."""
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        options: CallOptions | None = None,
+    ) -> Call[Any]:
+        """A call of a task by its kind: plain JSON both ways."""
+        return Call(kind, plain_call(args, kwargs), Scheduling.of(options or {}))
 
     def schedule(self, where: Mapping[str, Any], *, nonce: str, now_ms: int) -> ScheduleBody:
         """The body of the op that submits it, given where its arguments are."""
@@ -81,12 +94,34 @@ class OfOne(Protocol[A_contra, R_co]):
 class Caller(Struct, frozen=True):
     """What submits calls: how they become records, and their jobs handles."""
 
-    session: Session
-    breaker: CircuitBreaker | None
-    body_of: Callable[[Call[Any]], Awaitable[ScheduleBody]]
-    handle_of: Callable[[Submitted, CallSignature | None], JobHandle[Any]]
+    connection: Connection
 
-    async def submit(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+    @property
+    def session(self) -> Session:
+        """The session that reads and writes the log."""
+        return self.connection.session
+
+    async def body_of(self, call: Call[Any]) -> ScheduleBody:
+        """What submits a call; large arguments are stored."""
+        where = inline_arguments(call.text)
+        where = where or await keep_arguments(call.text, self.connection.artifacts)
+        nonce = fresh_nonce(self.session.entropy)
+        return call.schedule(where, nonce=nonce, now_ms=self.session.wall.now_ms())
+
+    def handle_of(
+        self, submitted: Submitted, signature: CallSignature | None = None
+    ) -> JobHandle[Any]:
+        """The handle of a job that was submitted."""
+        reader = ResultReader(signature, lambda: self.connection.artifacts)
+        return JobHandle.of(self.session, submitted, reader)
+
+    async def submit(self, call: Call[R]) -> JobHandle[R]:
+        """Submit one call."""
+        body, breaker = await self.body_of(call), self.connection.breaker
+        submitted = await submission.submit(self.session, body, breaker=breaker)
+        return self.handle_of(submitted, call.signature)
+
+    async def submit_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """Submit jobs; their handles, in the same order.
 
         Every call is checked before the first is written. `PartlySubmitted` if one could not be
@@ -133,7 +168,7 @@ class Caller(Struct, frozen=True):
     ) -> list[JobHandle[Any]]:
         try:
             bodies = [body for _, body in made]
-            found = await submit_many(self.session, bodies, breaker=self.breaker)
+            found = await submit_many(self.session, bodies, breaker=self.connection.breaker)
         except PartlySubmitted as problem:
             calls = {job_key(body.kind, job_id(body.manifest)): call for call, body in made}
             problem.position += first

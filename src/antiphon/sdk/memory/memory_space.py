@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.families.memory.ops import Inline, Stored
     from antiphon.core.families.memory.state import Document as State
-    from antiphon.runtime.artifacts.store import Artifacts
-    from antiphon.runtime.log.session import Session
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.sdk.connection.connection import Connection
 
 MERGES: Final = 64
 """How often both values are merged while others keep writing."""
@@ -98,32 +96,17 @@ class PutResult(Struct, frozen=True, kw_only=True):
         return f"{where} is at revision {document.revision}, written by {by}, and {stays}"
 
 
-class Host(Protocol):
-    """What a space needs of its mesh."""
-
-    @property
-    def session(self) -> Session:
-        """See `Mesh`."""
-
-    @property
-    def artifacts(self) -> Artifacts:
-        """See `Mesh`."""
-
-    @property
-    def agent(self) -> str:
-        """See `Mesh`."""
-
-    def replica(self) -> AbstractAsyncContextManager[Replica]:
-        """See `Mesh`."""
-
-
 class MemorySpace:
     """The documents of one space."""
 
-    def __init__(self, mesh: Host, name: str, documents: Callable[[], Documents]) -> None:
+    name: str
+
+    def __init__(
+        self, connection: Connection, name: str, documents: Callable[[], Documents]
+    ) -> None:
         """Use `mesh.memory[name]`."""
         self.name = name
-        self._mesh = mesh
+        self._connection = connection
         self._of = documents
 
     # --- reading ------------------------------------------------------------------------------
@@ -135,7 +118,7 @@ class MemorySpace:
 
     async def keys(self, prefix: str = "") -> list[str]:
         """The keys of all documents, in order; from this machine's replica."""
-        async with self._mesh.replica() as replica:
+        async with self._connection.replica() as replica:
             found = replica.documents.standing(self.name, prefix=prefix, limit=MOST_LISTED)
         if not found:
             await self._of().read(self.name, ANY_KEY)  # raises where this key may not read
@@ -147,7 +130,7 @@ class MemorySpace:
         if key is not None:
             state = await documents.read(self.name, _checked(key))
             return [] if state is None else await self._siblings(state)
-        async with self._mesh.replica() as replica:
+        async with self._connection.replica() as replica:
             known = replica.documents.conflicts(self.name, limit=MOST_LISTED)
         if not known:
             await documents.read(self.name, ANY_KEY)
@@ -282,7 +265,7 @@ class MemorySpace:
         strategy: Strategy,
         resolves: tuple[str, ...] = (),
     ) -> Wanted:
-        kept = await document_values.keep(value, self._mesh.artifacts)
+        kept = await document_values.keep(value, self._connection.artifacts)
         return self._bare(key, kept, base, strategy, resolves)
 
     def _bare(
@@ -297,7 +280,7 @@ class MemorySpace:
         return Wanted(
             space=self.name,
             key=_checked(key),
-            agent=self._mesh.agent,
+            agent=self._connection.agent,
             value=value,
             base=revision,
             strategy=strategy,
@@ -343,7 +326,9 @@ class MemorySpace:
         )
 
     async def _value(self, key: str, value: Inline | Stored | None) -> Any:
-        return await document_values.read(value, self._mesh.artifacts, space=self.name, key=key)
+        return await document_values.read(
+            value, self._connection.artifacts, space=self.name, key=key
+        )
 
 
 def _checked(key: str) -> str:

@@ -27,7 +27,6 @@ from antiphon.sdk.messages.received_message import ReceivedMessage, resolve
 if TYPE_CHECKING:
     from antiphon.runtime.messages.mail_gate import HandedMessage
     from antiphon.sdk.messages.mailbox import Mailbox
-    from antiphon.sdk.messages.received_message import Sender
 
 WAIT_MS: Final = 50_000
 """How long one request waits for a message; the fallback where nobody wakes the reader."""
@@ -39,9 +38,8 @@ _MARGIN: Final = 0.9
 class InboxReader:
     """`async for message in reader`. Close it to give back what was not taken."""
 
-    def __init__(  # noqa: PLR0913 - an option of `Mesh.inbox` each
+    def __init__(
         self,
-        mesh: Sender,
         mailbox: Mailbox,
         address: tuple[str, str],
         *,
@@ -51,8 +49,8 @@ class InboxReader:
         wait_ms: int | None = None,
     ) -> None:
         """`address` is a node and an agent. With `wait_ms` it ends when none came for so long."""
-        self._mesh = mesh
         self._mailbox = mailbox
+        self._session = mailbox.connection.session
         did, agent = address
         self._address = f"{did}/{agent}"
         self._client = mailbox.client(agent)
@@ -115,20 +113,18 @@ class InboxReader:
 
     def _take(self, handed: HandedMessage, until_s: float) -> None:
         try:
-            opened = envelopes.open_stored(
-                handed.envelope, self._address, mesh=self._mesh.session.mesh
-            )
+            opened = envelopes.open_stored(handed.envelope, self._address, mesh=self._session.mesh)
         except Malformed:
             return  # whatever stored it, nobody signed it: it becomes a dead letter
         self._holding[handed.id] = None
-        message = ReceivedMessage(self._mesh, self._client, handed, opened, self._settle)
+        message = ReceivedMessage(self._mailbox, self._client, handed, opened, self._settle)
         self._ready.append((message, handed, until_s))
 
     def _settle(self, id_: str) -> None:
         self._holding.pop(id_, None)
 
     async def _rest(self) -> None:
-        chance = self._mesh.session.entropy.random()
+        chance = self._session.entropy.random()
         await asyncio.sleep(backoff_ms(self._failures, cap_ms=5_000, chance=chance) / 1000)
         self._failures += 1
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from antiphon.core.messages import register
 from antiphon.errors import Misconfigured
 from antiphon.runtime.messages.mail_client import MemberMail, OwnMail
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from antiphon.assembly import MeshConnection
     from antiphon.runtime.messages.mail_client import MailClient
-    from antiphon.sdk.messages.received_message import ReceivedMessage
 
 
 class Closes(Protocol):
@@ -25,13 +26,15 @@ class Closes(Protocol):
 class Mailbox:
     """The mail of one open mesh."""
 
-    def __init__(self, connection: MeshConnection) -> None:
+    def __init__(self, connection: MeshConnection, send: Callable[..., Awaitable[str]]) -> None:
         """Nothing is sent before the first use."""
         self.connection = connection
+        self.send = send
+        """`Messages.send`, for replies."""
         session = connection.session
         token = session.entropy.token(8).hex()
         self.session = register.session_name(session.wall.now_ms(), token)
-        self.asked: dict[str, asyncio.Future[ReceivedMessage]] = {}
+        self.asked: dict[str, asyncio.Future[Any]] = {}
         """Questions of this process, by the message's id."""
         self.readers: set[Closes] = set()
         self._clients: dict[str, MailClient] = {}

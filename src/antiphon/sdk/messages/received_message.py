@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,54 +18,44 @@ if TYPE_CHECKING:
 
     from antiphon.core.bus.signed_message import Message
     from antiphon.core.messages.envelope import MessageBody
-    from antiphon.runtime.log.session import Session
     from antiphon.runtime.messages.mail_client import MailClient
     from antiphon.runtime.messages.mail_gate import HandedMessage
-
-
-class Sender(Protocol):
-    """What an answer is sent with: a mesh."""
-
-    @property
-    def session(self) -> Session:
-        """The session that reads and writes the log."""
-
-    async def send(  # noqa: PLR0913 - a field of the message each
-        self,
-        to: str,
-        payload: object = None,
-        *,
-        kind: str = ...,
-        thread: str = ...,
-        key: str = ...,
-        in_reply_to: str = ...,
-        agent: str | None = ...,
-    ) -> str:
-        """See `Mesh.send`."""
+    from antiphon.sdk.messages.mailbox import Mailbox
 
 
 class ReceivedMessage:
     """One message, leased to this process until it is settled or the lease ends."""
 
+    id: str
+    attempt: int
+    """How often it was handed out, this time included."""
+    sender: str
+    """The address that it came from: the key that signed it, and its agent."""
+    to: str
+    kind: str
+    thread: str
+    priority: int
+    in_reply_to: str
+    key: str
+    sent_ms: int
+
     def __init__(
         self,
-        mesh: Sender,
+        mailbox: Mailbox,
         client: MailClient,
         handed: HandedMessage,
         opened: Message[MessageBody],
         settled: Callable[[str], None],
     ) -> None:
-        """Made by `Mesh.inbox`; the signature has been checked."""
-        self._mesh = mesh
+        """Made by `Messages.inbox`; the signature has been checked."""
+        self._mailbox = mailbox
         self._client = client
         self._revision = handed.revision
         self._settled = settled
         body = opened.body
         self.id = handed.id
         self.attempt = handed.attempt
-        """How often it was handed out, this time included."""
         self.sender = envelopes.sender_of(opened)
-        """The address that it came from: the key that signed it, and its agent."""
         self.to = body.to
         self.kind = body.kind
         self.thread = body.thread
@@ -113,7 +103,7 @@ class ReceivedMessage:
 
     async def reply(self, payload: object = None, *, kind: str = "reply") -> str:
         """Answer its sender; the answer's id. The same message is answered once."""
-        return await self._mesh.send(
+        return await self._mailbox.send(
             self.sender,
             payload,
             kind=kind,
@@ -125,7 +115,7 @@ class ReceivedMessage:
 
     async def _retry(self, call: Callable[[], Any]) -> None:
         """Settle; what got no answer may be done twice."""
-        await retrying(call, self._mesh.session.entropy)
+        await retrying(call, self._mailbox.connection.session.entropy)
 
     def __repr__(self) -> str:
         sender = agent_address("…" + self.sender[-16:], "")[:-1]

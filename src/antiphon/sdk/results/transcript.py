@@ -77,7 +77,7 @@ class Transcript:
             return
         seen, at = blake3(), 0
         job = (handle.kind, handle.id)
-        async with aclosing(mesh.artifacts.stream(output, job=job)) as chunks:
+        async with aclosing(mesh.connection.artifacts.stream(output, job=job)) as chunks:
             async for chunk in chunks:
                 known = chunk[: max(shown.size - at, 0)]
                 seen.update(known)

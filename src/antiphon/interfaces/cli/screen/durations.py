@@ -131,11 +131,10 @@ def beat_s() -> float:
     """How long a beat of this mesh takes now, in seconds: asks the mesh."""
     from antiphon.interfaces.cli.screen import command_loop
     from antiphon.interfaces.cli.screen.options import open_mesh, typed_home
-    from antiphon.sdk.tempo import pulse_report
 
     async def ask() -> float:
         async with open_mesh(typed_home()) as mesh:
-            return await pulse_report.beat_s(mesh)
+            return await mesh.tempo.beat_s()
 
     return command_loop.run(ask())
 

@@ -21,15 +21,13 @@ async def aliases(mesh: Mesh, nodes: Iterable[str]) -> dict[str, str]:
 
     Who has no grant is asked. A name that two of them have is followed by the end of the id.
     """
-    from antiphon.sdk.authority.holdings import who
-
-    held, wanted = await who(mesh), {did for did in nodes if did}
+    held, wanted = await mesh.authority.who(), {did for did in nodes if did}
     names = {did: alias for did, alias in held.tree.names.items() if did in wanted}
     names |= {did: "owner" for did in wanted if did == held.owner}
     if mesh.did in wanted:
         names.setdefault(mesh.did, mesh.alias)
     if wanted - names.keys():
-        cards = [one.card for one in await mesh.live_nodes(wait_s=ASKED_S)]
+        cards = [one.card for one in await mesh.presence.live(wait_s=ASKED_S)]
         names |= {one.node: one.alias for one in cards if one.node in wanted - names.keys()}
     times = Counter(names.values())
     return {

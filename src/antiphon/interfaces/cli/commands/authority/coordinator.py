@@ -30,16 +30,13 @@ async def coordinator(
 
     There is exactly one at any time. No node takes over by itself.
     """
-    from antiphon.sdk.authority.delegation import coordinator as put
-    from antiphon.sdk.authority.delegation import who
-
     if not node:
         async with open_mesh(home) as mesh:
-            held = await who(mesh)
+            held = await mesh.authority.who()
         return _shown(held)
     async with acting(home) as mesh:
-        changed = await put(mesh, node)
-        held = await who(mesh)
+        changed = await mesh.authority.set_coordinator(node)
+        held = await mesh.authority.who()
 
     def words() -> None:
         name = held.called(held.coordinator)

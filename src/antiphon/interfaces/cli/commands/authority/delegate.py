@@ -76,18 +76,17 @@ def delegate(
 
 def acting(home: Path | None) -> AbstractAsyncContextManager[Mesh]:
     """The mesh of this directory, with the owner's key if it is here, else this machine's."""
-    from antiphon.sdk.authority.delegation import with_authority
+    from antiphon.sdk.hosting.strongest_key import with_authority
     from antiphon.sdk.mesh import StateDirectory
 
     return with_authority(StateDirectory.find(home).path)
 
 
 async def _delegate(home: Path | None, node: str, terms: Terms) -> Answer:
-    from antiphon.sdk.authority.delegation import grant, who
 
     async with acting(home) as mesh:
-        granted = await grant(mesh, node, terms)
-        held = await who(mesh)
+        granted = await mesh.authority.grant(node, terms)
+        held = await mesh.authority.who()
     facts = {
         "node": granted.node,
         **fields(granted.terms, "alias", "network", "can", "kinds", "until_s"),

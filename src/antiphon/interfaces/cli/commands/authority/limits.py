@@ -58,15 +58,17 @@ async def limits(
         return await _show(home, label)
     if is_change and remove:
         raise WrongUsage("--remove excludes --at-once and --rate", hint="antiphon limits")
-    from antiphon.sdk.authority.limits import parse_rate, remove_limit, set_limit
+    from antiphon.sdk.authority.limits import parse_rate
 
     period = parse_rate(rate) if rate else None
     async with acting(home) as mesh:
         if remove:
-            changed = await remove_limit(mesh, label)
+            changed = await mesh.authority.remove_limit(label)
         else:
-            changed = await set_limit(mesh, label, at_once=at_once, rate=period, kinds=kind or [])
-        now = next((one for one in mesh.rules.limits if one.label == label), None)
+            changed = await mesh.authority.set_limit(
+                label, at_once=at_once, rate=period, kinds=kind or []
+            )
+        now = next((one for one in mesh.authority.rules.limits if one.label == label), None)
 
     def words() -> None:
         told = (
@@ -80,10 +82,8 @@ async def limits(
 
 
 async def _show(home: Path | None, label: str) -> Answer:
-    from antiphon.sdk.authority.limits import limits as read
-
-    async with open_mesh(home) as mesh, mesh.replica() as replica:
-        found = [one for one in read(mesh, replica) if label in ("", one.label)]
+    async with open_mesh(home) as mesh:
+        found = [one for one in await mesh.authority.limits() if label in ("", one.label)]
 
     def words() -> None:
         if not found:

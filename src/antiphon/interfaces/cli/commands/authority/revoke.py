@@ -34,12 +34,9 @@ async def revoke(
     With a grant's id: that grant. With a node: all that you granted to it (as the owner: all that
     anyone granted to it). Everything delegated from it ends too, and so do leases under it.
     """
-    from antiphon.sdk.authority.delegation import revoke as take_back
-    from antiphon.sdk.authority.delegation import who
-
     async with acting(home) as mesh:
-        ended = await take_back(mesh, *targets)
-        held = await who(mesh)
+        ended = await mesh.authority.revoke(*targets)
+        held = await mesh.authority.who()
     facts = {
         "revoked": [grant_object(one) for one in ended.grants],
         "below": [grant_object(one) for one in ended.below],

@@ -53,11 +53,11 @@ async def route(
 
 
 async def _list(home: Path | None, kind: str) -> Answer:
-    from antiphon.sdk.authority.delegation import route_for, stuck_route, stuck_routes, who
+    from antiphon.sdk.authority.delegation import stuck_route, stuck_routes
 
     async with open_mesh(home) as mesh:
-        held = await who(mesh)
-        decides = route_for(mesh, kind) if kind else None
+        held = await mesh.authority.who()
+        decides = mesh.authority.route_for(kind) if kind else None
     names = held.tree.names
     shown = {one: did for one, did in held.routes.items() if not kind or did == decides}
 
@@ -84,12 +84,10 @@ async def _list(home: Path | None, kind: str) -> Answer:
 
 
 async def _set(home: Path | None, kind: str, node: str | None) -> Answer:
-    from antiphon.sdk.authority.delegation import route as put
-    from antiphon.sdk.authority.delegation import who
 
     async with acting(home) as mesh:
-        changed = await put(mesh, kind, node)
-        held = await who(mesh)
+        changed = await mesh.authority.set_route(kind, node)
+        held = await mesh.authority.who()
 
     def words() -> None:
         now = _now(kind, changed.after, held)

@@ -122,7 +122,11 @@ async def _list(home: Path | None) -> Answer:
     from antiphon.sdk.authority.delegation import MEANINGS, rule_values
 
     async with open_mesh(home) as mesh:
-        values, rise, defaults = rule_values(mesh.rules), mesh.announced, rule_values()
+        values, rise, defaults = (
+            rule_values(mesh.authority.rules),
+            mesh.authority.announced,
+            rule_values(),
+        )
 
     def words() -> None:
         rows = [_row(name, value, defaults[name], MEANINGS[name]) for name, value in values.items()]
@@ -149,10 +153,8 @@ def _row(name: str, value: Any, default: Any, meaning: str) -> list[Piece]:
 
 
 async def _change(home: Path | None, wanted: dict[str, Any]) -> Answer:
-    from antiphon.sdk.authority.delegation import rules as put
-
     async with acting(home) as mesh:
-        changed = await put(mesh, wanted)
+        changed = await mesh.authority.set_rules(wanted)
     before, after = changed.before, changed.after
     differs = [name for name in wanted if before[name] != after[name]]
     told = {name: {"before": before[name], "after": after[name]} for name in differs}

@@ -38,9 +38,7 @@ async def who(
     Prints a tree that starts at the mesh's owner. Each line ends with the ids of its grants; use
     them with 'antiphon revoke'.
     """
-    from antiphon.sdk.authority.delegation import who as ask
-
-    held = await ask(mesh)
+    held = await mesh.authority.who()
     name = mesh.home.mesh().name
     facts = _holdings_object(held, name, show_all=show_all)
     return Answer(facts, lambda: _tell(held, name, show_all=show_all))

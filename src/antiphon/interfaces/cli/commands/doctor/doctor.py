@@ -98,7 +98,7 @@ async def check_mesh(mesh: Mesh) -> list[Finding]:
 
     Nothing here waits for a beat: how the pulse is, nodes say when they are called.
     """
-    look = Look(mesh, asyncio.ensure_future(mesh.nodes()))
+    look = Look(mesh, asyncio.ensure_future(mesh.presence.roll_call()))
     asking = asyncio.ensure_future(_checked(log.engine, look))
     try:
         found = {

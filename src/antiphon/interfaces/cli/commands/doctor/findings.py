@@ -46,9 +46,7 @@ class Look(NamedTuple):
 
     async def names(self) -> NodeName:
         """How nodes are called in sentences: by their aliases."""
-        from antiphon.sdk.authority.holdings import who
-
-        held = await who(self.mesh)
+        held = await self.mesh.authority.who()
         if held.authority != "open":
             return held.name
         aliases = {card.node: card.alias for card in await self.calling}  # nothing is granted there

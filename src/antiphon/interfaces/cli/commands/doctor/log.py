@@ -28,7 +28,7 @@ CLOCK_LIMIT_MS: Final = 2_000
 
 async def engine(look: Look) -> AsyncIterator[Finding]:
     """What the engine reports about itself."""
-    info = await look.mesh.engine_info()
+    info = await look.mesh.presence.engine()
     copies = "one copy" if info.replicas == 1 else f"{info.replicas} copies"
     yield ok("engine", f"{info.name} {info.version}, {copies} of the log")
     if info.durability == "always":
@@ -39,7 +39,7 @@ async def engine(look: Look) -> AsyncIterator[Finding]:
 
 async def rules(look: Look) -> AsyncIterator[Finding]:
     """The rules that matter to nodes, and a protocol that is announced."""
-    said, rise = look.mesh.rules, look.mesh.announced
+    said, rise = look.mesh.authority.rules, look.mesh.authority.announced
     leases, drift = f"{said.lease_ms / 1000:g} s", f"{said.max_drift_ms / 1000:g} s"
     yield ok("rules", f"protocol {said.protocol}, leases of {leases}, clocks within {drift}")
     if rise is not None:
@@ -56,7 +56,9 @@ async def rules(look: Look) -> AsyncIterator[Finding]:
 
 async def clock(look: Look) -> AsyncIterator[Finding]:
     """Records carry the engine's time: one from the future means that a clock is wrong."""
-    newest = await look.mesh.newest()
+    from antiphon.sdk.lanes import newest_record
+
+    newest = await newest_record(look.mesh)
     if newest is None:
         raise Misconfigured("the log is empty: it has no genesis record")
     ahead_ms = newest.commit_ms - time.time() * 1000
@@ -69,7 +71,9 @@ async def clock(look: Look) -> AsyncIterator[Finding]:
 
 async def replica(look: Look) -> AsyncIterator[Finding]:
     """How far this machine's copy is verified."""
-    newest = await look.mesh.newest()
+    from antiphon.sdk.lanes import newest_record
+
+    newest = await newest_record(look.mesh)
     async with look.mesh.replica() as kept:
         at, jobs = kept.cursor.seq, counted(sum(kept.counts().values()), "job")
     end = newest.seq if newest else 0

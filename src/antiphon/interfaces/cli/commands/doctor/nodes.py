@@ -87,9 +87,9 @@ def _away(ahead_ms: float) -> str:
 
 async def routes(look: Look) -> AsyncIterator[Finding]:
     """Whether the nodes that kinds are routed to can claim them, and are online."""
-    from antiphon.sdk.authority.delegation import acts_through, stuck_routes, who
+    from antiphon.sdk.authority.delegation import acts_through, stuck_routes
 
-    held = await who(look.mesh)
+    held = await look.mesh.authority.who()
     stuck = stuck_routes(held)
     for one in stuck:
         yield wrong("routes", one.words, one.hint)
@@ -107,7 +107,7 @@ async def routes(look: Look) -> AsyncIterator[Finding]:
 
 async def coordinator(look: Look) -> AsyncIterator[Finding]:
     """The node that offers waiting jobs."""
-    yield coordinator_finding(await look.mesh.coordinator())
+    yield coordinator_finding(await look.mesh.authority.coordinator())
 
 
 def coordinator_finding(told: CoordinatorStatus) -> Finding:
@@ -135,9 +135,8 @@ def coordinator_finding(told: CoordinatorStatus) -> Finding:
 async def tempo(look: Look) -> AsyncIterator[Finding]:
     """Who sends the beats."""
     from antiphon.sdk.tempo.policy_file import policy_hash
-    from antiphon.sdk.tempo.pulse_report import timekeepers
 
-    policy, able = look.mesh.tempo_policy, timekeepers(look.mesh, await look.calling)
+    policy, able = look.mesh.tempo.policy, look.mesh.tempo.timekeepers(await look.calling)
     for finding in tempo_findings(
         able,
         policy_hash=policy_hash(policy),

@@ -169,7 +169,7 @@ async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
 def _line_objects(mesh: Mesh, story: Sequence[Line]) -> list[dict[str, Any]]:
     from antiphon.sdk.tempo.beat_stamps import BeatStamps
 
-    stamps = BeatStamps(mesh.tempo_policy)
+    stamps = BeatStamps(mesh.tempo.policy)
     return [
         {
             **fields(line, "seq", "hlc", "op", "author", "words"),

@@ -48,13 +48,13 @@ async def why(
 
     The workers listed are those online now; what happened is read from the log.
     """
-    from antiphon.sdk.authority.delegation import stuck_route, who
+    from antiphon.sdk.authority.delegation import stuck_route
 
     found = await find_any(mesh, job)
     if isinstance(found, tuple):
         return await _why_not_a_job(mesh, found)
     told, cards = await mesh.job(found.kind, found.id).explain(wait_s=wait)
-    held = await who(mesh)
+    held = await mesh.authority.who()
     names = {**held.tree.names, held.owner: "owner"} | {card.node: card.alias for card in cards}
     stuck = stuck_route(held, found.kind) if told.state == "pending" else None
 

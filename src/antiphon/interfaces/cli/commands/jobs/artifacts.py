@@ -16,8 +16,8 @@ from antiphon.interfaces.cli.screen.progress import size_words
 from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
 
 if TYPE_CHECKING:
+    from antiphon.sdk.artifacts.namespace import Artifact
     from antiphon.sdk.mesh import Job, Mesh
-    from antiphon.sdk.results.artifacts import Artifact
 
 DIGITS = 12
 """Digits of a digest that are shown."""
@@ -54,11 +54,10 @@ async def artifacts(
             "--evict needs a job, and NAME needs --evict",
             hint="antiphon artifacts --evict JOB [NAME], or antiphon get JOB [NAME]",
         )
-    from antiphon.sdk.results.artifacts import artifacts_of
 
     async with open_mesh(home) as mesh:
         jobs = await _ended(mesh, limit) if job is None else [await find_job(mesh, job)]
-        found = await artifacts_of(mesh, [mesh.job(one.kind, one.id) for one in jobs])
+        found = await mesh.artifacts.list([mesh.job(one.kind, one.id) for one in jobs])
 
     def words() -> None:
         if found:
@@ -75,11 +74,10 @@ async def artifacts(
 
 
 async def _evict(home: Path | None, prefix: str, name: str | None) -> Answer:
-    from antiphon.sdk.results.artifacts import evict
 
     async with open_mesh(home) as mesh:
         job = await find_job(mesh, prefix)
-        gone = await evict(mesh, mesh.job(job.kind, job.id), name)
+        gone = await mesh.artifacts.evict(mesh.job(job.kind, job.id), name)
 
     def words() -> None:
         for output in gone:

@@ -18,9 +18,9 @@ from antiphon.interfaces.cli.screen.progress import Progress, size_words
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:
+    from antiphon.sdk.artifacts.namespace import Output
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Mesh
-    from antiphon.sdk.results.artifacts import Output
 
 STDOUT = Path("-")
 
@@ -79,11 +79,10 @@ def output_object(made: Output) -> dict[str, Any]:
 async def _fetch_all(
     mesh: Mesh, handle: JobHandle[Any], directory: Path
 ) -> list[tuple[Output, Path]]:
-    from antiphon.sdk.results.artifacts import fetch_all
 
     progress = Progress(short(handle.id))
     try:
-        written = await fetch_all(mesh, handle, directory, on_progress=progress)
+        written = await mesh.artifacts.fetch_all(handle, directory, on_progress=progress)
     finally:
         progress.end()
     if not written:
@@ -94,23 +93,22 @@ async def _fetch_all(
 async def _fetch_one(
     mesh: Mesh, handle: JobHandle[Any], name: str, output: Path, *, is_folder: bool
 ) -> tuple[Output, Path]:
-    from antiphon.sdk.results.artifacts import output_named
+    from antiphon.sdk.artifacts.namespace import output_named
 
     made = await output_named(handle, name)
-    job = (handle.kind, handle.id)
     progress = Progress(made.name)
     try:
         if is_folder:
             fetch = mesh.artifacts.fetch_below
-            return made, await fetch(made, output, job=job, on_progress=progress)
-        await mesh.artifacts.fetch(made, output, job=job, on_progress=progress)
+            return made, await fetch(made, output, of=handle, on_progress=progress)
+        await mesh.artifacts.fetch(made, output, of=handle, on_progress=progress)
         return made, output
     finally:
         progress.end()
 
 
 async def _write_out(mesh: Mesh, handle: JobHandle[Any], name: str | None) -> None:
-    from antiphon.sdk.results.artifacts import output_named
+    from antiphon.sdk.artifacts.namespace import output_named
 
     if name is not None:
         made = await output_named(handle, name)
@@ -124,7 +122,7 @@ async def _write_out(mesh: Mesh, handle: JobHandle[Any], name: str | None) -> No
                 hint=f"antiphon get {short(handle.id)} NAME -o -",
             )
         made = outputs[0]
-    async for chunk in mesh.artifacts.stream(made, job=(handle.kind, handle.id)):
+    async for chunk in mesh.artifacts.stream(made, of=handle):
         sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
     err.pieces((f"{made.name}: {size_words(made.size)}, digests match", "quiet"))

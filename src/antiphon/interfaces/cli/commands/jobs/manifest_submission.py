@@ -34,13 +34,13 @@ class Authored(NamedTuple):
     alias: bool
     """With a new ULID as its name."""
 
-    def final(self, mesh: Mesh) -> Manifest:
+    def final(self) -> Manifest:
         """The manifest as it is submitted."""
         from antiphon.sdk.manifests import authored_manifest
 
         chosen = self.job
         if self.again:
-            chosen = mesh.again(chosen)
+            chosen = authored_manifest.again(chosen)
         return authored_manifest.with_alias(chosen) if self.alias else chosen
 
     def note(self, handle: JobHandle[Any], submitted: Manifest, notes: dict[str, str]) -> None:
@@ -71,7 +71,7 @@ def by_manifest(authored: Authored, notes: dict[str, str]) -> Call:
     authored_manifest.require_handler_call(authored.job)
 
     async def call(mesh: Mesh, options: CallOptions) -> JobHandle[Any]:
-        chosen = authored.final(mesh)
+        chosen = authored.final()
         handle = await mesh.submit_manifest(authored.kind, chosen, options=options)
         authored.note(handle, chosen, notes)
         return handle
@@ -92,8 +92,8 @@ async def run_authored(
     from antiphon.sdk.manifests import authored_manifest
 
     with Uploads() as uploads:
-        job = await with_inputs(mesh, authored.job, files, telling=uploads.telling)
-    chosen = authored._replace(job=job).final(mesh)
+        job = await with_inputs(mesh.artifacts, authored.job, files, telling=uploads.telling)
+    chosen = authored._replace(job=job).final()
 
     async def call() -> JobHandle[Any]:
         handle = await mesh.submit_manifest(authored.kind, chosen, options=options)
@@ -121,7 +121,7 @@ def kind_of(job: Manifest, what: str, asked: str | None) -> str:
 
 def bounds(reason: str, mesh: Mesh) -> str:
     """What the mesh's rules would have allowed."""
-    rules = mesh.rules
+    rules = mesh.authority.rules
     match reason:
         case "lease":
             low, high = rules.lease_min_ms / 1000, rules.lease_max_ms / 1000

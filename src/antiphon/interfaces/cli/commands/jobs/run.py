@@ -91,9 +91,9 @@ def run(
     async def go() -> int:
         async with mesh:
             with Uploads() as uploads:
-                content = await with_inputs(mesh, typed, files, telling=uploads.telling)
+                content = await with_inputs(mesh.artifacts, typed, files, telling=uploads.telling)
             if asked.again:
-                content = mesh.again(content)
+                content = authored_manifest.again(content)
 
             async def call() -> JobHandle[Any]:
                 return await mesh.submit_manifest(asked.kind, content, options=options)

@@ -374,7 +374,9 @@ def _by_kind(what: str, args: list[str], kw: list[str], wait_options: WaitOption
     named = dict(parse_named(text) for text in kw)
 
     async def work(mesh: Mesh, options: CallOptions) -> int:
-        handle = await mesh.submit_arguments(what, values, named, options=options)
+        from antiphon.sdk.many import bound_calls
+
+        handle = await mesh.submit(bound_calls.Call.of(what, values, named, options))
         return await answer(mesh, handle, wait_options)
 
     return work

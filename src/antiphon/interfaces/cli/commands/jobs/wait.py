@@ -244,7 +244,9 @@ async def narrate(
                         has_looked, has_asked = True, _say_if_stuck(mesh, job)
                     if not has_asked and _waits_long(job, now - began):
                         has_asked = True
-                        _say_diagnosis(mesh, job, await mesh.nodes(), is_command=is_command)
+                        _say_diagnosis(
+                            mesh, job, await mesh.presence.roll_call(), is_command=is_command
+                        )
             if now - heard >= SILENCE_S and not is_quiet():
                 err.fading(*_silence(handle, now - heard))
             if asking.done():

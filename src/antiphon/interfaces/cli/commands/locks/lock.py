@@ -53,7 +53,7 @@ async def list_(
     """List the locks that are held, by whom and until when."""
     from msgspec import to_builtins
 
-    held = await mesh.locks(scope)
+    held = await mesh.locks.list(scope)
     name = await node_names(mesh, () if as_json else (one.node for one in held))
 
     def words() -> None:
@@ -160,7 +160,7 @@ async def break_(
     fence: str = typer.Option("", metavar="FENCE", help="Only the hold that has this fence."),
 ) -> Answer:
     """Take a lock away from its holder, whose command is stopped."""
-    was_held = await mesh.break_lock(key, scope=scope, fence=fence)
+    was_held = await mesh.locks.break_hold(key, scope=scope, fence=fence)
 
     def words() -> None:
         if was_held:

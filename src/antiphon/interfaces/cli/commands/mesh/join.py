@@ -102,7 +102,7 @@ def _text(ticket: str) -> str:
 
 async def _granted(place: Path) -> tuple[Grant, ...]:
     """What this machine may do; nothing if the mesh cannot be asked now."""
-    from antiphon.sdk.authority.delegation import own_grants
+    from antiphon.sdk.hosting.strongest_key import own_grants
 
     try:
         return await own_grants(place)

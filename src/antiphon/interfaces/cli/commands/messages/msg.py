@@ -59,8 +59,8 @@ async def send(
     asked: MessageOptions,
 ) -> Answer:
     """Send a message. It waits in the receiver's inbox until it is acknowledged."""
-    receiver = await mesh.address_of(to)
-    sent = await mesh.send(receiver, _value(payload), **asdict(asked))
+    receiver = await mesh.messages.address_of(to)
+    sent = await mesh.messages.send(receiver, _value(payload), **asdict(asked))
     node, _, whom = receiver.rpartition("/")
     name = await node_names(mesh, [node])
     told = f" sent {sent} to agent {whom} of {name(node)}"
@@ -86,7 +86,7 @@ async def read(
 ) -> None:
     """Show the next messages. Each is shown again until you acknowledge it."""
     shown = 0
-    async with mesh.inbox(agent=agent, wait=wait) as inbox:
+    async with mesh.messages.inbox(agent=agent, wait=wait) as inbox:
         async for message in inbox:
             if as_json:
                 print_json(_message_object(message))
@@ -111,7 +111,7 @@ async def acknowledge(
 ) -> Answer:
     """Acknowledge messages: they are removed from the inbox."""
     for one in ids:
-        await mesh.ack_message(one, agent=agent)
+        await mesh.messages.ack(one, agent=agent)
 
     def words() -> None:
         for one in ids:
@@ -124,7 +124,7 @@ async def acknowledge(
 @command
 async def threads(mesh: Mesh, *, agent: AgentOption = None) -> Answer:
     """List the threads that have messages, the oldest first."""
-    found = await mesh.message_threads(agent=agent)
+    found = await mesh.messages.threads(agent=agent)
 
     def words() -> None:
         for one in found:
@@ -143,7 +143,7 @@ async def threads(mesh: Mesh, *, agent: AgentOption = None) -> Answer:
 @command
 async def dead(mesh: Mesh, *, agent: AgentOption = None, limit: LimitOption = 64) -> Answer:
     """List messages that nobody handled: too many attempts, or too late."""
-    found = await mesh.dead_messages(agent=agent, limit=limit)
+    found = await mesh.messages.dead(agent=agent, limit=limit)
 
     def words() -> None:
         for one in found:
@@ -160,7 +160,7 @@ async def dead(mesh: Mesh, *, agent: AgentOption = None, limit: LimitOption = 64
 @command
 async def address(mesh: Mesh, *, agent: AgentOption = None) -> Answer:
     """Print the address of this node's agent."""
-    ours = mesh.address if agent is None else f"{mesh.did}/{agent}"
+    ours = mesh.messages.address if agent is None else f"{mesh.did}/{agent}"
     return Answer({"address": ours}, lambda: print(ours, flush=True))
 
 

@@ -15,9 +15,9 @@ from antiphon.sdk.defaults import ROLL_CALL_S, STALE_MS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from antiphon.sdk.agents.presence_methods import KeptChange, LiveNode
     from antiphon.sdk.authority.quorum_record import PartyRecord
     from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.presence.namespace import KeptChange, LiveNode
 
 _STYLES: Final = {"warn": "running", "alert": "failed", "critical": "failed", "dead": "failed"}
 
@@ -54,10 +54,10 @@ async def nodes(
         return await _record(mesh)
     if changes:
         return await _changes(mesh)
-    from antiphon.sdk.authority.delegation import stuck_routes, who
+    from antiphon.sdk.authority.delegation import stuck_routes
 
-    found = await mesh.live_nodes(round(stale * 1000), wait_s=wait)
-    stuck = stuck_routes(await who(mesh))
+    found = await mesh.presence.live(round(stale * 1000), wait_s=wait)
+    stuck = stuck_routes(await mesh.authority.who())
 
     def words() -> None:
         if found:
@@ -74,7 +74,7 @@ async def nodes(
 
 
 async def _changes(mesh: Mesh) -> Answer:
-    kept = await mesh.presence_changes()
+    kept = await mesh.presence.changes()
 
     def words() -> None:
         if kept:
@@ -104,11 +104,9 @@ def _change_row(one: KeptChange) -> list[Piece]:
 
 
 async def _record(mesh: Mesh) -> Answer:
-    from antiphon.sdk.authority.holdings import who
-    from antiphon.sdk.authority.quorum_record import quorum_record
 
-    records = await quorum_record(mesh)
-    called = (await who(mesh)).called
+    records = await mesh.authority.quorum_record()
+    called = (await mesh.authority.who()).called
 
     def words() -> None:
         if records:

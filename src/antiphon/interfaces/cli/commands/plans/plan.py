@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Mesh
-    from antiphon.sdk.plans.plan_methods import PlanStatus
+    from antiphon.sdk.plans.namespace import PlanStatus
     from antiphon.sdk.plans.triggers import Trigger
 
 plan = typer.Typer(
@@ -110,7 +110,7 @@ async def add(
       antiphon plan add report --cron @hourly --task report.daily -- '"eu"'
       antiphon plan add tests --on succeeded --of 'build.*' --kind test.unit -- make test
     """  # noqa: D301 - \b keeps the lines apart
-    from antiphon.sdk.plans.plan_methods import check_name
+    from antiphon.sdk.plans.namespace import check_name
 
     check_name(name)
     when, kind = _trigger(asked), asked.task or asked.kind or COMMAND_KIND
@@ -118,7 +118,7 @@ async def add(
     coming = put(name, when, words or [], asked, is_silent=as_json)
     async with open_mesh(home) as mesh:
         is_new = await coming(mesh)
-        plans = await mesh.plans(name)
+        plans = await mesh.plans.list(name)
     added = next((one for one in plans if (one.name, one.kind) == (name, kind)), None)
 
     def told() -> None:
@@ -181,7 +181,7 @@ def _put_task(
 
     async def put(mesh: Mesh) -> bool:
         call = mesh.bind(asked.task or "", *args, options=options, **kwargs)
-        return await mesh.put_plan(name, when, call)
+        return await mesh.plans.put(name, when, call)
 
     return put
 
@@ -205,8 +205,8 @@ def _put_command(
     kind, options = asked.kind or COMMAND_KIND, _call_options(asked)
 
     async def put(mesh: Mesh) -> bool:
-        job = await with_inputs(mesh, content, files)
-        return await mesh.put_manifest_plan(name, when, kind, job, options=options)
+        job = await with_inputs(mesh.artifacts, content, files)
+        return await mesh.plans.put_manifest(name, when, kind, job, options=options)
 
     return put
 
@@ -215,7 +215,7 @@ def _put_command(
 @command
 async def list_(mesh: Mesh) -> Answer:
     """List the plans, and when each runs next."""
-    plans = await mesh.plans()
+    plans = await mesh.plans.list()
 
     def words() -> None:
         for one in plans:
@@ -239,7 +239,7 @@ def _say_status(one: PlanStatus) -> None:
 
 async def plan_of(mesh: Mesh, key: LaneKey) -> PlanStatus | None:
     """What a plan does; None if this is none, or no longer stands."""
-    plans = await mesh.plans(key.name) if key.family == "plans" else []
+    plans = await mesh.plans.list(key.name) if key.family == "plans" else []
     return next((one for one in plans if (one.name, one.kind) == (key.name, key.kind)), None)
 
 
@@ -279,7 +279,7 @@ async def drop(
     kind: str = typer.Option("", metavar="KIND", help="Which, if several kinds have such a plan."),
 ) -> Answer:
     """Drop a plan. Jobs that it has already submitted stay."""
-    dropped = await mesh.drop_plan(name, kind=kind)
+    dropped = await mesh.plans.drop(name, kind=kind)
     told = f"dropped the plan {name} for {dropped}"
     return Answer(
         {"name": name, "kind": dropped}, lambda: out.pieces(("✓ ", "succeeded"), (told, ""))

@@ -44,12 +44,10 @@ async def cost(
       antiphon cost --by account --since 30d
       antiphon submit render.frame 1 --budget charge_to=team-a --budget max_bu=8
     """  # noqa: D301 - \b keeps the lines apart
-    from antiphon.sdk.authority.holdings import who
-
     since_s = None if since is None else time.time() - since
     moment = None if since_s is None else datetime.fromtimestamp(since_s, UTC)
     report = await mesh.cost(by=by, since=moment, kind=kind)
-    held = await who(mesh)
+    held = await mesh.authority.who()
 
     def called(name: str) -> str:
         return held.called(name) if name.startswith("did:") else name

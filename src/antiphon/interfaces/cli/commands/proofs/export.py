@@ -37,7 +37,6 @@ async def export(
     them. 'antiphon verify FILE' checks it anywhere, without a server. If the job is not sealed
     yet, the command waits for the next seal.
     """
-    from antiphon.sdk.authority.holdings import who
     from antiphon.sdk.proofs import bundles
 
     told: list[float] = []
@@ -47,7 +46,7 @@ async def export(
             err.say(f"waiting for the coordinator's next seal, up to {left_s:.0f} s")
         told.append(left_s)
 
-    owner = (await who(mesh)).owner
+    owner = (await mesh.authority.who()).owner
     found, written = await find_any(mesh, job), list[Path]()
     if isinstance(found, tuple):
         kind, name = found.kind, found.name
@@ -78,12 +77,11 @@ async def export(
 
 
 async def _fetched(mesh: Mesh, job: Job, directory: Path) -> list[Path]:
-    from antiphon.sdk.results.artifacts import fetch_all
 
     progress = Progress(short(job.id))
     try:
         handle = mesh.job(job.kind, job.id)
-        written = await fetch_all(mesh, handle, directory, on_progress=progress)
+        written = await mesh.artifacts.fetch_all(handle, directory, on_progress=progress)
     finally:
         progress.end()
     return [path for _, path in written]

@@ -93,7 +93,7 @@ def verify(
 
 
 def _compared(report: Report, directory: Path) -> str:
-    from antiphon.sdk.results.artifacts import compare
+    from antiphon.sdk.artifacts.namespace import compare
 
     same = compare(report, directory)
     if not same:

@@ -26,7 +26,7 @@ def read_address(text: str) -> Address:
 async def begins_at(mesh: Mesh, address: Address, *, is_silent: bool) -> datetime:
     """When something that is submitted to such an address may begin."""
     await _listen(mesh, is_silent=is_silent)
-    clock = mesh.clock
+    clock = mesh.tempo.clock
     now_ms = clock.now_ms()
     begins_ms = address.begins_ms(clock.meter(), clock.phases(), now_ms)
     if not is_silent:
@@ -39,7 +39,7 @@ async def happened_at(
 ) -> list[Line]:
     """The lines of a story that belong to such an address."""
     await _listen(mesh, is_silent=is_silent)
-    clock = mesh.clock
+    clock = mesh.tempo.clock
     meter, phases, now_ms = clock.meter(), clock.phases(), clock.now_ms()
     return [one for one in story if address.includes(one.commit_ms, meter, phases, now_ms)]
 
@@ -48,4 +48,4 @@ async def _listen(mesh: Mesh, *, is_silent: bool) -> None:
     """Hear a beat, which takes up to a beat and a quarter."""
     if not is_silent:
         err.say("listening for a beat of the mesh, to count from")
-    await mesh.tempo()
+    await mesh.tempo.now()

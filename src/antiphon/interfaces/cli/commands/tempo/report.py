@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from antiphon.sdk.mesh import Mesh
-    from antiphon.sdk.tempo.report_methods import KeptReport
+    from antiphon.sdk.tempo.bar_reports import KeptReport
 
 STATES: Final = {
     "planning": "pending",
@@ -57,12 +57,12 @@ async def report(
 
     Tasks, queues, promises and key figures.
     """
-    from antiphon.sdk.tempo.report_methods import kpis_of, parse_address
+    from antiphon.sdk.tempo.bar_reports import kpis_of, parse_address
 
     where = parse_address(address)
     if where.warning:
         err.say(where.warning, style="quiet")
-    found = await mesh.reports(where, last=last)
+    found = await mesh.tempo.reports(where, last=last)
 
     def words() -> None:
         if found:
@@ -119,7 +119,7 @@ def _heads(found: Sequence[KeptReport]) -> tuple[str, ...]:
 
 
 def _rows(found: Sequence[KeptReport]) -> list[list[Piece]]:
-    from antiphon.sdk.tempo.report_methods import kpis_of
+    from antiphon.sdk.tempo.bar_reports import kpis_of
 
     newest, whole = found[-1].report, kpis_of(found)
     rows = [

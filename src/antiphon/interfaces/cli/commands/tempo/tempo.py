@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.tempo.namespace import TempoNow
     from antiphon.sdk.tempo.policy_file import TempoPolicy
-    from antiphon.sdk.tempo.tempo_methods import Tempo
     from antiphon.sdk.tempo.tempo_watch import TempoWatch, Topic
 
 FRAMES_PER_S: Final = 8
@@ -116,8 +116,8 @@ async def set_policy(
     if warning:
         err.say("!", f" {warning}", style="running")
     async with acting(home) as mesh:
-        before = mesh.tempo_policy
-        return _changed(before, await mesh.set_tempo(keeping_rates(policy, before)))
+        before = mesh.tempo.policy
+        return _changed(before, await mesh.tempo.set(keeping_rates(policy, before)))
 
 
 def _text_of(file: Path) -> str:
@@ -148,8 +148,8 @@ async def unfreeze(home: Path | None, *, as_json: bool) -> Answer:
 
 async def _freeze(home: Path | None, *, is_frozen: bool, as_json: bool) -> Answer:
     async with acting(home) as mesh:
-        before = mesh.tempo_policy
-        after = await (mesh.freeze_tempo() if is_frozen else mesh.unfreeze_tempo())
+        before = mesh.tempo.policy
+        after = await (mesh.tempo.freeze() if is_frozen else mesh.tempo.unfreeze())
     if not as_json and not after.adaptation.enable:
         err.pieces(("the policy has no adaptation: the tempo stays the same anyway", "quiet"))
     return _changed(before, after)
@@ -184,7 +184,7 @@ async def _now(home: Path | None, *, as_json: bool) -> Answer:
     async with open_mesh(home) as mesh:
         if not as_json:
             err.fading(("listening for a beat", "quiet"))
-        now = await mesh.tempo()
+        now = await mesh.tempo.now()
         err.erase()
         name = await node_names(mesh, [] if as_json else [now.leader])
 
@@ -195,7 +195,7 @@ async def _now(home: Path | None, *, as_json: bool) -> Answer:
     return Answer(tempo_object(now), words)
 
 
-def tempo_object(now: Tempo) -> dict[str, Any]:
+def tempo_object(now: TempoNow) -> dict[str, Any]:
     """The tempo as JSON."""
     from antiphon.sdk.tempo.policy_file import all_fields
 
@@ -203,7 +203,7 @@ def tempo_object(now: Tempo) -> dict[str, Any]:
     return fields
 
 
-def _head(now: Tempo, name: NodeName) -> list[list[Piece]]:
+def _head(now: TempoNow, name: NodeName) -> list[list[Piece]]:
     """The tempo in two lines."""
     index = now.beat.index
     marks = "".join("●" if at < index else "○" for at in range(now.bar_len))
@@ -229,11 +229,11 @@ async def _live(home: Path | None, addresses: list[str], stop: Stop, *, as_json:
     from antiphon.sdk.tempo.tempo_watch import ALL_TOPICS, read_topic, watching
 
     async with open_mesh(home) as mesh:
-        online = [] if as_json else await mesh.live_nodes(wait_s=ASKED_S)
+        online = [] if as_json else await mesh.presence.live(wait_s=ASKED_S)
         name = await node_names(mesh, (one.card.node for one in online))
         topics: tuple[Topic, ...] = tuple(read_topic(one, mesh.id) for one in addresses)
         async with (
-            watching(mesh.clock, topics or ALL_TOPICS) as watch,
+            watching(mesh.tempo.clock, topics or ALL_TOPICS) as watch,
             asyncio.TaskGroup() as tasks,
         ):
             if as_json:
@@ -282,9 +282,11 @@ def _picture(mesh: Mesh, watch: TempoWatch, name: NodeName) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
-    from antiphon.sdk.tempo.tempo_methods import tempo_now
+    from antiphon.sdk.tempo.namespace import tempo_now
 
-    lines: list[RenderableType] = [joined(line) for line in _head(tempo_now(mesh.clock), name)]
+    lines: list[RenderableType] = [
+        joined(line) for line in _head(tempo_now(mesh.tempo.clock), name)
+    ]
     claims = sorted(watch.claims.values(), key=lambda one: one.hlc, reverse=True)
     if not claims:
         lines.append(joined([("no node reports what it is doing", "quiet")]))

@@ -1,9 +1,8 @@
-"""Messages between agents: what `Mesh` offers beside its tasks (docs/messages.md)."""
+"""`mesh.messages`: messages between agents (docs/messages.md)."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,7 +13,9 @@ from antiphon.core.messages import envelope as envelopes
 from antiphon.core.record.ids import DEFAULT_AGENT, agent_address, check_agent, split_address
 from antiphon.core.record.subjects import check_kind
 from antiphon.errors import AntiphonError, Rejected, Unavailable
+from antiphon.runtime.presence.live_nodes import live_nodes
 from antiphon.runtime.retries import retrying
+from antiphon.sdk.defaults import ROLL_CALL_S, STALE_MS
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.messages.mailbox import Mailbox
 from antiphon.sdk.messages.message_body import checked_body, encoded_payload
@@ -22,17 +23,14 @@ from antiphon.sdk.messages.received_message import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import timedelta
 
-    from antiphon.assembly import MeshConnection
     from antiphon.core.messages.inbox import ThreadSummary
-    from antiphon.runtime.log.session import Session
+    from antiphon.core.presence.cards import Card
     from antiphon.runtime.messages.mail_gate import PutAnswer
-    from antiphon.runtime.presence.live_nodes import LiveNode
+    from antiphon.sdk.call_options import Duration
+    from antiphon.sdk.connection.connection import Connection
     from antiphon.sdk.messages.inbox_reader import InboxReader
     from antiphon.sdk.messages.received_message import ReceivedMessage
-
-    Duration = float | timedelta | str
 
 
 LEASE_S: Final = 120.0
@@ -64,37 +62,28 @@ class DeadMessage(Struct, frozen=True):
     payload: Any
 
 
-class MessageMethods:
-    """A part of `Mesh`."""
+class Messages:
+    """The messages of this process's agent."""
 
-    _stack: AsyncExitStack
-    _mailbox: Mailbox | None = None
-
-    @property
-    def session(self) -> Session:
-        """The session that reads and writes the log."""
-        raise NotImplementedError
-
-    @property
-    def connection(self) -> MeshConnection:
-        """This process's connection to the mesh."""
-        raise NotImplementedError
-
-    @property
-    def agent(self) -> str:
-        """The name of this process's agent on its node."""
-        raise NotImplementedError
-
-    async def live_nodes(self) -> list[LiveNode]:
-        """See `PresenceMethods`."""
-        raise NotImplementedError
+    def __init__(self, connection: Connection) -> None:
+        """Use `mesh.messages`."""
+        self._connection = connection
+        self._mailbox: Mailbox | None = None
 
     def _mail(self) -> Mailbox:
-        connection = self.connection
-        if self._mailbox is None or self._mailbox.connection is not connection:
-            self._mailbox = Mailbox(connection)
-            self._stack.push_async_callback(self._mailbox.close)
+        opened = self._connection.opened
+        if self._mailbox is None or self._mailbox.connection is not opened:
+            self._mailbox = Mailbox(opened, self.send)
+            self._connection.on_close(self._mailbox.close)
         return self._mailbox
+
+    @property
+    def address(self) -> str:
+        """Where others reach this agent: its node and its name."""
+        return agent_address(self._connection.did, self._connection.agent)
+
+    def _agent(self, named: str | None) -> str:
+        return check_agent(named or self._connection.agent)
 
     # --- send ---------------------------------------------------------------------------------
 
@@ -119,31 +108,31 @@ class MessageMethods:
         """
         receiver = await self.address_of(to)
         node, name = split_address(receiver)
-        by = check_agent(agent or self.agent)
+        by = self._agent(agent)
         body = checked_body(
             node=node,
             agent=name,
             sender=by,
             kind=check_kind(kind),
-            key=key or self.session.entropy.token(12).hex(),
+            key=key or self._connection.session.entropy.token(12).hex(),
             thread=thread,
             priority=priority,
             ttl_ms=0 if ttl is None else max(1, round(seconds(ttl) * 1000)),
             in_reply_to=in_reply_to,
             payload=Raw(encoded_payload(payload)),
         )
-        client, keyring = self._mail().client(by), self.connection.keyring
+        client, keyring = self._mail().client(by), self._connection.keyring
 
         async def put() -> PutAnswer:
             signed = envelopes.sign(
                 body,
                 (keyring.did, keyring.sign),
-                mesh=self.session.mesh,
-                at_ms=self.session.wall.now_ms(),
+                mesh=self._connection.session.mesh,
+                at_ms=self._connection.session.wall.now_ms(),
             )
             return await client.put(receiver, signed)
 
-        return (await retrying(put, self.session.entropy)).id
+        return (await retrying(put, self._connection.session.entropy)).id
 
     async def broadcast(
         self,
@@ -173,10 +162,13 @@ class MessageMethods:
         return await asyncio.gather(*map(one, to))
 
     async def _live_agents(self) -> list[str]:
-        own = agent_address(self.session.author.did, self.agent)
-        cards = [one.card for one in await self.live_nodes()]
+        cards = await self._cards()
         named = (agent_address(one.node, one.agent) for one in cards if one.agent != DEFAULT_AGENT)
-        return [address for address in dict.fromkeys(named) if address != own]
+        return [address for address in dict.fromkeys(named) if address != self.address]
+
+    async def _cards(self) -> list[Card]:
+        found = await live_nodes(self._connection.session, stale_ms=STALE_MS, wait_s=ROLL_CALL_S)
+        return [one.card for one in found]
 
     async def ask(
         self,
@@ -192,10 +184,10 @@ class MessageMethods:
 
         `Unavailable` if none came in time; one that comes later is in the inbox.
         """
-        mailbox, by = self._mail(), agent or self.agent
+        mailbox, by = self._mail(), self._agent(agent)
         receiver = await self.address_of(to)
-        key = key or self.session.entropy.token(12).hex()
-        own = agent_address(self.session.author.did, by)
+        key = key or self._connection.session.entropy.token(12).hex()
+        own = agent_address(self._connection.session.author.did, by)
         id_ = envelopes.message_id(own, receiver, key)
         answer: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
         mailbox.asked[id_] = answer
@@ -234,7 +226,7 @@ class MessageMethods:
     ) -> InboxReader:
         """The messages of this agent, as they come; settle each with `ack` or `nack`.
 
-        async for message in mesh.inbox():
+        async for message in mesh.messages.inbox():
             await handle(message.payload)
             await message.ack()
 
@@ -244,35 +236,32 @@ class MessageMethods:
         """
         from antiphon.sdk.messages.inbox_reader import InboxReader
 
-        by = check_agent(agent or self.agent)
+        by = self._agent(agent)
         return InboxReader(
-            self,
             self._mail(),
-            (self.session.author.did, by),
+            (self._connection.session.author.did, by),
             lease_ms=max(1_000, round(seconds(lease) * 1000)),
             prefetch=prefetch,
             thread=thread,
             wait_ms=None if wait is None else round(seconds(wait) * 1000),
         )
 
-    async def ack_message(self, id_: str, *, agent: str | None = None) -> None:
+    async def ack(self, id_: str, *, agent: str | None = None) -> None:
         """Remove a message from this agent's inbox by its id, whoever has it now."""
-        client = self._mail().client(check_agent(agent or self.agent))
-        await retrying(lambda: client.ack(id_), self.session.entropy)
+        client = self._mail().client(self._agent(agent))
+        await retrying(lambda: client.ack(id_), self._connection.session.entropy)
 
-    async def message_threads(self, *, agent: str | None = None) -> list[ThreadSummary]:
+    async def threads(self, *, agent: str | None = None) -> list[ThreadSummary]:
         """The threads of this agent's inbox, the oldest first."""
-        return await self._mail().client(check_agent(agent or self.agent)).threads()
+        return await self._mail().client(self._agent(agent)).threads()
 
-    async def dead_messages(
-        self, *, agent: str | None = None, limit: int = 64
-    ) -> list[DeadMessage]:
+    async def dead(self, *, agent: str | None = None, limit: int = 64) -> list[DeadMessage]:
         """Messages to this agent that nobody handled, the newest last."""
-        by = check_agent(agent or self.agent)
-        own = agent_address(self.session.author.did, by)
+        by = self._agent(agent)
+        own = agent_address(self._connection.session.author.did, by)
         found: list[DeadMessage] = []
         for letter in await self._mail().client(by).dead(limit=limit):
-            opened = envelopes.open_stored(letter.envelope, own, mesh=self.session.mesh)
+            opened = envelopes.open_stored(letter.envelope, own, mesh=self._connection.session.mesh)
             found.append(
                 DeadMessage(
                     letter.id,
@@ -292,9 +281,9 @@ class MessageMethods:
         """The address that somebody means: by its node's id, or by an alias."""
         if to.startswith("did:"):
             return agent_address(*split_address(to))
-        control = await self.session.sync_control()
-        tree = trace(control, self.session.wall.now_ms() // 1000)
-        trusted = frozenset({self.session.author.did})
+        control = await self._connection.session.sync_control()
+        tree = trace(control, self._connection.session.wall.now_ms() // 1000)
+        trusted = frozenset({self._connection.session.author.did})
         alias, slash, name = to.rpartition("/")
         meant = ((to, DEFAULT_AGENT), *([(alias, name)] if slash else []))
         for word, agent in meant:
@@ -305,7 +294,7 @@ class MessageMethods:
                 return _only(found, word, agent)
         if control.rules.authority == "open":
             # Nobody has a grant here, so nodes are called what they call themselves.
-            cards = [one.card for one in await self.live_nodes()]
+            cards = await self._cards()
             for word, agent in meant:
                 found = {card.node for card in cards if card.alias == word}
                 if found:

@@ -13,42 +13,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.core.record.subjects import check_kind
-from antiphon.sdk.memory.memory_space import Host, MemorySpace
+from antiphon.sdk.memory.memory_space import MemorySpace
 
 if TYPE_CHECKING:
     from antiphon.runtime.memory.documents import Documents
+    from antiphon.sdk.connection.connection import Connection
 
 
 class Memory:
     """The shared memory of a mesh; spaces are its items."""
 
-    def __init__(self, mesh: Host) -> None:
+    def __init__(self, connection: Connection) -> None:
         """Use `mesh.memory`."""
-        self._mesh = mesh
+        self._connection = connection
         self._documents: Documents | None = None
 
     def __getitem__(self, space: str) -> MemorySpace:
         """The space of this name, which is written like a kind: `notes.team`."""
-        return MemorySpace(self._mesh, check_kind(space), self._opened)
+        return MemorySpace(self._connection, check_kind(space), self._opened)
 
     def _opened(self) -> Documents:
         """What this process knows about documents, as long as it is connected."""
         from antiphon.runtime.memory.documents import Documents
 
-        session = self._mesh.session
+        session = self._connection.session
         if self._documents is None or self._documents.session is not session:
             self._documents = Documents(session)
         return self._documents
-
-
-class MemoryMethods:
-    """A part of `Mesh`."""
-
-    _shared: Memory | None = None
-
-    @property
-    def memory(self) -> Memory:
-        """Shared documents: `mesh.memory["notes.team"]`."""
-        if self._shared is None:
-            self._shared = Memory(self)  # type: ignore[arg-type]
-        return self._shared

@@ -1,9 +1,9 @@
-"""Locks on a mesh (docs/locks.md).
+"""`mesh.locks`: locks on a mesh (docs/locks.md).
 
 async with mesh.lock("file:src/lib.rs", scope="repo.app") as lock:
     ...
 
-lock = await mesh.try_lock("nightly-report")
+lock = await mesh.locks.try_take("nightly-report")
 if lock is not None:
     async with lock:
         ...
@@ -11,7 +11,7 @@ if lock is not None:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
 import msgspec
 from msgspec import Struct
@@ -28,14 +28,10 @@ from antiphon.sdk.durations import seconds
 from antiphon.sdk.locks.lock import Lock
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from antiphon.core.families.locks.state import Lock as LockState
     from antiphon.runtime.locks.lock_hold import NextTime
-    from antiphon.runtime.log.session import Session
-    from antiphon.runtime.node.replica import Replica
-    from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.sdk.call_options import Duration
+    from antiphon.sdk.connection.connection import Connection
 
     Ttl = Duration | Literal["phase", "bar"]
 
@@ -62,27 +58,23 @@ class LockStatus(Struct, frozen=True, kw_only=True):
     """Whether that time has passed: then it is free, and its next holder's take will say so."""
 
 
-class LockMethods:
-    """What `Mesh` can do with locks."""
+class LockOptions(TypedDict, total=False):
+    """How a lock is held: `Locks.hold`."""
 
-    if TYPE_CHECKING:
+    scope: str
+    ttl: Ttl
+    wait: Duration | None
+    agent: str
 
-        @property
-        def session(self) -> Session:
-            """See `Mesh`."""
 
-        @property
-        def clock(self) -> BeatClock:
-            """See `Mesh`."""
+class Locks:
+    """The locks of a mesh."""
 
-        @property
-        def agent(self) -> str:
-            """See `Mesh`."""
+    def __init__(self, connection: Connection) -> None:
+        """Use `mesh.locks`."""
+        self._connection = connection
 
-        def replica(self) -> AbstractAsyncContextManager[Replica]:
-            """See `Mesh`."""
-
-    def lock(
+    def hold(
         self,
         key: str,
         *,
@@ -91,7 +83,7 @@ class LockMethods:
         wait: Duration | None = WAIT_S,
         agent: str = "",
     ) -> Lock:
-        """A lock to use with `async with`: waits for it, keeps it, releases it.
+        """A lock to use with `async with`, as `mesh.lock`: waits for it, keeps it, releases it.
 
         `ttl` is how long it outlives its holder; `"phase"` and `"bar"` end with one of the mesh's
         tempo. `wait` is how long to wait for it, None without end: then `Held` is raised. `agent`
@@ -100,22 +92,22 @@ class LockMethods:
         line = self._line(key, scope, agent)
         return Lock(line, self._hold_time(ttl), None if wait is None else seconds(wait))
 
-    async def try_lock(
+    async def try_take(
         self, key: str, *, scope: str = DEFAULT_SCOPE, ttl: Ttl = TTL_S, agent: str = ""
     ) -> Lock | None:
         """The lock, taken, if it is free right now; None if it is not."""
         try:
-            return await self.lock(key, scope=scope, ttl=ttl, wait=0, agent=agent).take()
+            return await self.hold(key, scope=scope, ttl=ttl, wait=0, agent=agent).take()
         except Held:
             return None
 
-    async def adopt_lock(
+    async def adopt(
         self, key: str, *, scope: str = DEFAULT_SCOPE, ttl: Ttl = TTL_S, agent: str = ""
     ) -> Lock:
         """The lock that `Lock.pass_to` gave to this agent, taken; `LockLost` if it has none."""
-        return await self.lock(key, scope=scope, ttl=ttl, agent=agent).adopt()
+        return await self.hold(key, scope=scope, ttl=ttl, agent=agent).adopt()
 
-    async def break_lock(self, key: str, *, scope: str = DEFAULT_SCOPE, fence: str = "") -> bool:
+    async def break_hold(self, key: str, *, scope: str = DEFAULT_SCOPE, fence: str = "") -> bool:
         """End whoever's hold; False if nobody holds it. With a fence, only the hold that has it.
 
         Its holder is told by the log, and its block is cancelled. This needs the permission
@@ -130,11 +122,12 @@ class LockMethods:
             raise line.refusal(verdict, "broken")
         return True
 
-    async def locks(self, scope: str = "") -> list[LockStatus]:
+    async def list(self, scope: str = "") -> list[LockStatus]:
         """The locks that are held, or were when their time ended; of one scope, or of all."""
-        control = await self.session.sync_control()
-        seq, now_ms = self.session.confirmed + 1, self.session.now_by_both_clocks_ms()
-        async with self.replica() as replica:
+        session = self._connection.session
+        control = await session.sync_control()
+        seq, now_ms = session.confirmed + 1, session.now_by_both_clocks_ms()
+        async with self._connection.replica() as replica:
             known = replica.locks.held(limit=MOST_LISTED)
         held = (standing(control, lock, seq) for lock in known)
         return [
@@ -144,7 +137,7 @@ class LockMethods:
         ]
 
     def _line(self, key: str, scope: str, agent: str) -> LockLine:
-        who = agent or self.agent
+        who = agent or self._connection.agent
         check_kind(scope)
         try:
             msgspec.convert({"kind": scope, "key": key, "agent": who, "ttl_ms": 1}, TakeBody)
@@ -154,7 +147,7 @@ class LockMethods:
                 reason="key",
                 hint=f"a key has 1 to {MAX_KEY} printable characters, such as 'file:src/lib.rs'",
             ) from problem
-        return LockLine(self.session, scope, key, who)
+        return LockLine(self._connection.session, scope, key, who)
 
     def _hold_time(self, ttl: Ttl) -> NextTime:
         if not (ttl == "phase" or ttl == "bar"):  # noqa: PLR1714 - mypy narrows by these
@@ -163,11 +156,11 @@ class LockMethods:
         which: lock_time.Boundary = "bar" if ttl == "bar" else "phase"
 
         def next_time(after_ms: int) -> lock_time.HoldTime:
-            session = self.session
+            session, clock = self._connection.session, self._connection.clock
             return lock_time.until_boundary(
                 which,
-                self.clock.meter(),
-                self.clock.phases(),
+                clock.meter(),
+                clock.phases(),
                 session.wall.now_ms(),
                 after_ms=after_ms,
                 least_ms=session.control.rules.lease_min_ms,
@@ -192,4 +185,4 @@ def _status(lock: LockState, now_ms: int) -> LockStatus:
     )
 
 
-__all__ = ["Lock", "LockMethods", "LockStatus"]
+__all__ = ["Lock", "LockOptions", "LockStatus", "Locks"]

@@ -1,4 +1,4 @@
-"""Plans: jobs that the mesh submits by itself (docs/plans.md).
+"""`mesh.plans`: jobs that the mesh submits by itself (docs/plans.md).
 
     @mesh.cron("0 3 * * *", zone="Europe/Berlin")
     @mesh.task("report.daily")
@@ -9,16 +9,15 @@
     async def test() -> None: ...
 
     async with mesh:
-        await mesh.put_plans()
+        await mesh.plans.put_all()
 
-The decorators only write down what is planned. `put_plans` puts it on the log, with this process's
+The decorators only write down what is planned. `put_all` puts it on the log, with this process's
 right to submit; from then on the coordinator submits the jobs, whether or not this process runs.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -34,7 +33,8 @@ from antiphon.core.record.ids import short_node
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.plans.selected_plans import derived_lately, party_of_plan, plans_run
-from antiphon.sdk.plans.triggers import Cron, Ending, Missed, Reaction, Trigger, cron, on
+from antiphon.sdk.many.bound_calls import Call, Caller
+from antiphon.sdk.plans.triggers import Cron, Reaction, Trigger
 from antiphon.sdk.task import Task
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.replica import Replica
     from antiphon.sdk.call_options import CallOptions, Scheduling
-    from antiphon.sdk.many.bound_calls import Call
+    from antiphon.sdk.connection.connection import Connection
 
 T = TypeVar("T", bound=Task[..., Any])
 
@@ -103,55 +103,32 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
     """The id of the newest job derived from it; empty if there is none yet."""
 
 
-class PlanMethods:
-    """What `Mesh` can do with plans."""
+class PlanOptions(TypedDict, total=False):
+    """How `Mesh.cron` and `Mesh.on` plan a task."""
 
-    _planned: list[Planned]
+    name: str
+    args: Sequence[object]
+    kwargs: Mapping[str, object]
 
-    if TYPE_CHECKING:
 
-        @property
-        def session(self) -> Session:
-            """See `Mesh`."""
+class Plans:
+    """The plans of a mesh."""
 
-        def replica(self) -> AbstractAsyncContextManager[Replica]:
-            """See `Mesh`."""
+    def __init__(self, connection: Connection) -> None:
+        """Use `mesh.plans`."""
+        self._connection = connection
 
-        async def _call_body(self, call: Call[Any]) -> ScheduleBody:
-            """See `Mesh`."""
-
-    def cron(
-        self,
-        expression: str,
-        *,
-        zone: str = "UTC",
-        missed: Missed = "last",
-        name: str = "",
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> Callable[[T], T]:
-        """Plan a task at the ticks of a cron expression; `put_plans` puts it on the mesh."""
-        return self._plan_task(cron(expression, zone=zone, missed=missed), name, args, kwargs)
-
-    def on(
-        self,
-        ending: Ending,
-        *,
-        kind: str,
-        name: str = "",
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> Callable[[T], T]:
-        """Plan a task for whenever a job of a kind ends so; `put_plans` puts it on the mesh."""
-        return self._plan_task(on(ending, kind=kind), name, args, kwargs)
-
-    def _plan_task(
+    def plan_task(
         self,
         trigger: Trigger,
-        name: str,
-        args: Sequence[object],
-        kwargs: Mapping[str, object] | None,
+        *,
+        name: str = "",
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Callable[[T], T]:
+        """What `Mesh.cron` and `Mesh.on` decorate a task with; `put_all` puts it on the mesh."""
+        planned = self._connection.declared.planned
+
         def register(task: T) -> T:
             if not isinstance(task, Task):
                 raise Misconfigured(
@@ -159,29 +136,29 @@ class PlanMethods:
                     hint='put @mesh.cron(...) above @mesh.task("report.daily")',
                 )
             chosen = check_name(name or default_name(task))
-            if any((one.name, one.call.kind) == (chosen, task.kind) for one in self._planned):
+            if any((one.name, one.call.kind) == (chosen, task.kind) for one in planned):
                 raise Misconfigured(
                     f"{task.kind} already has a plan named {chosen}",
                     hint='give each a name: @mesh.cron("0 3 * * *", name="nightly")',
                 )
-            self._planned.append(Planned(chosen, trigger, task.bind(*args, **(kwargs or {}))))
+            planned.append(Planned(chosen, trigger, task.bind(*args, **(kwargs or {}))))
             return task
 
         return register
 
-    async def put_plans(self) -> list[str]:
+    async def put_all(self) -> list[str]:
         """Put every plan of this process's tasks on the mesh; the names of those that changed.
 
         What already stands so is left alone, so that every start of a program may call it. A plan
-        whose decorator is gone stays until `drop_plan`.
+        whose decorator is gone stays until `drop`.
         """
         return [
             one.name
-            for one in self._planned
-            if await self.put_plan(one.name, one.trigger, one.call)
+            for one in self._connection.declared.planned
+            if await self.put(one.name, one.trigger, one.call)
         ]
 
-    async def put_plan(self, name: str, when: Trigger, call: Call[Any]) -> bool:
+    async def put(self, name: str, when: Trigger, call: Call[Any]) -> bool:
         """Put a plan: what `Task.bind` or `Mesh.bind` made, at a `cron(...)` or an `on(...)`.
 
         It replaces the plan of that name and kind. False if it already stands so.
@@ -189,10 +166,10 @@ class PlanMethods:
         _refuse_single(call.scheduling)
         # Every derived job gets its own nonce from the plan.
         repeatable = replace(call.scheduling, once=True, idempotency_key=None)
-        schedule = await self._call_body(replace(call, scheduling=repeatable))
+        schedule = await Caller(self._connection).body_of(replace(call, scheduling=repeatable))
         return await self._put(name, when, schedule)
 
-    async def put_manifest_plan(
+    async def put_manifest(
         self,
         name: str,
         when: Trigger,
@@ -207,11 +184,11 @@ class PlanMethods:
         scheduling = Scheduling.of(options or {})
         _refuse_single(scheduling)
         content = replace(job, ulid=UNSET)
-        body = scheduling.body(kind, content, now_ms=self.session.wall.now_ms())
+        body = scheduling.body(kind, content, now_ms=self._connection.session.wall.now_ms())
         return await self._put(name, when, body)
 
     async def _put(self, name: str, when: Trigger, schedule: ScheduleBody) -> bool:
-        body, session = plan_body(check_name(name), when, schedule), self.session
+        body, session = plan_body(check_name(name), when, schedule), self._connection.session
         view = await session.enter(plan_key(body.kind, name))
         control = await session.sync_control()
         plan = view.lane.state
@@ -221,10 +198,11 @@ class PlanMethods:
         await write_one(session, Intent(PlanPut, body, view.lane), BEHIND)
         return True
 
-    async def plans(self, name: str = "") -> list[PlanStatus]:
+    async def list(self, name: str = "") -> list[PlanStatus]:
         """The plans that stand, or those of a name, and what each does next, as seen from here."""
-        control = await self.session.sync_control()
-        async with self.replica() as replica:
+        session = self._connection.session
+        control = await session.sync_control()
+        async with self._connection.replica() as replica:
             run = plans_run(replica.plans, control, {})
             if name:
                 shown = replica.plans.named(name, limit=MOST_LISTED)
@@ -233,29 +211,30 @@ class PlanMethods:
                 oldest = replica.plans.oldest(limit=MOST_LISTED)
                 more = {one.first_seq: one for one in (*run.values(), *oldest)}
                 shown = [more[seq] for seq in sorted(more)]
-            now_ms = self.session.wall.now_ms()
+            now_ms = session.wall.now_ms()
             use = derived_lately(replica.plans, control, now_ms)
-            view = _View(replica, self.session, control, run.keys(), use)
+            view = _View(replica, session, control, run.keys(), use)
             return [_status(view, one.plan) for one in shown]
 
-    async def drop_plan(self, name: str, *, kind: str = "") -> str:
+    async def drop(self, name: str, *, kind: str = "") -> str:
         """Drop a plan by its name; its kind. Jobs that were derived from it stay."""
-        async with self.replica() as replica:
+        async with self._connection.replica() as replica:
             named = replica.plans.named(name, limit=MOST_LISTED)
         found = [one.plan.body.kind for one in named if kind in ("", one.plan.body.kind)]
         if not found:
             raise Misconfigured(
                 f"there is no plan named {name}" + (f" for {kind}" if kind else ""),
-                hint="antiphon plan list, or mesh.plans(), lists those that stand",
+                hint="antiphon plan list, or mesh.plans.list(), lists those that stand",
             )
         if len(found) > 1:
             raise Misconfigured(
                 f"{len(found)} kinds have a plan named {name}: {', '.join(found)}",
                 hint=f"say which: --kind {found[0]}, or kind={found[0]!r}",
             )
-        view = await self.session.enter(plan_key(found[0], name))
+        session = self._connection.session
+        view = await session.enter(plan_key(found[0], name))
         body = DropBody(kind=found[0], name=name)
-        await write_one(self.session, Intent(PlanDrop, body, view.lane), BEHIND)
+        await write_one(session, Intent(PlanDrop, body, view.lane), BEHIND)
         return found[0]
 
 
@@ -363,4 +342,4 @@ def _status(view: _View, plan: Plan) -> PlanStatus:
     )
 
 
-__all__ = ["PlanMethods", "PlanStatus", "Planned", "check_name"]
+__all__ = ["PlanOptions", "PlanStatus", "Planned", "Plans", "check_name"]

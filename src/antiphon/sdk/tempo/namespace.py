@@ -1,13 +1,13 @@
-"""Time in beats for programs (docs/explanation/time.md).
+"""`mesh.tempo`: time in beats (docs/explanation/time.md).
 
 mesh = Mesh.open()
 
-@mesh.on_downbeat
+@mesh.tempo.on_downbeat
 async def tidy(beat: Beat) -> None: ...
 
 async with mesh:
-    print((await mesh.tempo()).phase)
-    await mesh.status("executing", task="render.video/night", progress=0.4)
+    print((await mesh.tempo.now()).phase)
+    await mesh.tempo.status("executing", task="render.video/night", progress=0.4)
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.authority.scope import may_keep_time
 from antiphon.core.bus.subjects import STATUS
 from antiphon.core.families.mesh.ops import MeshTempo, TempoBody
 from antiphon.core.record.ids import short_node
-from antiphon.core.record.subjects import is_kind
+from antiphon.core.record.subjects import check_kind, is_kind
 from antiphon.core.tempo.messages import StatusClaim, TaskState
 from antiphon.core.tempo.meter import Beat
 from antiphon.core.tempo.policy import TempoPolicy, policy_hash, read_policy
@@ -31,23 +33,29 @@ from antiphon.core.tempo.pulse_view import degraded_words
 from antiphon.core.tempo.time_text import hlc_text
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.runtime.tempo.beat_clock import BeatClock
+from antiphon.runtime.presence.roll_call import roll_call
 from antiphon.runtime.tempo.tempo_messages import STATUS_CLAIMS
+from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.sdk.tempo.bar_reports import bar_reports
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from antiphon.assembly import MeshConnection
+    from antiphon.core.presence.cards import Card
+    from antiphon.core.tempo.addresses import Address
     from antiphon.core.tempo.phases import Phase, Phases
     from antiphon.core.tempo.pulse_view import Mode
-    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.node.replica_reports import KeptReport
+    from antiphon.runtime.tempo.beat_clock import BeatClock
+    from antiphon.runtime.tempo.help_threads import HelpAsked
+    from antiphon.sdk.connection.connection import Connection
 
 OnBeat = TypeVar("OnBeat", bound="Callable[[Beat], Any]")
 _log = LazyLogger(__name__)
 
 
-class Tempo(Struct, frozen=True, kw_only=True):
+class TempoNow(Struct, frozen=True, kw_only=True):
     """How a mesh counts time right now, as one process knows it."""
 
     bpm: int
@@ -73,36 +81,26 @@ class Tempo(Struct, frozen=True, kw_only=True):
 class BeatCalls:
     """Calls functions on beats while a mesh is open."""
 
-    def __init__(self) -> None:
-        """Nothing runs before `begin`."""
+    def __init__(self, connection: Connection) -> None:
+        """Nothing runs before the first function is added and the mesh is open."""
+        self._connection = connection
         self._calls: list[tuple[Callable[[Beat], Any], bool]] = []
-        self._task: asyncio.Task[None] | None = None
         self._clock: BeatClock | None = None
 
     def add(self, call: Callable[[Beat], Any], *, only_downbeats: bool) -> None:
         """Call it from the next beat on."""
+        if not self._calls:
+            self._connection.on_open.append(self._begin)
         self._calls.append((call, only_downbeats))
-        self._run()
+        if self._connection.is_open:
+            self._begin()
 
-    def begin(self, clock: BeatClock) -> None:
-        """The mesh was opened."""
-        self._clock = clock
-        self._run()
-
-    async def end(self) -> None:
-        """The mesh is about to be closed."""
-        task, self._task, self._clock = self._task, None, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    def forget(self) -> None:
-        """Begin anew, in a forked child: the task is the parent's."""
-        self._task = self._clock = None
-
-    def _run(self) -> None:
-        if self._calls and self._clock is not None and self._task is None:
-            self._task = asyncio.ensure_future(self._follow(self._clock))
+    def _begin(self) -> None:
+        clock = self._connection.clock
+        if self._clock is not clock:  # each time that the mesh is opened
+            self._clock = clock
+            task = asyncio.ensure_future(self._follow(clock))
+            self._connection.on_close(partial(_end, task))
 
     async def _follow(self, clock: BeatClock) -> None:
         async with clock.listen() as beats:
@@ -124,33 +122,28 @@ class BeatCalls:
             )
 
 
-class TempoMethods:
-    """What `Mesh` can do with time."""
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
-    _beat_calls: BeatCalls
-    _clock: BeatClock | None
 
-    if TYPE_CHECKING:
+class Tempo:
+    """Time in beats, and what happened in the bars that have ended."""
 
-        @property
-        def session(self) -> Session:
-            """See `Mesh`."""
-
-        @property
-        def connection(self) -> MeshConnection:
-            """See `Mesh`."""
+    def __init__(self, connection: Connection) -> None:
+        """Use `mesh.tempo`."""
+        self._connection = connection
+        self._beat_calls = BeatCalls(connection)
 
     @property
     def clock(self) -> BeatClock:
         """The beats, as this process knows them."""
-        if self._clock is None:
-            self._clock = BeatClock(self.session)
-        return self._clock
+        return self._connection.clock
 
     @property
-    def tempo_policy(self) -> TempoPolicy:
+    def policy(self) -> TempoPolicy:
         """The tempo policy, as far as the log was read."""
-        return self.session.control.tempo
+        return self._connection.session.control.tempo
 
     def on_beat(self, function: OnBeat) -> OnBeat:
         """Call a function at every beat while the mesh is open; also a decorator.
@@ -165,7 +158,7 @@ class TempoMethods:
         self._beat_calls.add(function, only_downbeats=True)
         return function
 
-    async def tempo(self) -> Tempo:
+    async def now(self) -> TempoNow:
         """The tempo in force; listens for up to a beat and a quarter to hear a leader."""
         clock = self.clock
         async with clock.listen():
@@ -175,32 +168,33 @@ class TempoMethods:
                         await asyncio.sleep(0.02)
         return tempo_now(clock)
 
-    async def set_tempo(self, policy: TempoPolicy | Mapping[str, Any]) -> TempoPolicy:
+    async def set(self, policy: TempoPolicy | Mapping[str, Any]) -> TempoPolicy:
         """Replace the tempo policy, from the next downbeat on; only the owner can."""
         policy = policy if isinstance(policy, TempoPolicy) else read_policy(policy)
-        control = await self.session.sync_control()
-        if self.session.author.did != control.owner:
+        session = self._connection.session
+        control = await session.sync_control()
+        if session.author.did != control.owner:
             raise Rejected(
                 f"only the owner of this mesh, {short_node(control.owner)}, may set the tempo",
                 reason="not_owner",
                 hint="run it on the machine that has the owner's key",
             )
         if policy != control.tempo:
-            await write_one(self.session, Intent(MeshTempo, TempoBody(policy=policy)), BEHIND)
+            await write_one(session, Intent(MeshTempo, TempoBody(policy=policy)), BEHIND)
         return policy
 
-    async def freeze_tempo(self) -> TempoPolicy:
+    async def freeze(self) -> TempoPolicy:
         """Hold the tempo where it is, whatever the load is; only the owner can."""
         return await self._freeze(is_frozen=True)
 
-    async def unfreeze_tempo(self) -> TempoPolicy:
+    async def unfreeze(self) -> TempoPolicy:
         """Let the adaptation change the tempo again, if the policy enables it."""
         return await self._freeze(is_frozen=False)
 
     async def _freeze(self, *, is_frozen: bool) -> TempoPolicy:
-        policy = (await self.session.sync_control()).tempo
+        policy = (await self._connection.session.sync_control()).tempo
         adaptation = replace(policy.adaptation, frozen=is_frozen)
-        return await self.set_tempo(replace(policy, adaptation=adaptation))
+        return await self.set(replace(policy, adaptation=adaptation))
 
     async def status(
         self,
@@ -224,11 +218,11 @@ class TempoMethods:
                 reason="task",
                 hint="write KIND/NAME, such as render.video/night",
             )
-        session, key = self.session, self.connection.keyring
+        session, key = self._connection.session, self._connection.keyring
         claim = StatusClaim(
             agent_id=key.did,
             task_id=task,
-            beat_index=self.clock.beat().index,
+            beat_index=self._connection.clock.beat().index,
             state=state,
             hlc=hlc_text(session.author.now()),
             wait_for=tuple(wait_for),
@@ -247,12 +241,55 @@ class TempoMethods:
         await session.engine.bus.publish(where, payload)
         return claim
 
+    def on_help(self, kind: str) -> AsyncIterator[HelpAsked]:
+        """Requests for help with jobs of a kind, from now on (docs/scores.md).
 
-def tempo_now(clock: BeatClock) -> Tempo:
+        async for asked in mesh.tempo.on_help("report.render"):
+            await asked.promise(2)
+            await asked.answer("use the other font")
+        """
+        from antiphon.runtime.tempo.help_threads import help_asked
+
+        return help_asked(self._connection.session, check_kind(kind))
+
+    async def reports(self, address: str | Address = "", *, last: int = 1) -> list[KeptReport]:
+        """The newest `last` reports up to a time such as `;beats=~~16`, the oldest of them first.
+
+        With a job, such as `3f9a`: the newest of the bars in which it waited or ran. A node of this
+        machine has to have made them: run `antiphon node`.
+        """
+        return await bar_reports(self._connection, address, last=last)
+
+    def timekeepers(self, cards: Iterable[Card]) -> list[Card]:
+        """The nodes that may send beats, and say what they count by; who leads comes first."""
+        session = self._connection.session
+        now_s = session.wall.now_ms() // 1000
+        able = [
+            card
+            for card in cards
+            if card.pulse is not None and may_keep_time(session.control, card.node, now_s)
+        ]
+        return sorted(able, key=lambda card: (not (card.pulse and card.pulse.leads), card.node))
+
+    async def beat_s(self) -> float:
+        """How long a beat takes now, in seconds; if nobody answers, by the policy."""
+        session = self._connection.session
+        policy = (await session.sync_control()).tempo
+        if policy.adaptation.enable:
+            # What nodes say in a roll call: nobody has to wait for a beat.
+            leading = next(
+                iter(self.timekeepers(await roll_call(session, wait_s=ROLL_CALL_S))), None
+            )
+            if leading is not None and leading.pulse is not None and leading.pulse.leads:
+                return 60 / leading.pulse.bpm
+        return policy.meter.beat_ms / 1000
+
+
+def tempo_now(clock: BeatClock) -> TempoNow:
     """What a clock says, for people."""
     view, mode, meter = clock.view, clock.mode(), clock.meter()
     policy = view.policy
-    return Tempo(
+    return TempoNow(
         bpm=meter.bpm,
         bar_len=meter.bar_len,
         beat=clock.beat(),

@@ -1,1 +1,0 @@
-"""Agents: who on a node holds a lock, writes a document, reads an inbox."""

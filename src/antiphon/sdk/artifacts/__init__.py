@@ -1,0 +1,1 @@
+"""The files that jobs read and write: `mesh.artifacts`."""

@@ -1,0 +1,274 @@
+"""What the SDK's own parts share: the session, the key, the replica, the artifacts, the beats.
+
+`Mesh` opens and closes it, and every namespace is made with it. It outlives a block of
+`async with mesh`: it is there before the mesh is opened, and what needs the log raises until then.
+Programs use `Mesh`.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec.structs import replace
+
+from antiphon.assembly import mesh_connection
+from antiphon.core.policy.circuit_breaker import CircuitBreaker
+from antiphon.core.record.ids import DEFAULT_AGENT
+from antiphon.errors import Held, Misconfigured
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.sdk.environment import read_environment
+from antiphon.sdk.handle import MOVE_INTO_BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+    from pathlib import Path
+
+    from antiphon.assembly import MemoryMesh, MeshConnection
+    from antiphon.ports import Engine, Keyring
+    from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.identity.state_directory import StateDirectory
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.tempo.beat_clock import BeatClock
+    from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
+
+EngineName = Literal["nats", "memory"]
+
+
+class Declared:
+    """What a program declared, open or not: its tasks, their options, what it planned."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.handlers = Handlers()
+        self.options: dict[str, dict[str, Any]] = {}
+        """The options of each task, by its kind."""
+        self.planned: list[Any] = []
+        """What decorators planned; of the type that `mesh.plans` keeps here."""
+
+
+class Connection:
+    """One process's connection to a mesh."""
+
+    def __init__(
+        self, *, engine: EngineName, home: Path | None, role: str, key: str | None, agent: str
+    ) -> None:
+        """Nothing connects before `open`."""
+        self.engine_name: EngineName = engine
+        self.agent = agent
+        """The name of this process's agent on its node."""
+        self.declared = Declared()
+        self.breaker: CircuitBreaker | None = CircuitBreaker()
+        self.on_open: list[Callable[[], None]] = []
+        """Called whenever it was opened."""
+        self.memory: MemoryMesh | None = None
+        self.given_memory: MemoryMesh | None = None  # a test's
+        self.memory_replica: Replica | None = None
+        self._explicit_home = home
+        self._role = role
+        self._key = key
+        self._stack = AsyncExitStack()
+        self._opened: MeshConnection | None = None
+        self._artifacts: Artifacts | None = None
+        self._clock: BeatClock | None = None
+        self._was_open = False
+        self._pid = os.getpid()
+        self._of_parent: tuple[object, ...] = ()
+
+    def twin(self) -> Connection:
+        """A connection of its own to the same mesh, with the same tasks; not open yet."""
+        twin = Connection(
+            engine=self.engine_name,
+            home=self._explicit_home,
+            role=self._role,
+            key=self._key,
+            agent=self.agent,
+        )
+        twin.declared = self.declared
+        return twin
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect."""
+        self._leave_to_parent()
+        if self._opened is not None:
+            raise Misconfigured("this mesh is already open; use 'async with' once")
+        chosen = read_environment()
+        self.breaker = chosen.make_breaker()
+        try:
+            if self.engine_name == "memory":
+                await self._open_memory()
+            else:
+                chosen.require_only_mesh(self.home)
+                self._opened = await self.join(self._stack, self._role, self._key or chosen.node)
+            await self.session.sync_control()
+            if self.agent != DEFAULT_AGENT:  # one that names no agent is nobody to look for
+                from antiphon.assembly import announcing
+
+                await self._stack.enter_async_context(announcing(self.opened))
+        except BaseException:
+            self._opened = None
+            await self._stack.aclose()
+            raise
+        for begin in self.on_open:
+            begin()
+
+    async def join(
+        self, stack: AsyncExitStack, role: str, key: str | None, kinds: Collection[str] = ()
+    ) -> MeshConnection:
+        """Connect to the mesh's server with a key of a role, for as long as the stack."""
+        try:
+            joined = await stack.enter_async_context(
+                mesh_connection.join(
+                    self.home,
+                    role,
+                    key=key,
+                    kinds=sorted(kinds),
+                    token=read_environment().token,
+                )
+            )
+        except Held as held:
+            if key is None:
+                raise
+            hint = "give each process its own name in ANTIPHON_NODE, or unset it"
+            if key == self._key:
+                hint = "leave out key=, so that each process takes a key of its own"
+            raise Held(held.message, hint=hint) from held
+        return self._named(joined)
+
+    async def join_worker(self, stack: AsyncExitStack, kinds: Collection[str]) -> MeshConnection:
+        """The connection of a worker, which signs with a key of its own."""
+        if self.memory is not None:
+            worker = self.memory.connection("worker")
+            return self._named(await stack.enter_async_context(worker))
+        return await self.join(stack, "worker", read_environment().key_for("worker"), kinds)
+
+    def _named(self, connection: MeshConnection) -> MeshConnection:
+        return replace(connection, agent=self.agent)
+
+    async def _open_memory(self) -> None:
+        from antiphon.assembly import MemoryMesh, owned_replica, replicating
+
+        self.memory = self.given_memory or MemoryMesh()
+        owner = self.memory.connection("owner", self.memory.owner)
+        self._opened = self._named(await self._stack.enter_async_context(owner))
+        # In one process there is no other node to expire leases, offer jobs again or coordinate.
+        replica = await self._stack.enter_async_context(
+            owned_replica(":memory:", None, self._opened)
+        )
+        self.memory_replica = replica
+        node = replicating(self._opened, replica, caretaking=True, metrics=self.tempo_metrics)
+        await self._stack.enter_async_context(node)
+
+    def on_close(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Await a call when the mesh is closed, before it disconnects."""
+        self._stack.push_async_callback(call)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._leave_to_parent()
+        if self._opened is not None:
+            self._opened.session.is_over = self._was_open = True
+        self._opened = self._artifacts = self._clock = None
+        await self._stack.aclose()
+        self._stack = AsyncExitStack()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: forget what is open. Ending it would touch the parent's sockets."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._of_parent += (self._stack, self._opened, self.memory)
+            self._stack = AsyncExitStack()
+            self._opened = self._artifacts = self.memory = self._clock = None
+
+    # --- who and where ------------------------------------------------------------------------
+
+    @property
+    def home(self) -> StateDirectory:
+        """The state directory; only meshes on a server have one."""
+        return read_environment().state_directory(self._explicit_home)
+
+    @property
+    def home_of_files(self) -> StateDirectory | None:
+        """The state directory; None for a mesh in memory."""
+        return None if self.memory is not None else self.home
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected."""
+        return self._opened is not None
+
+    @property
+    def opened(self) -> MeshConnection:
+        """The session, the key and the engine; `Misconfigured` unless the mesh is open."""
+        if self._opened is None:
+            if self._was_open:
+                raise Misconfigured("the mesh is closed: its block has ended", hint=MOVE_INTO_BLOCK)
+            raise Misconfigured(
+                "the mesh is not open",
+                hint="use it inside 'async with mesh:'; in a test, say mesh.use(MODULE.mesh) first",
+            )
+        return self._opened
+
+    @property
+    def session(self) -> Session:
+        """The session that reads and writes the log."""
+        return self.opened.session
+
+    @property
+    def keyring(self) -> Keyring:
+        """The key that this process signs with."""
+        return self.opened.keyring
+
+    @property
+    def did(self) -> str:
+        """That key's public half."""
+        return self.opened.keyring.did
+
+    @property
+    def engine(self) -> Engine:
+        """The engine connection."""
+        return self.opened.engine
+
+    # --- what is read -------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def replica(self) -> AsyncIterator[Replica]:
+        """The local replica, up to date."""
+        from antiphon.assembly import caught_up, local_replica
+
+        if self.memory_replica is not None and self.memory is not None:
+            yield await caught_up(self.opened, self.memory_replica)
+            return
+        async with local_replica(self.home, self.opened) as replica:
+            yield replica
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """The store of artifacts, by content."""
+        from antiphon.assembly.artifact_store import artifacts_of
+
+        opened = self.opened
+        if self._artifacts is None:
+            self._artifacts = artifacts_of(opened, self.home_of_files)
+        return self._artifacts
+
+    @property
+    def clock(self) -> BeatClock:
+        """The beats, as this process knows them."""
+        from antiphon.runtime.tempo.beat_clock import BeatClock
+
+        if self._clock is None:
+            self._clock = BeatClock(self.session)
+        return self._clock
+
+    @cached_property
+    def tempo_metrics(self) -> TempoMetrics:
+        """The numbers of the pulse and the reverb that run beside this mesh's node."""
+        from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
+
+        return TempoMetrics()

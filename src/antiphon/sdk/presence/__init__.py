@@ -1,0 +1,1 @@
+"""Who is online on a mesh, and who came and went: `mesh.presence`."""
