@@ -242,10 +242,10 @@ def load() -> Settings:
     return load_as(Settings)
 
 
-def load_as(kind: type[S]) -> S:
+def load_as(wanted: type[S]) -> S:
     """The same as a class that adds to them."""
     values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
+    for field in msgspec.structs.fields(wanted):
         variable = PREFIX + field.name.upper()
         text = os.environ.get(variable, "")
         if not text:
@@ -261,32 +261,32 @@ def load_as(kind: type[S]) -> S:
             raise Misconfigured(
                 f"{variable} is not valid: {problem}", hint=f"change or unset {variable}"
             )
-    return kind(**values)
+    return wanted(**values)
 
 
-def _read(kind: Any, text: str) -> Any:
+def _read(wanted: Any, text: str) -> Any:
     """A text as a value of a field's type, or `ValueError` with what it should be."""
-    if kind is bool:
+    if wanted is bool:
         if text.lower() not in _SWITCH:
             raise ValueError("it is on or off")
         return _SWITCH[text.lower()]
     for plain in (Path, Secret, str):
-        if kind is plain or plain in get_args(kind):
+        if wanted is plain or plain in get_args(wanted):
             return plain(text)
     try:
-        value = msgspec.convert(text, kind, strict=False)
+        value = msgspec.convert(text, wanted, strict=False)
     except msgspec.ValidationError:
         value = math.nan
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(_wanted(kind))
+        raise ValueError(_in_words(wanted))
     return value
 
 
-def _wanted(kind: Any) -> str:
+def _in_words(of: Any) -> str:
     """What a number, or one of several words, should be."""
-    if get_origin(kind) is Literal:
-        return f"choose from: {', '.join(get_args(kind))}"
-    number, *limits = get_args(kind)
+    if get_origin(of) is Literal:
+        return f"choose from: {', '.join(get_args(of))}"
+    number, *limits = get_args(of)
     told = [
         f"{words} {getattr(limit, name):g}"
         for limit in limits

@@ -26,7 +26,7 @@ class HttpOptions(Options):
         "",
         metavar="HOST:PORT",
         help="Serve probes and metrics there, such as 127.0.0.1:7464. Needs antiphon[http]."
-        " Default: ANTIPHON_CONTROL, or nowhere.",
+        " Default: ANTIPHON_HTTP_ADDRESS, or nowhere.",
     )
     http_exposed: bool = typer.Option(
         False,
