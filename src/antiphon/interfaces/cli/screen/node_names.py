@@ -21,19 +21,19 @@ async def aliases(mesh: Mesh, nodes: Iterable[str]) -> dict[str, str]:
 
     Who has no grant is asked. A name that two of them have is followed by the end of the id.
     """
-    held, wanted = await mesh.authority.who(), {did for did in nodes if did}
+    held, wanted = await mesh.authority.who(), dict.fromkeys(did for did in nodes if did)
     names = {did: alias for did, alias in held.tree.names.items() if did in wanted}
     names |= {did: "owner" for did in wanted if did == held.owner}
     if mesh.did in wanted:
         names.setdefault(mesh.did, mesh.alias)
-    if wanted - names.keys():
+    if wanted.keys() - names.keys():
         cards = [one.card for one in await mesh.presence.live(wait_s=ASKED_S)]
-        names |= {one.node: one.alias for one in cards if one.node in wanted - names.keys()}
+        names |= {one.node: one.alias for one in cards if one.node in wanted.keys() - names.keys()}
     times = Counter(names.values())
     return {
         did: name if times[name] == 1 else f"{name} {short_node(did)}"
-        for did, name in names.items()
-        if name
+        for did in wanted
+        if (name := names.get(did, ""))
     }
 
 

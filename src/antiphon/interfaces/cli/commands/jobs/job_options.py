@@ -6,6 +6,7 @@ of bundles.
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,6 +190,31 @@ def parse_variable(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise WrongUsage(f"{text!r} is not NAME=VALUE", hint="such as --env GREETING=hello")
     return name, value
+
+
+def parse_value(text: str) -> Any:
+    """A JSON value, or the text itself if it does not look like JSON."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError as problem:
+        if text[:1] in {"{", "[", '"'}:
+            raise WrongUsage(
+                f"{text!r} looks like JSON but is not: {problem}",
+                hint="put single quotes around JSON in a shell: '{\"a\": 1}'",
+            ) from problem
+        return text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)  # Python accepts NaN and Infinity, which are not JSON: text
+
+
+def parse_named(text: str) -> tuple[str, Any]:
+    """An argument by its name: NAME=JSON."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise WrongUsage(f"{text!r} is not NAME=JSON", hint="such as --kw seconds=5")
+    return name, parse_value(value)
 
 
 def parse_budget(texts: list[str]) -> dict[str, Any]:

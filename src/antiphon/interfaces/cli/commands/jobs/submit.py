@@ -7,7 +7,6 @@ error.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Coroutine
@@ -25,6 +24,8 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     JobOptions,
     LimitOptions,
     parse_budget,
+    parse_named,
+    parse_value,
 )
 from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
     STANDARD_INPUT,
@@ -380,28 +381,3 @@ def _by_kind(what: str, args: list[str], kw: list[str], wait_options: WaitOption
         return await answer(mesh, handle, wait_options)
 
     return work
-
-
-def parse_value(text: str) -> Any:
-    """A JSON value, or the text itself if it does not look like JSON."""
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except ValueError as problem:
-        if text[:1] in {"{", "[", '"'}:
-            raise WrongUsage(
-                f"{text!r} looks like JSON but is not: {problem}",
-                hint="put single quotes around JSON in a shell: '{\"a\": 1}'",
-            ) from problem
-        return text
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)  # Python accepts NaN and Infinity, which are not JSON: text
-
-
-def parse_named(text: str) -> tuple[str, Any]:
-    """An argument by its name: NAME=JSON."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise WrongUsage(f"{text!r} is not NAME=JSON", hint="such as --kw seconds=5")
-    return name, parse_value(value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from antiphon.errors import NotPermitted
-from antiphon.interfaces.cli.commands.jobs.submit import parse_value
+from antiphon.interfaces.cli.commands.jobs.job_options import parse_value
 from antiphon.interfaces.cli.screen.command import Answer, Told, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.exits import Exit

@@ -13,8 +13,9 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     CommandOptions,
     JobOptions,
     NamedOption,
+    parse_named,
+    parse_value,
 )
-from antiphon.interfaces.cli.commands.jobs.submit import parse_named, parse_value
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import complete_kind
