@@ -168,13 +168,15 @@ async def test_on_a_hosted_mesh_full_scoped_and_light_readers_accept_what_a_memb
         reader = await member("reader", can=("read",), kinds=("render.*",))
         scoped = await enter((await member("part", can=("read",), kinds=("render.*",))).node())
         for more in (-LIMIT + 2_000, -1, 0, 1, 10_000):
-            body = of_size(caller.session, LIMIT + more, "render.video")
+            body = of_size(caller.connection.session, LIMIT + more, "render.video")
             if more > 0:
                 with pytest.raises(Rejected, match="a record can have"):
-                    await submission.submit(caller.session, body)
+                    await submission.submit(caller.connection.session, body)
                 continue
             assert await told(
-                caller.session, [caller.session, reader.session, whole.session], body
+                caller.connection.session,
+                [caller.connection.session, reader.connection.session, whole.session],
+                body,
             ) == {Verdict.OK}
             newest = (await whole.session.log.last()).seq
             for node in (whole, scoped):

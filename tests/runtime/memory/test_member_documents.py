@@ -37,7 +37,7 @@ async def test_members_share_what_they_may_and_nothing_else(tmp_path):
         with pytest.raises((EngineDenied, Rejected)):
             await reader.memory["notes.team"].put("plan", "no", base=seen, strategy="local")
         with pytest.raises((EngineDenied, Rejected)):
-            await notes._mesh.memory["secret"].put("plan", "no")
+            await writer.memory["secret"].put("plan", "no")
         for mesh, space in ((reader, "notes.other"), (worker, "notes.team")):
             with pytest.raises(AntiphonError):
                 await mesh.memory[space].get("plan")
@@ -51,9 +51,9 @@ async def test_a_blob_of_others_is_not_had_by_putting_its_digest(tmp_path):
     writes = Terms(can=("memory",), kinds=("notes.*",), alias="writer")
     async with hosted(tmp_path, writer=writes) as (owner, writer):
         await owner.memory["secret"].put("book", LARGE)
-        stored = (await Documents(owner.session).read("secret", "book")).value
+        stored = (await Documents(owner.connection.session).read("secret", "book")).value
         assert isinstance(stored, Stored)
         mine = Wanted(space="notes.mine", key="k", agent="main", value=stored, base=0)
-        assert (await Documents(writer.session).put(mine)).outcome == "written"
+        assert (await Documents(writer.connection.session).put(mine)).outcome == "written"
         with pytest.raises(AntiphonError):
             await writer.memory["notes.mine"].get("k")

@@ -145,7 +145,7 @@ class FakeMesh:
 
     def __init__(self, content):
         self.content = content
-        self.artifacts = self
+        self.artifacts = self.connection = self
 
     async def stream(self, output, *, job):
         for at in range(0, len(self.content), 3):

@@ -122,7 +122,9 @@ async def test_what_a_failed_run_printed_is_kept_if_its_task_says_so():
         large = await mesh.submit("talk.long")
         await large.result(PATIENCE_S)
         (stored,) = [one for one in await large.outputs() if one.name == "output"]
-        raw = await mesh.artifacts.read(stored, job=large.job_key(), max_bytes=stored.size)
+        raw = await mesh.connection.artifacts.read(
+            stored, job=large.job_key(), max_bytes=stored.size
+        )
     ((name, text),) = [(one.name, one.text) for one in failed]
     assert name == "output"
     assert text.startswith("about to fail\n  File ")

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.manifest import job_id
@@ -77,6 +78,10 @@ class Call(Struct, Generic[R_co], frozen=True):
     ) -> Call[Any]:
         """A call of a task by its kind: plain JSON both ways."""
         return Call(kind, plain_call(args, kwargs), Scheduling.of(options or {}))
+
+    def with_values(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Call[Any]:
+        """The same with plain values, some of which may be named like an option of `bind`."""
+        return replace(self, text=plain_call(args, kwargs))
 
     def schedule(self, where: Mapping[str, Any], *, nonce: str, now_ms: int) -> ScheduleBody:
         """The body of the op that submits it, given where its arguments are."""

@@ -375,9 +375,7 @@ def _by_kind(what: str, args: list[str], kw: list[str], wait_options: WaitOption
     named = dict(parse_named(text) for text in kw)
 
     async def work(mesh: Mesh, options: CallOptions) -> int:
-        from antiphon.sdk.many import bound_calls
-
-        handle = await mesh.submit(bound_calls.Call.of(what, values, named, options))
+        handle = await mesh.submit(mesh.bind(what, options=options).with_values(values, named))
         return await answer(mesh, handle, wait_options)
 
     return work
