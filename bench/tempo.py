@@ -27,7 +27,8 @@ from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.tempo.messages import StatusClaim
 from antiphon.core.tempo.score import Score
 from antiphon.core.tempo.time_text import hlc_text
-from antiphon.runtime.executors.handlers import Handlers, call_text
+from antiphon.runtime.executors.handler_call import call_text
+from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.tempo.beat_clock import BeatClock

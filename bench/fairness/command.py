@@ -36,7 +36,7 @@ from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Need
 from antiphon.core.record import codec, signing, subjects
 from antiphon.ports import Record
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session

@@ -23,7 +23,7 @@ from antiphon.core.families.jobs.ops import (
     JobSchedule,
     ScheduleBody,
 )
-from antiphon.runtime.executors.handlers import call_text, inline_output
+from antiphon.runtime.executors.handler_call import call_text, inline_output
 from antiphon.runtime.log.session import Session
 from bench.latency.setup import LatencySetup, idle_worker, measure
 from bench.measurement.process_usage import cpu_s, resident_mb

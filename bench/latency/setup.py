@@ -22,7 +22,7 @@ from antiphon.core.record import subjects
 from antiphon.engines.nats import LocalServer
 from antiphon.engines.nats.server.server_config import Sync
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from bench.latency.worker import BARE, KIND, boot_ns

@@ -10,7 +10,7 @@ from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.record import subjects
 from antiphon.ports import Record
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.session import Session
 from bench.signed_log import KIND
 

@@ -6,7 +6,8 @@ from typing import Final
 
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import Retry, ScheduleBody
-from antiphon.runtime.executors.handlers import Handlers, call_text
+from antiphon.runtime.executors.handler_call import call_text
+from antiphon.runtime.executors.handlers import Handlers
 
 STEADY: Final = "bench.steady"
 SHAKY: Final = "bench.shaky"

@@ -21,7 +21,7 @@ from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import AntiphonError
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from chaos.audit.execution_journal import JournalWriter, boot_ns

@@ -12,7 +12,7 @@ from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import AntiphonError
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.replica import Replica
 from bench.measurement.report import say

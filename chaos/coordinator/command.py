@@ -29,7 +29,8 @@ from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.families.plans.ops import PlanPut
 from antiphon.core.families.plans.state import Plan, PlanLane, plan_key
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import Handlers, call_text
+from antiphon.runtime.executors.handler_call import call_text
+from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one

@@ -14,7 +14,7 @@ from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import plan_key
 from antiphon.errors import AntiphonError
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.sdk.call_options import CallOptions
 from antiphon.sdk.mesh import Mesh

@@ -26,7 +26,7 @@ from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import JobClaim, JobComplete, ScheduleBody
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
 from chaos.cluster.command_frame import parser_for, run_directory, run_to_end

@@ -28,7 +28,8 @@ from antiphon.core.family import Lane
 from antiphon.errors import Conflict, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.bulk_submission import submit_many
-from antiphon.runtime.executors.handlers import Handlers, JobContext, call_text
+from antiphon.runtime.executors.handler_call import JobContext, call_text
+from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.log.author import Draft
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, Policy, Written, whole_lane, write_one

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         WaitExhausted,
     )
     from antiphon.runtime.executors.executor import Assignment, Ran
-    from antiphon.runtime.executors.handlers import Child, JobContext
+    from antiphon.runtime.executors.handler_call import Child, JobContext
     from antiphon.runtime.executors.hooks import Hook
     from antiphon.sdk.blocking.blocking_graph import BlockingGraph
     from antiphon.sdk.blocking.blocking_handle import BlockingHandle
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "After": "antiphon.errors",
-    "Child": "antiphon.runtime.executors.handlers",
+    "Child": "antiphon.runtime.executors.handler_call",
     "Graph": "antiphon.sdk.graphs.graph",
     "BlockingGraph": "antiphon.sdk.blocking.blocking_graph",
     "AntiphonError": "antiphon.errors",
@@ -86,7 +86,7 @@ _WHERE = {
     "Hook": "antiphon.runtime.executors.hooks",
     "HttpSender": "antiphon.sdk.messages.http_sender",
     "Job": "antiphon.core.families.jobs.state",
-    "JobContext": "antiphon.runtime.executors.handlers",
+    "JobContext": "antiphon.runtime.executors.handler_call",
     "InboxFull": "antiphon.errors",
     "JobFailed": "antiphon.errors",
     "JobHandle": "antiphon.sdk.handle",

@@ -21,7 +21,8 @@ from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.ports import WallClock
 from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import HandlerOptions, Handlers, call_text
+from antiphon.runtime.executors.handler_call import call_text
+from antiphon.runtime.executors.handlers import HandlerOptions, Handlers
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SeedKeyring

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon import Assignment, CallOptions, GiveUp, JobFailed, Mesh, Ran
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from tests.patience import PATIENCE_S
 from tests.runtime import spawned
 

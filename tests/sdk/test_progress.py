@@ -6,7 +6,7 @@ import pytest
 
 from antiphon import Mesh
 from antiphon.core.families.jobs.ops import JobClaim
-from antiphon.runtime.executors.handlers import JobContext
+from antiphon.runtime.executors.handler_call import JobContext
 from antiphon.testing.tested_mesh import TestedMesh
 
 

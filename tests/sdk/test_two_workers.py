@@ -5,7 +5,8 @@ import asyncio
 from antiphon import After, CallOptions, JobContext, JobFailed, Mesh
 from antiphon.core.manifest import author
 from antiphon.runtime.executors.executor import Assignment
-from antiphon.runtime.executors.handlers import Handlers, call_text
+from antiphon.runtime.executors.handler_call import call_text
+from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.host_clock import SystemClock
 from tests.patience import PATIENCE_S
 

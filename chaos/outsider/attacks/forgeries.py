@@ -38,7 +38,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.op import subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.ucan import Payload, Policy
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.key_files import SeedKeyring
 from chaos.network.raw_connection import RawConnection
 from chaos.outsider.attacks.headers import own_subject, stored

@@ -13,7 +13,7 @@ from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import JobOffer, JobSchedule, OfferBody, ScheduleBody
 from antiphon.core.record.ids import message_id
 from antiphon.errors import Conflict, OutcomeUnknown
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.session import Session
 from chaos.network.raw_connection import header
 from chaos.outsider.attempt import Attempt, Outcome, unknown_job

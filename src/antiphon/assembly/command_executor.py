@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from antiphon.assembly.program_files import runner_of
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.policy import command_outcome
+from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.proof.output import Output
 from antiphon.core.record import codec
 from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Rejected, Unavailable
@@ -88,8 +89,8 @@ class _Refused(Exception):
 
     def __init__(self, name: str, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
-        self.failure = Failure(name=name, message=message[: command_outcome.LAST_WORDS * 2])
-        self.is_final = is_final
+        failure = Failure(name=name, message=message[: command_outcome.LAST_WORDS * 2])
+        self.fault = Fault(failure=failure, is_final=is_final)
 
 
 @asynccontextmanager
@@ -181,9 +182,7 @@ class CommandExecutor:
                 command = await self._prepare(assignment, folder)
                 return await self._execute(assignment, command, folder)
             except _Refused as refused:
-                return Ran(
-                    runner=python_runner(), failure=refused.failure, is_final=refused.is_final
-                )
+                return Ran(runner=python_runner(), fault=refused.fault)
 
     async def fall_back(self, _name: str, _assignment: Assignment) -> Ran | None:
         """A command has none."""
@@ -278,11 +277,13 @@ class CommandExecutor:
         assignment.run.gauge.measured(ended.used)
         outputs, problem = await self._keep(assignment, command, ended, folder)
         failure = command_outcome.failure_of(ended.reason, ended.exit, bytes(tail))
+        fault = None if problem is None else Fault(failure=problem)
+        if failure is not None:
+            fault = Fault(failure=failure, lineage=(failure.name.partition(":")[0],))
         return Ran(
             runner=runner,
             outputs=outputs,
-            failure=failure or problem,
-            lineage=(failure.name.partition(":")[0],) if failure is not None else (),
+            fault=fault,
             exit=ended.exit,
             isolation=ended.isolation,
             environment=None if self._terms.unsafe else _digest_of(environment_of(command)),

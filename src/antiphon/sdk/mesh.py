@@ -27,7 +27,7 @@ from antiphon.core.record.ids import DEFAULT_AGENT, check_agent
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import JobContext
+from antiphon.runtime.executors.handler_call import JobContext
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.call_options import Scheduling, split_options
 from antiphon.sdk.connection.connection import Connection, EngineName

@@ -19,7 +19,7 @@ from typing import (
 
 from antiphon.core.record.subjects import is_kind
 from antiphon.errors import Misconfigured
-from antiphon.runtime.executors.handlers import JobContext
+from antiphon.runtime.executors.handler_call import JobContext
 from antiphon.runtime.values.signature import CONTEXT
 from antiphon.sdk.call_options import Scheduling, merged
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.core.record.subjects import root
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from chaos.network.raw_connection import frame
 from chaos.outsider.attacks.blobs import digest_of, given_bytes
 from chaos.outsider.attempt import DENIED, Attempt, Outcome

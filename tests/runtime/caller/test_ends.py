@@ -12,7 +12,7 @@ from antiphon.errors import Unavailable
 from antiphon.runtime.caller import ends as ends_module
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.ends import LOOK_S, Ends, may_end
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
 

@@ -14,7 +14,7 @@ from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
 from antiphon.runtime.coordinator.offer_audit import OfferAudit
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.replica import Replica
 from tests.runtime.meshes import CALM, a_mesh, call, eventually, on_both_engines

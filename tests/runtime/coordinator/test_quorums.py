@@ -24,7 +24,8 @@ from antiphon.errors import JobFailed
 from antiphon.runtime.caller import submission
 from antiphon.runtime.coordinator.offer_audit import OfferAudit
 from antiphon.runtime.coordinator.quorum_children import QuorumChildren
-from antiphon.runtime.executors.handlers import Handlers, call_text
+from antiphon.runtime.executors.handler_call import call_text
+from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.worker import WorkerSettings

@@ -13,7 +13,8 @@ from antiphon.core.proof import statement
 from antiphon.errors import Misconfigured
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.executor import Assignment
-from antiphon.runtime.executors.handlers import HandlerOptions, Handlers, call_text
+from antiphon.runtime.executors.handler_call import call_text
+from antiphon.runtime.executors.handlers import HandlerOptions, Handlers
 from antiphon.runtime.executors.run_services import WithoutWorker
 from tests.runtime import spawned
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines_in_real_time
@@ -91,9 +92,9 @@ async def test_a_child_is_used_again_and_ended_with_the_worker():
 async def test_failures_come_back_by_name_with_their_lineage():
     ran = await run(spawned.missing_file)
     assert (ran.failure.name, ran.failure.message) == ("FileNotFoundError", "no such file")
-    assert "OSError" in ran.lineage
-    assert not ran.is_final
-    assert (await run(spawned.hopeless)).is_final
+    assert "OSError" in ran.fault.lineage
+    assert not ran.fault.is_final
+    assert (await run(spawned.hopeless)).fault.is_final
     assert (await run(spawned.leave)).failure.name == "SystemExit"
 
 

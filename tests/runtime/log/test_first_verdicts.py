@@ -6,7 +6,7 @@ from antiphon.core.families.grants.ops import RevokeBody, UcanRevoke
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.record.verdict import Verdict
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.runtime.meshes import KIND, a_mesh
 from tests.runtime.plans.plan_meshes import grant

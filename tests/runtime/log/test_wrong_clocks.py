@@ -13,7 +13,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Rejected
 from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.session import Session

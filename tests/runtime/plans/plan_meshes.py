@@ -17,7 +17,7 @@ from antiphon.core.families.plans.state import plan_key
 from antiphon.core.manifest import author
 from antiphon.core.protocol import PROTOCOL
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.plans import plan_audit

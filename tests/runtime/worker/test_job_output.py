@@ -9,7 +9,7 @@ import pytest
 from antiphon.core.bus.subjects import LIVE
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.errors import Corrupt
-from antiphon.runtime.executors.handlers import JobContext
+from antiphon.runtime.executors.handler_call import JobContext
 from antiphon.runtime.worker import job_output
 from antiphon.runtime.worker.job_output import OutputMessage, listening
 from antiphon.sdk.results.transcript import Transcript

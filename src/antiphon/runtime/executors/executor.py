@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 
 from antiphon.core.families.jobs.ops import Checkpoint, Failure, JobKey, Result, ScheduleBody
-from antiphon.core.policy.attempt_end import Fault, YieldReason
+from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
 from antiphon.runtime.executors.run_services import ExecutorServices, WithoutWorker
@@ -59,18 +59,8 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     runner: statement.Runner
     outputs: tuple[Output, ...] = ()
-    failure: Failure | None = None
-    """None: it succeeded."""
-    is_final: bool = False
-    """Whether another attempt would fail the same way, so that none is made."""
-    lineage: tuple[str, ...] = ()
-    """The failure's class and its base classes, by name: what retry rules match."""
-    retry_after_ms: int | None = None
-    """The wait before the next attempt that the job asked for; None: as its retry rules say."""
-    reason: YieldReason = "error"
-    """What sort of failure it is."""
-    phrases_max: int | None = None
-    """How many attempts its score has."""
+    fault: Fault | None = None
+    """What went wrong, and whether another attempt may help; None: it succeeded."""
     after: tuple[ScheduleBody | JobKey, ...] = ()
     """It did not end: it continues when these jobs have. Those that are new are to be submitted."""
     exit: int | None = None
@@ -79,18 +69,9 @@ class Ran(Struct, frozen=True, kw_only=True):
     """SHA-256 of the environment that the job saw."""
 
     @property
-    def fault(self) -> Fault | None:
-        """What went wrong, as the job's end is decided from it; None: it succeeded."""
-        if self.failure is None:
-            return None
-        return Fault(
-            failure=self.failure,
-            lineage=self.lineage,
-            is_final=self.is_final,
-            asked_ms=self.retry_after_ms,
-            reason=self.reason,
-            phrases_max=self.phrases_max,
-        )
+    def failure(self) -> Failure | None:
+        """What the log keeps of what went wrong; None: it succeeded."""
+        return None if self.fault is None else self.fault.failure
 
 
 class Executor(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.families.jobs.ops import Failure
+from antiphon.core.policy.attempt_end import Fault
 from antiphon.errors import GiveUp, HandlerDecision, RetryLater
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.proof_writer import python_runner
@@ -29,22 +30,22 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def lineage_of(error: BaseException) -> tuple[str, ...]:
-    """Its class and its base classes, by name: what `give_up_on` is compared with."""
-    return tuple(kind.__name__ for kind in type(_subject_of(error)).__mro__ if kind is not object)
+def fault_of(error: BaseException) -> Fault:
+    """What an exception means for its job."""
+    asked_ms = round(error.after_s * 1000) if isinstance(error, RetryLater) else None
+    names = type(_subject_of(error)).__mro__
+    return Fault(
+        failure=failure_of(error),
+        lineage=tuple(kind.__name__ for kind in names if kind is not object),
+        is_final=isinstance(error, GiveUp),
+        asked_ms=asked_ms,
+        reason="later" if asked_ms is not None else "error",
+    )
 
 
 def failed_with(error: BaseException) -> Ran:
     """The result of a run that ended in an exception."""
-    asked_ms = round(error.after_s * 1000) if isinstance(error, RetryLater) else None
-    return Ran(
-        runner=python_runner(),
-        failure=failure_of(error),
-        lineage=lineage_of(error),
-        is_final=isinstance(error, GiveUp),
-        retry_after_ms=asked_ms,
-        reason="later" if asked_ms is not None else "error",
-    )
+    return Ran(runner=python_runner(), fault=fault_of(error))
 
 
 class GivingUp:

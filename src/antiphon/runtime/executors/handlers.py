@@ -28,15 +28,9 @@ from antiphon.runtime.executors.children import continuable, facts_of, to_await
 from antiphon.runtime.executors.executor import Assignment, Executor, Ran
 from antiphon.runtime.executors.failure import given_up
 from antiphon.runtime.executors.handler_call import (
-    JSON,
-    RESULT,
-    Child,
     JobContext,
     ValueRoom,
     arguments_of,
-    call_of,
-    call_text,
-    inline_output,
     keep_arguments,
     keep_result,
     plain_arguments,
@@ -301,19 +295,3 @@ def _check_place(kind: str, how: HandlerOptions, *, is_async: bool) -> None:
 
 async def _awaited(value: Awaitable[object]) -> object:
     return await value
-
-
-__all__ = [
-    "JSON",
-    "RESULT",
-    "Child",
-    "Handler",
-    "HandlerOptions",
-    "Handlers",
-    "JobContext",
-    "Registered",
-    "RunIn",
-    "call_of",
-    "call_text",
-    "inline_output",
-]

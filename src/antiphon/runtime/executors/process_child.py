@@ -28,14 +28,13 @@ import msgspec
 from msgspec import structs
 
 from antiphon.core.cost.usage import Reported
-from antiphon.core.families.jobs.ops import Failure
-from antiphon.core.policy.attempt_end import YieldReason
+from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.policy.phrase_run import RunTime
 from antiphon.core.tempo.phases import Phase
 from antiphon.core.tempo.score import Waited
 from antiphon.errors import After, Misconfigured, Overrun
 from antiphon.runtime.executors.children import Awaited, continuable, to_await
-from antiphon.runtime.executors.failure import failed_with, given_up
+from antiphon.runtime.executors.failure import fault_of, given_up
 from antiphon.runtime.executors.handler_call import JobContext, JobFacts
 from antiphon.runtime.executors.printed_output import PrintingTo, Stream, passing_on_prints
 from antiphon.runtime.executors.run_services import Help, Saved, WithoutWorker
@@ -88,11 +87,7 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Its number in the call, and the bytes."""
     next_phase: bool = False
     result: str | None = None
-    failure: Failure | None = None
-    lineage: tuple[str, ...] = ()
-    is_final: bool = False
-    retry_after_ms: int | None = None
-    reason: YieldReason = "error"
+    fault: Fault | None = None
     is_overrun: bool = False
     after: tuple[Awaited, ...] = ()
     output: tuple[Stream, bytes] | None = None
@@ -264,15 +259,7 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             with given_up:
                 message = ChildMessage(result=signature.encode_result(value).decode())
     except BaseException as error:  # noqa: BLE001 - even SystemExit is the job's failure, not ours
-        ran = failed_with(error)
-        message = ChildMessage(
-            failure=ran.failure,
-            lineage=ran.lineage,
-            is_final=ran.is_final,
-            retry_after_ms=ran.retry_after_ms,
-            reason=ran.reason,
-            is_overrun=isinstance(error, Overrun),
-        )
+        message = ChildMessage(fault=fault_of(error), is_overrun=isinstance(error, Overrun))
     line.flush_output()
     line.saving.clear()
     usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from antiphon.core.cost.usage import Resources
-from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.proof import statement
 from antiphon.errors import AntiphonError, Misconfigured, Overrun
 from antiphon.processes.tree_usage import TreeUsage
 from antiphon.runtime import tracing
 from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES
 from antiphon.runtime.executors.executor import Ran
-from antiphon.runtime.executors.failure import failure_of, lineage_of
+from antiphon.runtime.executors.failure import fault_of
 from antiphon.runtime.executors.process_child import Call, ChildMessage, ToChild
 from antiphon.runtime.executors.process_tree import end_tree
 from antiphon.runtime.executors.proof_writer import python_runner
@@ -115,9 +114,9 @@ class Pool:
                 message = await self._answered(assignment, arguments, context)
         except TimeoutError:
             late = TimeoutError(f"took longer than {limit_s} s")
-            message = ChildMessage(failure=failure_of(late), lineage=lineage_of(late))
-        if message.is_overrun and message.failure is not None:
-            raise Overrun(message.failure.message)
+            message = ChildMessage(fault=fault_of(late))
+        if message.is_overrun and message.fault is not None:
+            raise Overrun(message.fault.failure.message)
         outputs = () if message.result is None else (await keep(message.result.encode()),)
         return _ran(message, outputs)
 
@@ -144,7 +143,7 @@ class Pool:
             message = await child.answer(call, assignment)
             is_whole = True
         except ProcessDied as died:
-            message = ChildMessage(failure=failure_of(died), lineage=lineage_of(died))
+            message = ChildMessage(fault=fault_of(died))
         finally:
             if is_whole and child.jobs < JOBS_EACH and len(self._idle) < MAX_IDLE:
                 self._idle.append(child)
@@ -311,17 +310,13 @@ def _where(function: Callable[..., Any]) -> tuple[str, str | None, str]:
 
 
 def _ran(message: ChildMessage, outputs: tuple[Output, ...]) -> Ran:
-    failure = message.failure
-    if failure is None and message.result is None and not message.after:
-        failure = Failure(name="ProcessDied", message="the handler's process sent no result")
+    fault = message.fault
+    if fault is None and message.result is None and not message.after:
+        fault = fault_of(ProcessDied("the handler's process sent no result"))
     return Ran(
         runner=python_runner(),
         outputs=outputs,
-        failure=failure,
-        lineage=message.lineage,
-        is_final=message.is_final,
-        retry_after_ms=message.retry_after_ms,
-        reason=message.reason,
+        fault=fault,
         after=message.after,
         isolation=ISOLATION,
     )

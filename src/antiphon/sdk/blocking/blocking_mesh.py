@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.families.jobs.state import Job
     from antiphon.core.manifest import Manifest
-    from antiphon.runtime.executors.handlers import JobContext
+    from antiphon.runtime.executors.handler_call import JobContext
     from antiphon.runtime.executors.hooks import Hook
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator
     from typing import Self, Unpack
 
-    from antiphon.runtime.executors.handlers import JobContext
+    from antiphon.runtime.executors.handler_call import JobContext
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.blocking.blocking_handle import BlockingHandle
     from antiphon.sdk.call_options import CallOptions

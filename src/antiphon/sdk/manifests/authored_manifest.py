@@ -91,7 +91,7 @@ def require_handler_call(manifest: Manifest) -> None:
     their point (spec §7.1); another spelling of the same arguments would be another job. Where
     they are stored, the input named `arguments` is that text.
     """
-    from antiphon.runtime.executors.handlers import call_of, call_text
+    from antiphon.runtime.executors.handler_call import call_of, call_text
 
     if manifest.handler is None:
         return

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.core.families.jobs.ops import Failure
+from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.policy.budget_watch import OVER_BUDGET, BeatCount, BudgetWatch, Exceeded
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.proof_writer import python_runner
@@ -114,4 +115,4 @@ class BudgetTimer:
         """The result of a run that was over its budget."""
         words = self.over.message if self.over is not None else ""
         failure = Failure(name=OVER_BUDGET, message=words)
-        return Ran(runner=python_runner(), failure=failure, lineage=(OVER_BUDGET,), is_final=True)
+        return Ran(runner=python_runner(), fault=Fault(failure=failure, is_final=True))

@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from antiphon.core.families.jobs.given_results import with_results
 from antiphon.core.families.jobs.ops import Failure, ScheduleBody
 from antiphon.core.families.jobs.words import DEGRADED
+from antiphon.core.policy.attempt_end import Fault
 from antiphon.errors import AntiphonError, Overrun, PartlySubmitted, Rejected, WaitExhausted
 from antiphon.runtime import tracing
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors.executor import Assignment, GivenBack, Ran
-from antiphon.runtime.executors.failure import failed_with, failure_of
+from antiphon.runtime.executors.failure import failed_with, failure_of, fault_of
 from antiphon.runtime.executors.handler_call import degraded_output
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.worker.runs.budget_timer import STUBBORN_S
@@ -180,13 +181,13 @@ async def after_cut(run: JobRun, executor: Executor, assignment: Assignment) -> 
     if "defer:next-phrase" in steps:
         now_ms = run.clock.now_ms()
         asked_ms = phrase.next_phrase_ms(now_ms) - now_ms
-    return Ran(
-        runner=python_runner(),
+    fault = Fault(
         failure=Failure(name=Overrun.__name__, message=words),
+        asked_ms=asked_ms,
         reason="overrun",
-        retry_after_ms=asked_ms,
         phrases_max=score.retry.max_phrases,
     )
+    return Ran(runner=python_runner(), fault=fault)
 
 
 async def after_wait(
@@ -199,7 +200,7 @@ async def after_wait(
     if instead is not None:
         return instead
     phrases_max = score.retry.max_phrases if score is not None else None
-    return replace(failed_with(spent), phrases_max=phrases_max)
+    return Ran(runner=python_runner(), fault=replace(fault_of(spent), phrases_max=phrases_max))
 
 
 def marked(ran: Ran, beats: RunBeats) -> Ran:
