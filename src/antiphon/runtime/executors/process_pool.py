@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -30,7 +31,6 @@ from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.failure import fault_of
 from antiphon.runtime.executors.process_child import Call, ChildMessage, ToChild
-from antiphon.runtime.executors.process_tree import end_tree
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.telemetry import LazyLogger
@@ -52,6 +52,8 @@ JOBS_EACH: Final = 200
 MAX_LINE: Final = 2 * MAX_VALUE_BYTES + (1 << 20)
 """A result is JSON text inside of a JSON text: each of its quotation marks takes two bytes."""
 ENDING_S: Final = 5.0
+ROUNDS: Final = 16
+"""How often the tree of a child is read again that is ended: it may have grown meanwhile."""
 GRACE_S: Final = 10.0
 """More than it takes to notice that a job has timed out, and to end its process."""
 PASSED_ON: Final = frozenset(
@@ -320,3 +322,49 @@ def _ran(message: ChildMessage, outputs: tuple[Output, ...]) -> Ran:
         after=message.after,
         isolation=ISOLATION,
     )
+
+
+# --- ending a tree -----------------------------------------------------------------------------
+
+
+def end_tree(root: int) -> None:
+    """Kill `root`, a child of ours that leads its own group, and everything below it.
+
+    A process group is not enough: a process that starts its own session leaves it. So the tree is
+    read from `/proc`, stopped from the top so that it cannot grow meanwhile, and killed. A root
+    that is a subreaper (`process_child` is one) also keeps orphans in its tree.
+    """
+    _send(root, signal.SIGSTOP)
+    for _ in range(ROUNDS):
+        below = descendants(root)
+        if not below:
+            break
+        for pid in below:
+            _send(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(root, signal.SIGKILL)
+    _send(root, signal.SIGKILL)
+
+
+def descendants(root: int) -> list[int]:
+    """Every living process below `root`; none where there is no `/proc` to read."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = entry.read_text(errors="replace")
+        except OSError:
+            continue
+        # The name in parentheses may contain anything; after the last one there are only numbers.
+        state, parent = text.rpartition(")")[2].split()[:2]
+        if state not in "ZX":
+            children.setdefault(int(parent), []).append(int(entry.parent.name))
+    found, front = list[int](), [root]
+    while front:
+        front = [child for pid in front for child in children.get(pid, ())]
+        found += front
+    return found
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
