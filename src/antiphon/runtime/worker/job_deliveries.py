@@ -380,13 +380,13 @@ class JobDeliveries:
     async def _prove(self, run: JobRun, ran: Ran) -> tuple[type[JobOp], attempt_end.Ending]:
         """What to write of the run's end: with the proof where that is the end of the job."""
         tenure, body = run.tenure, run.body
-        run.speak("done" if ran.failure is None else "failed")
-        goes_on = ran.failure is not None or bool(ran.after)
+        fault = ran.fault
+        run.speak("done" if fault is None else "failed")
+        goes_on = fault is not None or bool(ran.after)
         checkpoint = await run.last_checkpoint() if goes_on else None
         if ran.after:
             keys = tuple(map(key_of, ran.after))
             return JobYield, attempt_end.waiting(tenure.held, keys, checkpoint)
-        fault = ran.fault
         if fault is not None and not self.session.control.rules.tracebacks:
             failure = structs.replace(fault.failure, traceback="")
             fault = structs.replace(fault, failure=failure)

@@ -75,7 +75,7 @@ async def work_of(session: Session, executor: Executor, assignment: Assignment) 
             span.end("failed", failure_of(error))
             raise
         done = "waits" if ran.after else "succeeded"
-        span.end(done if ran.failure is None else "failed", ran.failure)
+        span.end(done if ran.fault is None else "failed", ran.failure)
     return ran
 
 
@@ -206,7 +206,7 @@ async def after_wait(
 def marked(ran: Ran, beats: RunBeats) -> Ran:
     """The result of a handler that went on after a wait had used up its budget says so."""
     spent = beats.exhausted
-    if spent is None or ran.failure is not None or not ran.outputs:
+    if spent is None or ran.fault is not None or not ran.outputs:
         return ran
     if any(one.name == DEGRADED for one in ran.outputs):
         return ran
