@@ -33,7 +33,7 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 from bench.measurement.report import conclude, median, say, spread
 from bench.signed_log import SignedLog, SignedRecord
 
@@ -95,7 +95,7 @@ async def time_full_node(mesh: str, signed: list[SignedRecord]) -> float:
         for first in range(0, len(log), BATCH):
             await node.apply(log[first : first + BATCH])
         took = time.perf_counter() - begun
-        counts = replica.counts()
+        counts = replica.sizes.by_state()
         assert counts.get("succeeded"), counts
         replica.close()
         await engine.close()

@@ -69,7 +69,7 @@ async def follow_to_end(home: StateDirectory) -> dict[str, object]:
             "seconds": took,
             "applied": node.applied,
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            "counts": replica.counts(),
+            "counts": replica.sizes.by_state(),
         }
 
 

@@ -39,7 +39,7 @@ NAMED = {
     "worker": "runtime.worker.worker:Worker",
     "tenure": "runtime.worker.tenure:Tenure",
     "full node": "runtime.node.full_node:FullNode",
-    "replica": "runtime.node.replica:Replica",
+    "replica": "runtime.replica.replica:Replica",
     "gate": "runtime.gate.admission:Gate",
     "ticket": "runtime.gate.tickets:Ticket",
     "state directory": "runtime.identity.state_directory:StateDirectory",

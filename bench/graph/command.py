@@ -35,7 +35,8 @@ from antiphon.core.families.jobs.state import TERMINAL
 from antiphon.core.record.verdict import Verdict
 from antiphon.engines.nats import LocalServer
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
 from antiphon.sdk.call_options import Retry
 from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
@@ -152,7 +153,7 @@ async def wait_for_all(replica: Replica, steps: int) -> None:
     while ended < steps:
         await asyncio.sleep(LOOK_S)
         replica.refresh()
-        counts = replica.counts()
+        counts = replica.sizes.by_state()
         ended = sum(counts.get(state.value, 0) for state in TERMINAL)
         if ended - told >= steps // 10:
             told = ended
@@ -169,9 +170,9 @@ class Times(Struct, frozen=True):
 
 def times_of(mesh: Mesh, replica: Replica, step: Placed) -> Times:
     """A step's times, from its records."""
-    job = replica.job(step.kind, step.job)
+    job = replica.ask(ReplicaJobs).job(step.kind, step.job)
     claimed_ms = ended_ms = 0.0
-    for stored in replica.job_records(step.kind, step.job):
+    for stored in job_records(replica, step.kind, step.job):
         op = mesh.connection.session.open(stored.record).op
         if stored.verdict is Verdict.OK and isinstance(op, JobClaim):
             claimed_ms = claimed_ms or stored.record.stamp_ns / 1e6

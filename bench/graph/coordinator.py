@@ -8,7 +8,7 @@ from pathlib import Path
 
 from antiphon import assembly
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 
 
 async def coordinate(home: StateDirectory, replica_path: Path) -> None:

@@ -19,7 +19,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import Applied, FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 from chaos.audit.execution_journal import ExecutionTally
 from simulator.checks import laws, plain_record

@@ -24,7 +24,8 @@ from msgspec import Struct
 
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from bench.measurement.report import say
 from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.audit.final_check import FinalCheck, check_log
@@ -50,7 +51,7 @@ async def keep_calling(
     """Keep a little more work open than the workers can do, so that each always has some."""
     most = BACKLOG_PER_WORKER * plan.workers
     while True:
-        open_jobs = sum(replica.counts().get(state, 0) for state in ("pending", "running"))
+        open_jobs = sum(replica.sizes.by_state().get(state, 0) for state in ("pending", "running"))
         if open_jobs < most:
             number = len(called)
             kind = KINDS[number % len(KINDS)]
@@ -116,7 +117,7 @@ async def all_ended(replica: Replica, promised: Sequence[Key]) -> None:
     deadline, left = time.monotonic() + ENDED_WITHIN_S, list(promised)
     while left and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
-        found = [(key, replica.job(*key)) for key in left]
+        found = [(key, replica.ask(ReplicaJobs).job(*key)) for key in left]
         left = [key for key, job in found if job is None or not job.is_terminal]
     for key in left[:10]:
         say(f"not ended in {ENDED_WITHIN_S:g} s: {key}")
@@ -133,7 +134,7 @@ def succeeded(check: FinalCheck, promised: Sequence[Key]) -> int:
 async def report_progress(runner: JumpRunner, replica: Replica) -> None:
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)
-        say(f"{runner.begun} of {runner.plan.jumps} jumps; {replica.counts()}")
+        say(f"{runner.begun} of {runner.plan.jumps} jumps; {replica.sizes.by_state()}")
 
 
 def summarize(outcome: Outcome) -> dict[str, Any]:

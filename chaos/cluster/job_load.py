@@ -14,7 +14,7 @@ from antiphon.errors import AntiphonError
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.session import Session
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 from bench.measurement.report import say
 from chaos.cluster.worker_process import KINDS
 from simulator.checks.plain_record import Key
@@ -65,9 +65,9 @@ async def wait_for_ends(replica: Replica, jobs: int) -> None:
     """Wait until the log shows the end of every job, at most for `ENDED_WITHIN_S`."""
     deadline = time.monotonic() + ENDED_WITHIN_S
     while time.monotonic() < deadline:
-        counts = replica.counts()
+        counts = replica.sizes.by_state()
         ended = sum(counts.get(state, 0) for state in ("succeeded", "failed", "aborted"))
         if ended >= jobs:
             return
         await asyncio.sleep(0.1)
-    say(f"not every job ended in {ENDED_WITHIN_S:g} s: {replica.counts()}")
+    say(f"not every job ended in {ENDED_WITHIN_S:g} s: {replica.sizes.by_state()}")

@@ -13,7 +13,7 @@ from antiphon.core.authority.rules import Rules
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 
 SHORT_LEASES: Final = Rules(
     authority="open",

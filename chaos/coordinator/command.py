@@ -34,7 +34,9 @@ from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
+from antiphon.runtime.replica.replica_plans import ReplicaPlans
 from antiphon.runtime.worker.worker import WorkerSettings
 from bench.measurement.report import say
 from bench.meshes.local_cluster import found_mesh, running_servers
@@ -146,11 +148,13 @@ async def settled(replica: Replica, plans: dict[str, Plan], now_ms: int) -> None
     """Wait until every tick up to now is derived, and nothing is left to react to."""
     async with asyncio.timeout(SETTLED_WITHIN_S):
         while True:
-            ticks = [replica.plans.newest_tick(plans[kind].op_id) or 0 for kind in TICK_KINDS]
-            loaded = replica.jobs(kind=LOAD, limit=1_000_000)
-            answered = replica.plans.derived(plans[ANSWER].op_id, limit=1_000_000)
+            ticks = [
+                replica.ask(ReplicaPlans).newest_tick(plans[kind].op_id) or 0 for kind in TICK_KINDS
+            ]
+            loaded = replica.ask(ReplicaJobs).jobs(kind=LOAD, limit=1_000_000)
+            answered = replica.ask(ReplicaPlans).derived(plans[ANSWER].op_id, limit=1_000_000)
             ended = [one for one in answered if one.is_terminal]
-            seconds = replica.plans.derived(plans[SECOND].op_id, limit=1_000_000)
+            seconds = replica.ask(ReplicaPlans).derived(plans[SECOND].op_id, limit=1_000_000)
             is_answered = len(answered) >= len(loaded) and len(seconds) >= len(ended)
             if min(ticks) >= now_ms and is_answered and len(ended) == len(answered):
                 return

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from antiphon import assembly, telemetry
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 from chaos.cluster.worker_process import die_with_parent
 
 

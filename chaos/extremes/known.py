@@ -15,7 +15,8 @@ from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.record import op as op_types
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import job_lane
 from chaos.extremes.values import Pool
 
 KINDS: Final = ("x.a", "x.b", "x.c")
@@ -68,7 +69,7 @@ class Known:
     def job(self) -> Job | None:
         """The same, as it stands."""
         key = self.job_key()
-        return None if key is None else self.replica.job_lane(*key).job
+        return None if key is None else job_lane(self.replica, *key).job
 
     def job_in(self, states: Collection[State] | None) -> Job | None:
         """One in one of these states, if a few draws find one; else any."""

@@ -34,6 +34,7 @@ from antiphon.core.ucan import Payload, Policy
 from antiphon.ports import Keyring
 from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
 from antiphon.runtime.log.session import Session
+from antiphon.runtime.replica.replica_jobs import job_records
 from chaos.extremes.known import KINDS, WORKED, Known
 from chaos.extremes.values import Extremes
 
@@ -265,7 +266,7 @@ _STRATEGIES: Final = ("remote", "local", "defer", "defer")
 
 def proved(session: Session, body: jobs.CompleteBody, known: Known) -> jobs.CompleteBody | None:
     """A completion with the proof that its job asks for; None if nobody submitted that job."""
-    for stored in known.replica.job_records(body.kind, body.job):
+    for stored in job_records(known.replica, body.kind, body.job):
         op = session.open(stored.record).op
         if isinstance(op, jobs.JobSchedule):
             run = Run(

@@ -16,6 +16,7 @@ from antiphon.core.families.plans.state import plan_key
 from antiphon.errors import AntiphonError
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.call_options import CallOptions
 from antiphon.sdk.mesh import Mesh
 from chaos.extremes.known import WORKED
@@ -55,7 +56,7 @@ async def _plan(mesh: Mesh, target: Target) -> None:
     put = await write_one(mesh.connection.session, Intent(PlanPut, body, lane), BEHIND)
     while not any(
         job.plan and job.scheduler == mesh.connection.session.author.did
-        for job in target.host.node.replica.jobs(kind=WORKED, limit=500)
+        for job in target.host.node.replica.ask(ReplicaJobs).jobs(kind=WORKED, limit=500)
     ):
         await asyncio.sleep(LOOK_S)
     drop = DropBody(kind=WORKED, name=PLAN)

@@ -22,6 +22,7 @@ from antiphon.core.authority.rules import Rules
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.worker.worker import WorkerSettings
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
@@ -50,7 +51,7 @@ class TargetMesh(Struct, frozen=True):
     hostile_home: StateDirectory
 
     def has_ended(self, job: str) -> bool:
-        known = self.node.replica.job(KIND, job)
+        known = self.node.replica.ask(ReplicaJobs).job(KIND, job)
         return known is not None and known.is_terminal
 
 

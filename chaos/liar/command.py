@@ -23,6 +23,7 @@ from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import JobFailed
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.replica.replica_jobs import job_lane
 from antiphon.sdk.authority.quorum_record import PartyRecord
 from antiphon.sdk.call_options import CallOptions
 from bench.measurement.report import say
@@ -112,7 +113,7 @@ async def _force(target: TargetMesh, job: str, children: list[Job]) -> Verdict:
         children=tuple((child.id, child.ended_seq) for child in children),
         outputs=op.body.outputs if isinstance(op, JobComplete) else (),
     )
-    written = await node.write(Intent(JobResolve, body, node.replica.job_lane(KIND, job)))
+    written = await node.write(Intent(JobResolve, body, job_lane(node.replica, KIND, job)))
     return written.verdict or Verdict.PREV
 
 

@@ -15,6 +15,7 @@ from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.log.lane_reader import REFUSED_KEPT
 from antiphon.runtime.log.session import Session
+from antiphon.runtime.replica.replica_jobs import job_records
 from chaos.outsider.target import PATIENCE_S, RENDER, Breach, TargetMesh
 
 MAX_LANES: Final = 400
@@ -94,7 +95,7 @@ async def _light_readers_agree(target: TargetMesh) -> str:
         ]
         full = {
             stored.record.seq: stored.verdict
-            for stored in target.host.node.replica.job_records(kind, job)
+            for stored in job_records(target.host.node.replica, kind, job)
         }
         for reader in readers:
             count += await _same_lane(reader, kind, job, full)

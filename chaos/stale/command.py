@@ -29,6 +29,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.replica.replica_jobs import job_records
 from chaos.cluster.command_frame import parser_for, run_directory, run_to_end
 from chaos.cluster.mesh import attended
 from chaos.cluster.process_events import wait_for_event
@@ -129,7 +130,7 @@ async def trial(how: int) -> Trial:
 def read_back(node: FullNode, job_id: str) -> tuple[float, int]:
     """From the full node's replica: seconds from the lease's end to the next claim, and results."""
     accepted, deadline_ms, takeover_ms, holder = 0, 0, 0, ""
-    for stored in node.replica.job_records(KIND, job_id):
+    for stored in job_records(node.replica, KIND, job_id):
         opened = node.session.open(stored.record)
         if stored.verdict is not Verdict.OK:
             continue

@@ -41,8 +41,8 @@ from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 from antiphon.sdk.proofs import bundles
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from antiphon.engines.nats import LocalServer
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 from bench.measurement.report import say
 from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.audit.final_check import FinalCheck, check_log
@@ -91,7 +91,7 @@ async def report_progress(pool: WorkerPool, plan: Plan, replica: Replica) -> Non
         await asyncio.sleep(PROGRESS_EVERY_S)
         say(
             f"{pool.kills + pool.stops} of {plan.kills} strikes, {pool.hits} in the middle of a"
-            f" job; {len(pool.running)} workers up; {replica.counts()}"
+            f" job; {len(pool.running)} workers up; {replica.sizes.by_state()}"
         )
 
 

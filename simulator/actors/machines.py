@@ -45,9 +45,9 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import Applied, FullNode
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.plans.plan_runner import PlanRunner
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.virtual_time import Host

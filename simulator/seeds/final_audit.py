@@ -21,7 +21,8 @@ from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.lane_reader import REFUSED_KEPT
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import SEAL_LANE, FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.testing.host_clock import SeededEntropy
 from simulator.actors.machines import FullMachine, WatchedKeyring, WorkerMachine
 from simulator.actors.workload import Workload
@@ -241,8 +242,10 @@ def state_of(replica: Replica, keys: list[LaneKey]) -> str:
     for record in replica.control_records():
         found = replica.record(record.seq)
         state.update(f"{record.seq} {found.verdict.value if found else '?'}\n".encode())
-    due = [(job.kind, job.id) for job in replica.overdue(FAR_MS, limit=MANY)]
-    unanswered = [(job.kind, job.id) for job in replica.unanswered(FAR_MS, limit=MANY)]
-    counts = sorted((name, jobs) for name, jobs in replica.counts().items() if jobs)
+    due = [(job.kind, job.id) for job in replica.ask(ReplicaJobs).overdue(FAR_MS, limit=MANY)]
+    unanswered = [
+        (job.kind, job.id) for job in replica.ask(ReplicaJobs).unanswered(FAR_MS, limit=MANY)
+    ]
+    counts = sorted((name, jobs) for name, jobs in replica.sizes.by_state().items() if jobs)
     state.update(repr((sorted(due), sorted(unanswered), counts, replica.cursor)).encode())
     return state.hexdigest()[:16]

@@ -190,11 +190,11 @@ from antiphon import Mesh, AntiphonError
 async def main(job):
     async with Mesh.open() as mesh, mesh.node() as node:
         await node.reached((await mesh.connection.session.log.last()).seq)
-        jobs = [one for one in node.replica.jobs(limit=50) if one.id == job]
+        jobs = [one for one in node.replica.ask(ReplicaJobs).jobs(limit=50) if one.id == job]
         told = {
             "state": jobs[0].state.value,
             "verdicts": sorted(  # a host that is in time offers it again: that is not refused
-                {one.verdict.value for one in node.replica.job_records(jobs[0].kind, job)}
+                {one.verdict.value for one in job_records(node.replica, jobs[0].kind, job)}
             ),
             "kinds": sorted({one.kind for one in jobs}),
         }

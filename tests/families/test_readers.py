@@ -11,7 +11,7 @@ from antiphon.errors import Rejected
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, Policy, write_one
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 from antiphon.sdk.log_watch import watching
 from antiphon.sdk.proofs import bundles
 from antiphon.sdk.proofs.bundles import open_bundle
@@ -80,7 +80,7 @@ async def test_a_replica_keeps_its_columns_across_a_restart(tmp_path):
         following.cancel()
         row = "select state, ayes, name from lanes_polls where ayes is not null"
         assert replica._db.execute(row).fetchall() == [("closed", 1, NAME)]
-        assert replica.counts() == {"pending": 1}, "jobs are counted apart"
+        assert replica.sizes.by_state() == {"pending": 1}, "jobs are counted apart"
         before = replica.lane(KEY)
         replica.close()
         again = Replica(path, mesh=mesh.mesh, protocol=WITH_POLLS)

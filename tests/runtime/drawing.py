@@ -16,8 +16,8 @@ from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.presence.worker_presence import Traits
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.engine_suite.harness import whole_lane
 from tests.runtime.meshes import call

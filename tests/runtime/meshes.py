@@ -29,7 +29,8 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, Mark, NoMark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import job_records
 from antiphon.runtime.worker.battery_watch import Battery
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.host_clock import HostClock
@@ -209,6 +210,6 @@ def ops_on_lane(node: FullNode, job: str, kind: str = KIND) -> list[tuple[str, s
     """(op type, verdict) of a lane, as a full node stored it."""
     return [
         (entry.op.type_name() if entry.op else "", stored.verdict.value)
-        for stored in node.replica.job_records(kind, job)
+        for stored in job_records(node.replica, kind, job)
         for entry in [node.session.open(stored.record)]
     ]

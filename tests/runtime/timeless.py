@@ -16,8 +16,8 @@ from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.presence.roll_call import Presence
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.virtual_time import new_loop

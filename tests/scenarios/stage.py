@@ -26,7 +26,8 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.services import beside
 from antiphon.testing.engine_suite.harness import whole_lane
 from tests.job_lanes import job_of
@@ -197,7 +198,7 @@ class Stage:
         await self.live.reached(self.newest)
         session = await self.light()
         seen = (await session.read_lane(kind, job)).lane.job
-        stored = self.live.replica.job(kind, job)
+        stored = self.live.replica.ask(ReplicaJobs).job(kind, job)
         return {
             "light": standing(session.control, seen, self.newest + 1),
             "live": standing(self.live.session.control, stored, self.newest + 1),

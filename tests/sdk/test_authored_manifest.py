@@ -12,6 +12,7 @@ import pytest
 from antiphon import Mesh
 from antiphon.core.manifest import author, core_bytes, job_id
 from antiphon.errors import Malformed, Misconfigured
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.manifests.authored_manifest import (
     again,
     alias_of,
@@ -323,16 +324,21 @@ async def test_a_ulid_is_resolved_by_reading_the_manifest_and_is_no_key():
         again = await mesh.submit_manifest("build.docs", with_alias(read_manifest(BLOCK)))
         await mesh.submit_manifest("build.docs", other)
         async with mesh.replica() as replica:
-            assert [job.id for job in replica.find(alias_of(once))] == [SEED_ID]
-            assert [job.id for job in replica.find(alias_of(once).lower())] == [SEED_ID]
-            assert replica.find(alias_of(with_alias(other))) == []
+            assert [job.id for job in replica.ask(ReplicaJobs).find(alias_of(once))] == [SEED_ID]
+            assert [job.id for job in replica.ask(ReplicaJobs).find(alias_of(once).lower())] == [
+                SEED_ID
+            ]
+            assert replica.ask(ReplicaJobs).find(alias_of(with_alias(other))) == []
         assert (again.id, again.is_new) == (first.id, False), "another alias is no other job"
 
         # Nobody keeps a ULID to one job: it names both, and ids tell them apart.
         same = msgspec.structs.replace(other, timeout=2, ulid=alias_of(once))
         second = await mesh.submit_manifest("build.docs", same)
         async with mesh.replica() as replica:
-            assert {job.id for job in replica.find(alias_of(once))} == {SEED_ID, second.id}
+            assert {job.id for job in replica.ask(ReplicaJobs).find(alias_of(once))} == {
+                SEED_ID,
+                second.id,
+            }
 
 
 def call(*args, command="'@example.add'"):

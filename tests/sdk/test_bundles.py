@@ -18,6 +18,7 @@ from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
 from antiphon.interfaces.cli.commands.doctor.log import seals_finding
 from antiphon.interfaces.cli.commands.proofs.verify import not_proved, proved
 from antiphon.runtime.caller import submission
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.proofs import bundles
 from antiphon.sdk.proofs.bundles import open_bundle
 from chaos.tamper.changes import (
@@ -203,7 +204,7 @@ async def test_exporting_waits_for_a_seal_and_says_what_to_do(engine):
         with pytest.raises(Rejected, match="has not ended"):
             await bundles.export(face, KIND, called.id)
         await mesh.worker(lambda number: number)
-        await eventually(lambda: node.replica.job(KIND, called.id).is_terminal)
+        await eventually(lambda: node.replica.ask(ReplicaJobs).job(KIND, called.id).is_terminal)
         waited: list[float] = []
         with pytest.raises(Unavailable, match="no seal covers") as caught:
             await bundles.export(face, KIND, called.id, wait_s=0.05, waiting=waited.append)

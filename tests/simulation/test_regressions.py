@@ -10,7 +10,7 @@ from antiphon.core.record import subjects
 from antiphon.engines.memory.faults import FINE, Fate
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
 from simulator.actors.machines import LOAN_S
 from simulator.network import READS, Network

@@ -12,8 +12,8 @@ from antiphon.core.presence.cards import Card, Role
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime.identity.host_clock import installed_version
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.presence.roll_call import Presence
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy import retry as retry_policy
 from antiphon.core.record.op import Op
 from antiphon.runtime.caller.retry import RetryLinks
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.defaults import DEAD_LETTERS_MAX
 
 if TYPE_CHECKING:
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
     from antiphon.sdk.mesh import Mesh
 
 
@@ -41,7 +42,9 @@ def dead_letters(
     mesh: Mesh, replica: Replica, *, kind: str = "", limit: int = 20
 ) -> list[DeadLetter]:
     """Failed and aborted jobs, newest first."""
-    found = replica.jobs(states=[State.FAILED, State.ABORTED], kind=kind, limit=limit)
+    found = replica.ask(ReplicaJobs).jobs(
+        states=[State.FAILED, State.ABORTED], kind=kind, limit=limit
+    )
     return [_letter(mesh, replica, job) for job in found]
 
 
@@ -89,7 +92,7 @@ def _op_at(mesh: Mesh, replica: Replica, seq: int) -> Op | None:
 
 def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
     retry = retry_policy.retry_id(body, job.id)
-    return retry if replica.job(job.kind, retry) is not None else None
+    return retry if replica.ask(ReplicaJobs).job(job.kind, retry) is not None else None
 
 
 __all__ = ["DeadLetter", "RetryLinks", "dead_letters", "retryable"]

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.hooks import Hook
     from antiphon.runtime.node.coordinator_watch import CoordinatorStatus as CoordinatorStatus  # noqa: PLC0414 - interfaces
     from antiphon.runtime.node.full_node import FullNode
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.artifacts.namespace import Artifacts

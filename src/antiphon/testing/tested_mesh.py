@@ -25,6 +25,7 @@ from antiphon.core.families.jobs.state import State
 from antiphon.engines.memory.faults import FINE, Fate
 from antiphon.errors import Misconfigured, NobodyAnswers
 from antiphon.runtime.executors.handler_call import call_of
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.mesh import Mesh
 from antiphon.testing.host_clock import HostClock
@@ -247,7 +248,9 @@ class TestedMesh:
         if self._memory is None:
             return ""
         replica = self.program.connection.memory_replica
-        found = [] if replica is None else replica.jobs(states=_OPEN, limit=JOBS_NAMED)
+        found = (
+            [] if replica is None else replica.ask(ReplicaJobs).jobs(states=_OPEN, limit=JOBS_NAMED)
+        )
         jobs = [f"{one.id[:8]} ({one.kind}) is {one.state.value}" for one in found]
         return f"; jobs that have not ended: {', '.join(jobs)}" if jobs else ""
 

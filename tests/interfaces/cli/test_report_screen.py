@@ -11,7 +11,7 @@ from antiphon.core.tempo.phases import Phases
 from antiphon.core.tempo.time_text import time_text
 from antiphon.interfaces.cli.commands.tempo.report import bar, report_object, show, sparkline
 from antiphon.interfaces.cli.screen.terminal import out
-from antiphon.runtime.node.replica_reports import KeptReport
+from antiphon.runtime.replica.replica_reports import KeptReport
 
 
 @pytest.fixture(autouse=True)

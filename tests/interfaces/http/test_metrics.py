@@ -19,6 +19,7 @@ from antiphon.sdk.http.job_figures import MAX_KINDS, OTHERS, KindLabels
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken
 from antiphon.sdk.http.worker_view import WorkerView
+from antiphon.sdk.jobs.job_lookup import ReplicaJobs
 from antiphon.settings import HttpAddress
 from tests.interfaces.http.client import OPERATOR, ask
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually
@@ -76,7 +77,7 @@ async def test_a_nodes_metrics_agree_with_the_log():
         told = scraped(MetricsPage(view).text("")[0])
         stored = [node.replica.record(seq) for seq in range(1, node.applied + 1)]
         opened = [(one, node.session.open(one.record).op) for one in stored]
-        jobs = node.replica.jobs(limit=100)
+        jobs = node.replica.ask(ReplicaJobs).jobs(limit=100)
         now_ms, seals = mesh.wall.now_ms(), node.seals
         sizes = node.replica.sizes.file_bytes()
 

@@ -89,7 +89,7 @@ async def test_metrics_have_what_the_node_and_its_tempo_count():
     async with served() as node:
         session = (await node.mesh.connection()).session
         await call(session, 1)
-        await eventually(lambda: node.node.replica.counts() == {"pending": 1})
+        await eventually(lambda: node.node.replica.sizes.by_state() == {"pending": 1})
         node.tempo.bpm, node.tempo.bar_len, node.tempo.drift_ms = 15.0, 8, -12.5
         node.tempo.mode, node.tempo.is_leader = "leader", True
         node.tempo.beats_sent, node.tempo.takeovers, node.tempo.tempo_changes = 42, 1, 3

@@ -8,6 +8,7 @@ import pytest
 from antiphon.errors import Corrupt, EngineDenied, Rejected, Unavailable
 from antiphon.runtime.attention.attention_table import KEPT
 from antiphon.runtime.attention.item_guard import ItemGuard, keep_running
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from tests.runtime.meshes import a_mesh, call, eventually
 
 pytestmark = pytest.mark.virtual_time
@@ -112,7 +113,7 @@ async def test_a_watcher_that_fails_on_a_record_does_not_end_its_node():
         second = await call(connection.session, 2)
         await node.reached(second.seq)
         assert {first.seq, second.seq} <= set(seen)
-        assert node.replica.job("test.work", second.id) is not None
+        assert node.replica.ask(ReplicaJobs).job("test.work", second.id) is not None
         await eventually(lambda: told(node))
         assert {service for service, _, _ in told(node)} == {"records"}
         assert any(item.endswith(f" {first.seq}") for _, item, _ in told(node))

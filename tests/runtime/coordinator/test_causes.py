@@ -15,6 +15,7 @@ from antiphon.core.families.jobs.ops import (
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.log.session import dep_of
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
 from tests.runtime.by_hand import called, finished
 from tests.runtime.coordinator.test_coordinator import coordinated, ended, result_of, state, submit
 from tests.runtime.meshes import CALM, KIND, a_mesh, eventually, on_both_engines
@@ -59,7 +60,7 @@ async def test_a_synthesis_waits_for_the_completion_of_a_tool_of_another_kind(en
         places = {
             type(op): (job.kind, stored.record.seq)
             for job in (tool, synthesis)
-            for stored in node.replica.job_records(job.kind, job.id)
+            for stored in job_records(node.replica, job.kind, job.id)
             if stored.verdict is Verdict.OK
             for op in [node.session.open(stored.record).op]
             if (type(op), job.kind) in {(JobComplete, TOOL), (JobOffer, SYNTHESIS)}
@@ -94,6 +95,6 @@ async def test_an_op_that_names_a_completion_counts_once_that_is_on_the_log_not_
             await reader.reached(wrong)
             told = [reader.replica.record(seq).verdict for seq in (guessed, right, wrong)]
             assert told == [Verdict.MISSING_DEP, Verdict.OK, Verdict.MISSING_DEP]
-            pending = reader.replica.jobs(limit=9)
+            pending = reader.replica.ask(ReplicaJobs).jobs(limit=9)
             assert sorted(job.state.value for job in pending) == ["pending", "succeeded"]
         await eventually(lambda: node.applied == late.applied)

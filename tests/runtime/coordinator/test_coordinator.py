@@ -16,7 +16,8 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.coordinator.offer_audit import OfferAudit
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
 from tests.runtime.meshes import CALM, a_mesh, call, eventually, on_both_engines
 
 BUILD, TEST = "ci.build", "ci.test"
@@ -47,16 +48,18 @@ async def coordinated(engine, rules=CALM):
 
 
 def state(node, job):
-    return node.replica.job(job.kind, job.id).state.value
+    return node.replica.ask(ReplicaJobs).job(job.kind, job.id).state.value
 
 
 async def ended(node, *jobs):
-    await eventually(lambda: all(node.replica.job(one.kind, one.id).is_terminal for one in jobs))
+    await eventually(
+        lambda: all(node.replica.ask(ReplicaJobs).job(one.kind, one.id).is_terminal for one in jobs)
+    )
     return [state(node, one) for one in jobs]
 
 
 def cancelled_because(node, job):
-    ops = [node.session.open(one.record).op for one in node.replica.job_records(job.kind, job.id)]
+    ops = [node.session.open(one.record).op for one in job_records(node.replica, job.kind, job.id)]
     return ops[-1].body.reason
 
 

@@ -7,6 +7,7 @@ from antiphon.core.derivations import offer_derivation
 from antiphon.core.families.jobs.ops import ClaimBody, CompleteBody, Failure, JobClaim, JobComplete
 from antiphon.runtime.coordinator import coordinator
 from antiphon.runtime.coordinator.predecessors import Predecessors
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from tests.runtime.by_hand import called, finished, proved
 from tests.runtime.coordinator.test_coordinator import cancelled_because, coordinated, state
 from tests.runtime.coordinator.test_whose_results import given_back
@@ -54,13 +55,13 @@ async def test_a_job_goes_on_after_many_children_that_failed_with_long_messages(
         seq = await given_back(session, job, *keys, kind=KIND)
         await node.reached(seq)
         await eventually(lambda: state(node, job_of(node, KIND, job)) == "pending")
-        results = node.replica.job(KIND, job.id).child_results
+        results = node.replica.ask(ReplicaJobs).job(KIND, job.id).child_results
         assert [one.outcome for one in results] == ["failed"] * 80
         assert all(one.error.message.startswith("eee") for one in results)
 
 
 def job_of(node, kind, submitted):
-    return node.replica.job(kind, submitted.id)
+    return node.replica.ask(ReplicaJobs).job(kind, submitted.id)
 
 
 @in_virtual_time

@@ -27,7 +27,8 @@ from antiphon.runtime.coordinator.quorum_children import QuorumChildren
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.worker.worker import WorkerSettings
 from tests.runtime.by_hand import finished
 from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
@@ -75,7 +76,7 @@ async def test_two_that_agree_outvote_one_that_lies(engine):
         assert [one.text for one in ended.outputs] == ["49"]
         light = (await mesh.connection()).session  # it reads the lanes of the children
         assert (await submission.wait_for_end(light, KIND, job.id)) == ended
-        assert node.replica.job(KIND, job.id).state.value == "succeeded"
+        assert node.replica.ask(ReplicaJobs).job(KIND, job.id).state.value == "succeeded"
 
 
 @on_both_engines
@@ -219,12 +220,12 @@ async def test_a_reaction_to_a_job_with_replicas_comes_once_and_may_have_replica
         assert (await submission.wait_for_end(session, KIND, job.id)).job.outcome == "succeeded"
 
         def follows():
-            found = node.replica.jobs(kind="after.work")
+            found = node.replica.ask(ReplicaJobs).jobs(kind="after.work")
             return [one for one in found if not one.replica_of]
 
         await eventually(lambda: follows() and follows()[0].is_terminal)
         assert [(one.outcome, one.derived.job) for one in follows()] == [("succeeded", job.id)]
-        assert len(node.replica.jobs(kind="after.work")) == 3
+        assert len(node.replica.ask(ReplicaJobs).jobs(kind="after.work")) == 3
 
 
 async def test_full_nodes_name_a_replica_too_many_and_a_cancellation_too_early():

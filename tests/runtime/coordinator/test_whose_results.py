@@ -15,6 +15,7 @@ from antiphon.core.families.jobs.ops import (
 from antiphon.core.proof.output import Output
 from antiphon.core.record.ids import digest
 from antiphon.runtime.caller import submission
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
 from tests.runtime.by_hand import called, completed, finished
 from tests.runtime.coordinator.test_coordinator import cancelled_because, coordinated, state
 from tests.runtime.meshes import CALM, call, eventually, on_both_engines
@@ -54,7 +55,7 @@ async def on_the_lane(session, node, kind, name, wanted):
     """The ops of a type on a lane, once there is one."""
 
     def found():
-        ops = [session.open(one.record).op for one in node.replica.job_records(kind, name)]
+        ops = [session.open(one.record).op for one in job_records(node.replica, kind, name)]
         return [op for op in ops if isinstance(op, wanted)]
 
     return await eventually(found)
@@ -69,8 +70,8 @@ async def test_a_worker_gets_no_result_of_a_kind_that_it_may_not_read(engine):
         await given_back(contractor, job, (SECRET, secret.id))
         await on_the_lane(owner, node, RENDER, job.id, JobCancel)
         reason = "predecessor: its worker may not read jobs of kind secret.salary"
-        assert cancelled_because(node, node.replica.job(RENDER, job.id)) == reason
-        records = [one.record.payload for one in node.replica.job_records(RENDER, job.id)]
+        assert cancelled_because(node, node.replica.ask(ReplicaJobs).job(RENDER, job.id)) == reason
+        records = [one.record.payload for one in job_records(node.replica, RENDER, job.id)]
         assert not any(ANSWER.encode() in one for one in records)
 
 
@@ -83,7 +84,7 @@ async def test_a_submitter_gets_no_result_through_a_worker_that_may_read_more(en
         await given_back(owner, job, (SECRET, secret.id))
         await on_the_lane(owner, node, RENDER, job.id, JobCancel)
         reason = "predecessor: its submitter may not read jobs of kind secret.salary"
-        assert cancelled_because(node, node.replica.job(RENDER, job.id)) == reason
+        assert cancelled_because(node, node.replica.ask(ReplicaJobs).job(RENDER, job.id)) == reason
 
 
 @on_both_engines

@@ -12,6 +12,7 @@ from antiphon.core.proof import statement
 from antiphon.errors import Misconfigured
 from antiphon.runtime.caller import submission
 from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sandbox import SandboxSupport
 from antiphon.sdk.command_job import sandbox_status
 from antiphon.sdk.worker import command_terms
@@ -153,7 +154,7 @@ async def test_a_cancelled_command_leaves_no_process():
         while not _alive(mark):
             await asyncio.sleep(0.02)
         async with mesh.replica() as replica:
-            (job,) = replica.jobs(limit=1)
+            (job,) = replica.ask(ReplicaJobs).jobs(limit=1)
         await submission.cancel(mesh.connection.session, job.kind, job.id, reason="enough")
         ended = await waiting
         assert ended.job.outcome == "cancelled"

@@ -26,6 +26,7 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.author import NoMark
 from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.hosting import hosted_mesh
 from tests.runtime.by_hand import called, completed
 from tests.runtime.coordinator.test_whose_results import given_back
@@ -230,7 +231,7 @@ async def test_what_the_coordinator_derives_names_a_blob_by_the_word_of_the_plan
         body = PlanBody(kind=KIND, name="reads", manifest=manifest, trigger=trigger)
         await write_one(one, Intent(PlanPut, body, PlanLane()))
         await asyncio.sleep(3)
-        job = node.replica.jobs()[0]
+        job = node.replica.ask(ReplicaJobs).jobs()[0]
         assert await rights.vouches("U1", KIND, job.id, secret.hash) == {"U1"}
         assert await rights.vouches("U2", KIND, job.id, secret.hash) == "others"
 
@@ -250,7 +251,7 @@ async def test_an_offer_names_a_blob_by_the_word_of_the_job_that_it_repeats(tmp_
         told = await completed(two, one, KIND, secret)
         job = await called(two, KIND)
         await node.reached(await given_back(one, job, (KIND, told.id), kind=KIND))
-        await eventually(lambda: node.replica.job(KIND, job.id).child_results)
+        await eventually(lambda: node.replica.ask(ReplicaJobs).job(KIND, job.id).child_results)
         assert await rights.vouches("U1", KIND, job.id, secret.hash) == {"U1"}
         assert await rights.vouches("U2", KIND, job.id, secret.hash) == "others"
 
@@ -268,6 +269,8 @@ async def test_a_long_text_of_ones_own_child_comes_back_in_an_offer(tmp_path):
         child = await completed(one, one, KIND, long)
         job = await called(one, KIND)
         await node.reached(await given_back(one, job, (KIND, child.id), kind=KIND))
-        results = await eventually(lambda: node.replica.job(KIND, job.id).child_results)
+        results = await eventually(
+            lambda: node.replica.ask(ReplicaJobs).job(KIND, job.id).child_results
+        )
         assert [one.hash for one in results] == [long.hash]
         assert await rights.vouches("U1", KIND, job.id, long.hash) == "others"

@@ -18,7 +18,7 @@ from antiphon.ports import Record
 from antiphon.runtime.identity.key_files import FileMark, SeedKeyring
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, on_both_engines
@@ -160,7 +160,7 @@ async def test_a_full_node_restarts_where_it_stopped(engine, tmp_path):
             async with beside(again.run(), ready=again.ready):
                 await again.reached(second.seq)
             assert seen == list(range(stopped_at.seq + 1, second.seq + 1))
-            assert replica.counts() == {"pending": 2}
+            assert replica.sizes.by_state() == {"pending": 2}
             replica.close()
 
 

@@ -21,6 +21,7 @@ from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.replica.replica_jobs import job_lane
 from antiphon.sdk.hosting import hosted_mesh
 from tests.examples import examples
 from tests.runtime.meshes import KIND, QUICK, a_mesh
@@ -137,7 +138,7 @@ def test_what_its_author_accepts_a_full_and_a_light_reader_accept(several):
         stored = node.replica.record(called.seq)
         if called.is_new:
             assert stored.verdict is Verdict.OK
-        assert node.replica.job_lane(kind, called.id) == view.lane
+        assert job_lane(node.replica, kind, called.id) == view.lane
 
     asyncio.run(scene())
 

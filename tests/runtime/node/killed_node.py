@@ -13,7 +13,7 @@ from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.session import Session
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 
 
 async def main(url: str, user: str, password: str, mesh: str, file: str) -> None:

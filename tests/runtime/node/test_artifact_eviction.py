@@ -15,7 +15,8 @@ from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_text, keep_arguments
 from antiphon.runtime.node.artifact_eviction import Evictor
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_records import ReplicaBlobs
 from tests.runtime.by_hand import called, completed
 from tests.runtime.meshes import KIND, QUICK, a_mesh, on_both_engines_in_real_time, ops_on_lane
 
@@ -132,7 +133,9 @@ async def test_evicted_arguments_go_only_if_they_are_a_call(engine, tmp_path):
         given = {**call["inputs"][0], "hash": foreign.hash, "size": foreign.size}
         await cancelled_call(kept, {"args": [], "inputs": [given]})
         assert await kept.blobs.has(foreign.hash)
-        assert kept.node.replica.evicted_before(2**50, limit=9) == [], "and that is settled"
+        assert kept.node.replica.ask(ReplicaBlobs).evicted_before(2**50, limit=9) == [], (
+            "and that is settled"
+        )
 
         job = await kept.job(foreign)  # as an output it can be evicted as before
         await submission.evict(kept.session, KIND, job.id, foreign.hash)
@@ -171,15 +174,15 @@ async def test_a_crash_between_the_record_and_the_removal_forgets_nothing(tmp_pa
         await submission.evict(kept.session, KIND, job.id, output.hash)
         await kept.sync()
         again = Replica(tmp_path / "replica.db", mesh=mesh.mesh, read_only=True)
-        assert again.evicted_before(2**50, limit=9) == [Evicted(output.hash)]
-        assert not again.is_needed(output.hash)
+        assert again.ask(ReplicaBlobs).evicted_before(2**50, limit=9) == [Evicted(output.hash)]
+        assert not again.ask(ReplicaBlobs).is_needed(output.hash)
         again.close()
         # A replica that is made anew from the log knows it as well.
         fresh = await kept_on(mesh, tmp_path)
         await fresh.sync()
         await fresh.look()
         assert not await kept.blobs.has(output.hash)
-        assert fresh.node.replica.evicted_before(2**50, limit=9) == []
+        assert fresh.node.replica.ask(ReplicaBlobs).evicted_before(2**50, limit=9) == []
 
 
 async def test_evicting_twice_says_what_holds_and_writes_nothing(tmp_path):

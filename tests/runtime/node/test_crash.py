@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from antiphon.runtime.node.full_node import SEAL_LANE
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
+from antiphon.runtime.replica.replica import Replica
 from tests.local_server import shared_server
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import a_mesh, call

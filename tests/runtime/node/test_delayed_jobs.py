@@ -16,7 +16,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node import delayed_jobs
 from antiphon.runtime.node.delayed_jobs import OFFERS_PER_ROUND
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
 from antiphon.testing.host_clock import HostClock
 from tests.patience import PATIENCE_S
 from tests.runtime.drawing import QUEUED, drawing

@@ -6,6 +6,7 @@ import pytest
 
 from antiphon.core.families.jobs.ops import Retry
 from antiphon.runtime.caller import submission
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from tests.runtime.by_hand import called, finished
 from tests.runtime.meshes import a_mesh, call, eventually
 
@@ -32,7 +33,9 @@ async def test_no_table_is_read_from_end_to_end_while_jobs_begin_wait_and_end():
         await node.reached(doomed.seq)
         await submission.cancel(session, "a.b", doomed.id, reason="")
         await finished(session, "a.b", first)
-        await eventually(lambda: node.replica.job("a.b", waiting.id).state.value == "pending")
+        await eventually(
+            lambda: node.replica.ask(ReplicaJobs).job("a.b", waiting.id).state.value == "pending"
+        )
         db.set_trace_callback(None)
         written = [sql for sql in seen if re.match(r"(?i)\s*(insert|update|delete|select)", sql)]
         assert len(written) > 20

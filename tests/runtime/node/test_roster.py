@@ -30,8 +30,9 @@ from antiphon.errors import LostRace
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_of
 from antiphon.runtime.log.writer import Intent, Policy, go_behind, write_one
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.roster import FOUND, Roster
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_lane, job_records
 from tests.patience import PATIENCE_S
 from tests.runtime.by_hand import called, finished, proved
 from tests.runtime.meshes import (
@@ -188,7 +189,7 @@ class RosterLoop:
 
     async def _write(self, op, body, job):
         """The job afterwards; None if others were quicker, and it would have no effect."""
-        lane = self.node.replica.job_lane(job.kind, job.id)
+        lane = job_lane(self.node.replica, job.kind, job.id)
         try:
             written = await write_one(self.session, Intent(op, body, lane), self._policy)
         except LostRace:
@@ -220,7 +221,7 @@ async def test_worker_loops_need_nothing_but_the_roster(engine):
 
         async def work(loop: RosterLoop) -> None:
             await loop.node.reached(newest)
-            while loop.node.replica.counts() != {"succeeded": 8}:
+            while loop.node.replica.sizes.by_state() != {"succeeded": 8}:
                 await loop.round()
                 await asyncio.sleep(0.05)
 
@@ -255,7 +256,7 @@ async def test_reads_are_local_and_quick_and_writes_come_back(engine, tmp_path):
             ended = await finished(worker, KIND, job, prev=tail)
             jobs.append((job, ended))
         await node.reached(jobs[-1][1])  # what was written to the log came back
-        assert node.replica.counts() == {"succeeded": 60}
+        assert node.replica.sizes.by_state() == {"succeeded": 60}
         node.replica.flush()
         cold = Replica(path, mesh=mesh.mesh, read_only=True)  # with nothing in memory
         mesh.stack.callback(cold.close)
@@ -263,10 +264,10 @@ async def test_reads_are_local_and_quick_and_writes_come_back(engine, tmp_path):
         def read(replica: Replica = node.replica) -> None:
             # Nothing is awaited here, so nothing can leave the machine.
             for job, ended in jobs:
-                found = replica.job(KIND, job.id)
+                found = replica.ask(ReplicaJobs).job(KIND, job.id)
                 assert (found.scheduled_seq, found.ended_seq) == (job.seq, ended)
                 assert (found.yields, found.outcome) == (1, "succeeded")
-                kinds = [one.verdict.value for one in replica.job_records(KIND, job.id)]
+                kinds = [one.verdict.value for one in job_records(replica, KIND, job.id)]
                 assert kinds == ["ok"] * 5
 
         for replica in (node.replica, cold):

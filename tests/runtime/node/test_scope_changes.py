@@ -11,7 +11,8 @@ from antiphon.errors import Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import SEAL_LANE, FullNode
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
 from antiphon.runtime.services import beside
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.hosting.strongest_key import with_authority
@@ -71,15 +72,19 @@ class Place:
         newest = await self.owner.connection.session.log.last()
         await asyncio.wait_for(self.node.reached(newest.seq), PATIENCE_S)
         for kind, job in jobs:
-            expected = self.node.replica.job_records(kind, job)
+            expected = job_records(self.node.replica, kind, job)
             assert expected
-            await eventually(lambda kind=kind, job=job: node.replica.job(kind, job))
+            await eventually(
+                lambda kind=kind, job=job: node.replica.ask(ReplicaJobs).job(kind, job)
+            )
             await eventually(
                 lambda kind=kind, job=job, expected=expected: (
-                    node.replica.job_records(kind, job) == expected
+                    job_records(node.replica, kind, job) == expected
                 )
             )
-            assert node.replica.job(kind, job) == self.node.replica.job(kind, job)
+            assert node.replica.ask(ReplicaJobs).job(kind, job) == self.node.replica.ask(
+                ReplicaJobs
+            ).job(kind, job)
 
 
 @asynccontextmanager
@@ -100,7 +105,7 @@ def line_of(node: FullNode):
 
 
 def kinds_in(replica: Replica) -> set[str]:
-    return {job.kind for job in replica.jobs(limit=100)}
+    return {job.kind for job in replica.ask(ReplicaJobs).jobs(limit=100)}
 
 
 @pytest.mark.nats
@@ -246,14 +251,14 @@ async def test_a_replica_that_is_not_built_anew_to_its_end_goes_on_with_that(tmp
         node = FullNode(connection.session, replica)
         await node.resume()
         assert replica.cursor.seq == 0
-        assert (replica.counts(), replica.jobs()) == ({}, [])
+        assert (replica.sizes.by_state(), replica.ask(ReplicaJobs).jobs()) == ({}, [])
         page = await connection.session.log.read(0, limit=2)
         await node.apply(page.records)
         replica.close()
         replica = Replica(path, mesh=mesh.mesh)
         assert (replica.cursor.seq, replica.reads) == (2, (">",))
         await seen_by(mesh, replica, ">")
-        assert replica.counts() == {"pending": len(jobs)}
+        assert replica.sizes.by_state() == {"pending": len(jobs)}
         assert replica.tree.size_at(jobs[-1].seq) == jobs[-1].seq
         replica.close()
 

@@ -18,8 +18,8 @@ from antiphon.errors import Corrupt, Unavailable
 from antiphon.ports import Record
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import SEAL_LANE, FullNode
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 from antiphon.sdk.log_watch import watching
 from tests.runtime.meshes import QUICK, a_mesh, call, eventually, on_both_engines

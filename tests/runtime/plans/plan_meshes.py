@@ -19,8 +19,9 @@ from antiphon.core.protocol import PROTOCOL
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.plans import plan_audit
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_plans import ReplicaPlans
 from tests.runtime.meshes import CALM, KIND
 
 PLANNED = "report.daily"
@@ -55,12 +56,12 @@ async def designate(owner, did: str) -> int:
 
 def ticks(node, plan_) -> list[int]:
     """What was derived from a plan, oldest first."""
-    jobs = node.replica.plans.derived(plan_.op_id, limit=100_000)
+    jobs = node.replica.ask(ReplicaPlans).derived(plan_.op_id, limit=100_000)
     return [job.derived.tick_ms for job in reversed(jobs)]
 
 
 def causes(node, plan_) -> list[str]:
-    jobs = node.replica.plans.derived(plan_.op_id, limit=100_000)
+    jobs = node.replica.ask(ReplicaPlans).derived(plan_.op_id, limit=100_000)
     return [job.derived.job for job in reversed(jobs)]
 
 

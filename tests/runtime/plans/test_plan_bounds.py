@@ -15,6 +15,7 @@ from antiphon.core.families.mesh.ops import MeshRules, RulesBody
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.plans import plan_runner
 from antiphon.runtime.plans.plan_audit import PlanAudit
+from antiphon.runtime.replica.replica_plans import ReplicaPlans
 from tests.runtime.meshes import CALM, a_mesh, call, eventually, on_both_engines
 from tests.runtime.plans.plan_meshes import (
     CLOSED,
@@ -61,7 +62,7 @@ async def another_key(mesh, member):
 
 def derived_ms(node, *authors: str) -> list[int]:
     """When jobs were derived for these, oldest first."""
-    jobs = node.replica.plans.derived_since(0, limit=1_000_000)
+    jobs = node.replica.ask(ReplicaPlans).derived_since(0, limit=1_000_000)
     return [job.scheduled_ms for job in jobs if not authors or job.scheduler in authors]
 
 
@@ -132,7 +133,7 @@ async def test_a_flood_of_ticks_stays_within_its_party_s_rate_and_delays_nobody_
         found = ticks(node, calm)
         assert len(found) >= 59
         assert found == list(range(found[0], found[-1] + 1, 4_000))
-        jobs = node.replica.plans.derived(calm.op_id, limit=100)
+        jobs = node.replica.ask(ReplicaPlans).derived(calm.op_id, limit=100)
         assert max(job.scheduled_ms - job.derived.tick_ms for job in jobs) < 1_000
     assert told.said == []
 
@@ -185,7 +186,7 @@ async def test_reactions_that_multiply_stay_within_the_rate():
         times = derived_ms(node, here.author.did)
         assert busiest(times) == RATE
         assert len(times) >= 5 * RATE
-        ended = node.replica.plans.ended_after(0, "ping.a", limit=1000)
+        ended = node.replica.ask(ReplicaPlans).ended_after(0, "ping.a", limit=1000)
         assert set(causes(node, calm)) >= {one.id for one in ended[:-RATE]}
         assert refused(node) == []
 

@@ -18,6 +18,7 @@ from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.plans.cron_ticks import CronTicks
 from antiphon.runtime.plans.plan_audit import PASSING_MS, PlanAudit
 from antiphon.runtime.plans.plan_runner import CAUSES_PER_BATCH
+from antiphon.runtime.replica.replica_plans import ReplicaPlans
 from antiphon.sdk.proofs import bundles
 from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
 from tests.runtime.plans.plan_meshes import (
@@ -53,7 +54,7 @@ async def test_every_tick_is_derived_once_at_its_time(engine):
         found = ticks(node, nightly)
         first = nightly.put_ms // 1000 + 1
         assert found == [(first + n) * 1000 for n in range(len(found))]
-        jobs = node.replica.plans.derived(nightly.op_id, limit=10)
+        jobs = node.replica.ask(ReplicaPlans).derived(nightly.op_id, limit=10)
         late = [job.scheduled_ms - job.derived.tick_ms for job in jobs]
         assert all(0 <= each < (200 if engine == "memory" else 2_000) for each in late)
         assert refused(node) == []
@@ -68,7 +69,7 @@ async def test_a_tick_runs_as_its_plan_says():
         here = (await mesh.connection()).session
         nightly = await put(here, plan(Cron(at="*/10 * * * * *", zone="UTC"), priority="high"))
         assert await asyncio.wait_for(ran.get(), 60) == "nightly"
-        (job,) = node.replica.plans.derived(nightly.op_id, limit=1)
+        (job,) = node.replica.ask(ReplicaPlans).derived(nightly.op_id, limit=1)
         assert (job.scheduler, job.priority) == (here.author.did, "high")
 
 
@@ -292,7 +293,7 @@ class TestOnAClosedMesh:
             for _ in range(30):  # what a bundle should leave out
                 await grant(owner, (await mesh.connection()).session.author.did)
             await asyncio.sleep(2)
-            job = node.replica.plans.derived(nightly.op_id, limit=1)[0]
+            job = node.replica.ask(ReplicaPlans).derived(nightly.op_id, limit=1)[0]
             await submission.cancel(owner, PLANNED, job.id, reason="")
             await asyncio.sleep(1)
             assert await Sealer(node, bar_s=0.1).seal()

@@ -23,12 +23,12 @@ from antiphon.core.presence.presence_table import BEAT_MS, PresenceChange
 from antiphon.engines.memory import MemoryEngine
 from antiphon.engines.nats.gate.roll_call_service import LIMITS
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.presence import heartbeat_watch
 from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
 from antiphon.runtime.presence.live_nodes import live_nodes
 from antiphon.runtime.presence.presence_changes import PresenceChanges
 from antiphon.runtime.presence.roll_call import FOR_ALL, Presence, roll_call
+from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import a_mesh

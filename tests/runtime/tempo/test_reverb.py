@@ -14,8 +14,8 @@ from antiphon.core.tempo.messages import HelpAnswer, HelpPromise, StatusClaim
 from antiphon.core.tempo.policy import read_policy
 from antiphon.core.tempo.time_text import hlc_text
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.runtime.node.replica import Replica
-from antiphon.runtime.node.replica_reports import ReplicaReports
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_reports import ReplicaReports
 from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.runtime.tempo.pulse import Pulse
 from antiphon.runtime.tempo.reverb import Reverb
@@ -415,7 +415,7 @@ def test_old_reports_are_dropped():
 
     from antiphon.core.tempo.bars.kpis import Tally
     from antiphon.core.tempo.messages import BarReport
-    from antiphon.runtime.node.replica_reports import SCHEMA, KeptReport
+    from antiphon.runtime.replica.replica_reports import SCHEMA, KeptReport
 
     db = sqlite3.connect(":memory:")
     db.executescript(SCHEMA)

@@ -11,6 +11,7 @@ from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.runtime.node.artifact_eviction import Evictor
+from antiphon.runtime.replica.replica_records import ReplicaBlobs
 from antiphon.runtime.values.checkpoint_bytes import packed_checkpoint
 from antiphon.runtime.worker.tenure import Tenure
 from tests.runtime import spawned
@@ -282,4 +283,6 @@ async def test_replaced_ones_are_removed_soon_and_what_is_none_is_not(engine):
         await asyncio.sleep(0.01)
         await evictor.look()
         assert [await blobs.has(one.hash) for one in named] == [True, False, False]
-        await eventually(lambda: node.replica.evicted_before(2**50, limit=9) == [])
+        await eventually(
+            lambda: node.replica.ask(ReplicaBlobs).evicted_before(2**50, limit=9) == []
+        )

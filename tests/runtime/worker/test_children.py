@@ -14,6 +14,7 @@ from antiphon.core.families.jobs.state import State
 from antiphon.core.protocol import PROTOCOL
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.worker.runs import run_work
 from antiphon.sdk.many.bound_calls import Call
 from tests.patience import PATIENCE_S
@@ -61,7 +62,7 @@ async def result(session, submitted):
 
 
 def children(node):
-    return [job for job in node.replica.jobs(limit=1_000) if job.kind == PART]
+    return [job for job in node.replica.ask(ReplicaJobs).jobs(limit=1_000) if job.kind == PART]
 
 
 @on_both_engines
@@ -76,9 +77,11 @@ async def test_a_job_waits_for_its_children_and_continues_elsewhere_with_their_r
 
         first = await mesh.worker(parent, kind=PARENT, drain_s=0)
         job = await call(session, 3, kind=PARENT)
-        await eventually(lambda: node.replica.job(PARENT, job.id).state is State.WAITING)
+        await eventually(
+            lambda: node.replica.ask(ReplicaJobs).job(PARENT, job.id).state is State.WAITING
+        )
         await eventually(lambda: first.busy == 0)
-        assert node.replica.job(PARENT, job.id).claimer == ""
+        assert node.replica.ask(ReplicaJobs).job(PARENT, job.id).claimer == ""
         first.drain()
         await mesh.worker(work, kind=PART)
         await mesh.worker(parent, kind=PARENT)

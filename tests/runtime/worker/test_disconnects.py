@@ -10,6 +10,7 @@ from antiphon.core.families.jobs.state import State
 from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import HandlerOptions
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, ops_on_lane
 
 ON = HandlerOptions(on_disconnect="continue")
@@ -126,7 +127,7 @@ async def test_of_two_runs_one_result_is_accepted_though_the_first_went_on():
         await node.reached((await caller.read_lane(KIND, called.id)).lane.job_tail)
         told = ops_on_lane(node, called.id)
         assert told.count(("job.complete", "ok")) == 1
-        assert node.replica.job(KIND, called.id).state is State.SUCCEEDED
+        assert node.replica.ask(ReplicaJobs).job(KIND, called.id).state is State.SUCCEEDED
 
 
 async def test_what_is_done_when_the_engine_goes_is_completed_within_the_lease():

@@ -8,6 +8,7 @@ import pytest
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.worker.runs import run_work
 from tests.runtime import spawned
 from tests.runtime.executors.test_process_pool import is_alive
@@ -43,8 +44,8 @@ async def test_fifty_jobs_are_finished_or_given_back_and_nobody_waits_for_a_leas
         for called in calls:
             ended = await submission.wait_for_end(caller, KIND, called.id)
             assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 0)
-        await eventually(lambda: node.replica.counts() == {"succeeded": 50})
-        jobs = [node.replica.job(KIND, called.id) for called in calls]
+        await eventually(lambda: node.replica.sizes.by_state() == {"succeeded": 50})
+        jobs = [node.replica.ask(ReplicaJobs).job(KIND, called.id) for called in calls]
         assert {job.yields for job in jobs} == {0, 1}
         assert first.busy == 0
 
@@ -70,7 +71,7 @@ async def test_a_handler_that_swallows_its_end_keeps_neither_its_job_nor_its_wor
         called = await call(caller)
         await eventually(lambda: worker.busy)
         worker.drain()
-        await eventually(lambda: node.replica.job(KIND, called.id).yields == 1)
+        await eventually(lambda: node.replica.ask(ReplicaJobs).job(KIND, called.id).yields == 1)
         await eventually(lambda: worker.busy == 0)
         over.set()
 
@@ -95,7 +96,9 @@ async def test_threads_and_processes_are_given_back_too(engine, tmp_path):
         for called in (in_thread, in_process):
             job = await eventually(
                 lambda called=called: (
-                    (job := node.replica.job(called.kind, called.id)) and job.yields and job
+                    (job := node.replica.ask(ReplicaJobs).job(called.kind, called.id))
+                    and job.yields
+                    and job
                 ),
             )
             assert job.attempts == 0

@@ -17,6 +17,7 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.jobs.state import State
 from antiphon.runtime.caller import submission
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.worker.runs import job_run
 from tests.runtime.meshes import (
     CALM,
@@ -50,7 +51,7 @@ async def test_a_job_is_three_records_and_full_and_light_verdicts_agree(engine):
         told = ops_on_lane(node, called.id)
         assert told == [("job.schedule", "ok"), ("job.claim", "ok"), ("job.complete", "ok")]
         assert [judged.verdict.value for judged in light.history] == [v for _, v in told]
-        assert node.replica.job(KIND, called.id) == light.lane.job
+        assert node.replica.ask(ReplicaJobs).job(KIND, called.id) == light.lane.job
 
 
 @pytest.mark.virtual_time
@@ -136,7 +137,7 @@ async def test_a_worker_holds_no_more_leases_than_it_has_slots(engine):
         for number in range(12):
             await call(caller, number)
         await mesh.worker(counted, slots=2)
-        await eventually(lambda: node.replica.counts() == {"succeeded": 12})
+        await eventually(lambda: node.replica.sizes.by_state() == {"succeeded": 12})
         assert most == 2
         # The leases on the log say the same: never three between claim and completion.
         held = deepest = 0
@@ -206,7 +207,9 @@ async def test_a_worker_that_is_told_to_stop_gives_back_what_it_cannot_finish(en
         await started.wait()
         worker.drain()
         job = await eventually(
-            lambda: (job := node.replica.job(KIND, called.id)) and job.yields and job
+            lambda: (
+                (job := node.replica.ask(ReplicaJobs).job(KIND, called.id)) and job.yields and job
+            )
         )
         assert job.state is State.PENDING
         assert job.attempts == 0, "stopping is nobody's failure"

@@ -13,6 +13,7 @@ from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import JobComplete, Retry
 from antiphon.runtime.caller.submission import failure, wait_for_end
 from antiphon.runtime.executors.handlers import HandlerOptions
+from antiphon.runtime.replica.replica_jobs import job_records
 from tests.patience import PATIENCE_S
 from tests.runtime import spawned
 from tests.runtime.meshes import a_mesh, call
@@ -119,7 +120,7 @@ async def test_a_rule_keeps_tracebacks_off_the_log_and_the_worker_still_shows_th
         error, lines = await failed(mesh, fails)
         stored = [
             node.session.open(one.record).op
-            for one in node.replica.job_records(error.kind, error.job_id)
+            for one in job_records(node.replica, error.kind, error.job_id)
         ]
     assert (error.error_type, error.traceback) == ("ValueError", "")
     assert [op.body.error.traceback for op in stored if isinstance(op, JobComplete)] == [""]

@@ -49,7 +49,7 @@ async def test_a_worker_of_short_jobs_claims_ahead_and_still_runs_no_more_than_i
         for number in range(60):
             await call(caller, number)
         worker = await mesh.worker(counted, slots=2)
-        await eventually(lambda: node.replica.counts() == {"succeeded": 60})
+        await eventually(lambda: node.replica.sizes.by_state() == {"succeeded": 60})
         assert most == 2
         await eventually(lambda: worker.busy == 0)
         held = deepest = 0
@@ -79,11 +79,11 @@ async def test_a_job_claimed_ahead_of_a_long_one_goes_to_another_worker(engine):
         await eventually(lambda: first.done == RUNS_KEPT)
         for number in range(2):
             await call(caller, RUNS_KEPT + number)
-        await eventually(lambda: node.replica.counts().get("running", 0) == 2)  # one runs
+        await eventually(lambda: node.replica.sizes.by_state().get("running", 0) == 2)  # one runs
         await mesh.worker(task, slots=1)
         await eventually(lambda: len(running) == 2)
         let_go.set()
-        await eventually(lambda: node.replica.counts() == {"succeeded": RUNS_KEPT + 2})
+        await eventually(lambda: node.replica.sizes.by_state() == {"succeeded": RUNS_KEPT + 2})
 
 
 async def test_slots_are_given_in_the_order_of_asking_and_a_cancelled_wait_takes_none():

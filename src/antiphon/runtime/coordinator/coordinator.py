@@ -24,6 +24,8 @@ from antiphon.errors import Unavailable
 from antiphon.runtime.coordinator.predecessors import Predecessors, limit_use_in
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.woken_service import WokenService
+from antiphon.runtime.replica.replica_jobs import job_lane
+from antiphon.runtime.replica.replica_waits import ReplicaWaits
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -131,7 +133,7 @@ class Coordinator(WokenService):
         self._in_doubt.clear()
         self.guard.begin()
         node.replica.flush()  # what is applied later comes through `_applied`
-        while jobs := node.replica.waits.waiting(since, limit=LOADED_AT_ONCE):
+        while jobs := node.replica.ask(ReplicaWaits).waiting(since, limit=LOADED_AT_ONCE):
             for job in jobs:
                 waiting.add(job, self._predecessors.states_for(job))
                 await asyncio.sleep(0)
@@ -162,7 +164,7 @@ class Coordinator(WokenService):
             self.guard.rest(key)  # until its record is applied
         intents: dict[tuple[str, str], Intent] = {}
         for key in jobs:
-            job = self.node.replica.job_lane(*key).job
+            job = job_lane(self.node.replica, *key).job
             if job is None or not job.waits_for_coordinator:
                 self._settle(key)
                 continue
@@ -181,7 +183,7 @@ class Coordinator(WokenService):
     async def _see(self, key: tuple[str, str], written: Written) -> None:
         """Note how a write ended; a job whose offer the log does not take is cancelled."""
         self._in_doubt.pop(key, None)
-        job = self.node.replica.job_lane(*key).job
+        job = job_lane(self.node.replica, *key).job
         if job is None or not job.waits_for_coordinator:
             return
         problem, verdict = written.problem, written.verdict
@@ -205,7 +207,7 @@ class Coordinator(WokenService):
         self.guard.drop(key)
 
     def _intent(self, job: Job, derived: Derived) -> Intent:
-        lane = self.node.replica.job_lane(job.kind, job.id)
+        lane = job_lane(self.node.replica, job.kind, job.id)
         op = JobCancel if isinstance(derived.body, CancelBody) else JobOffer
         return Intent(op, derived.body, lane)
 

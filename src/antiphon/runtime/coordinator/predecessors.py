@@ -22,6 +22,8 @@ from antiphon.core.derivations.offer_derivation import (
 from antiphon.core.families.jobs.ops import JobComplete, JobResolve, JobSchedule, JobYield
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.errors import Rejected
+from antiphon.runtime.replica.replica_jobs import job_lane
+from antiphon.runtime.replica.replica_waits import ReplicaWaits
 
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
@@ -102,7 +104,7 @@ class Predecessors:
         return Waiter(job, yielded.author) if isinstance(yielded, JobYield) else None
 
     def _find(self, key: tuple[str, str]) -> Job | None:
-        return self.node.replica.job_lane(*key).job
+        return job_lane(self.node.replica, *key).job
 
     def _look(self, job: Job) -> Predecessor:
         if not job.is_terminal:
@@ -153,13 +155,14 @@ def limit_use_in(node: FullNode, rules: Rules) -> LimitUse:
     """How much of the limits is in use, as the replica has it."""
     replica, use = node.replica, LimitUse()
     replica.flush()
-    for job in replica.waits.labelled(limit=MOST_LABELLED):
-        use.see(replica.job_lane(job.kind, job.id).job or job)
+    for job in replica.ask(ReplicaWaits).labelled(limit=MOST_LABELLED):
+        use.see(job_lane(replica, job.kind, job.id).job or job)
     now_ms = node.session.wall.now_ms()
     for limit in rules.limits:
         if limit.rate is not None:
             since_ms = now_ms - limit.per_ms
             use.offered(
-                limit.label, replica.waits.offered_since(limit.label, since_ms, limit=limit.rate)
+                limit.label,
+                replica.ask(ReplicaWaits).offered_since(limit.label, since_ms, limit=limit.rate),
             )
     return use

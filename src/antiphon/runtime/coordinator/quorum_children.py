@@ -26,13 +26,14 @@ from antiphon.core.families.jobs.replicas import (
 )
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.manifest import job_id
+from antiphon.runtime.replica.replica_jobs import job_lane
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.op import Op
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
 
 CANNOT_SUBMIT = f"{NO_QUORUM}its replicas cannot be submitted: "
 
@@ -64,7 +65,7 @@ class QuorumChildren:
 
     def parent(self, kind: str, job_id: str) -> Parent | None:
         """A job with replicas; None if there is no such job."""
-        job = self.replica.job_lane(kind, job_id).job
+        job = job_lane(self.replica, kind, job_id).job
         if job is None or not job.replicas:
             return None
         opened = self._opened(job.scheduled_seq)
@@ -77,7 +78,7 @@ class QuorumChildren:
         found: list[Job] = []
         for index in range(most_children(parent.job.replicas)):
             child = job_id(parent.child(index).manifest)
-            job = self.replica.job_lane(parent.job.kind, child).job
+            job = job_lane(self.replica, parent.job.kind, child).job
             if job is None:
                 break
             found.append(job)

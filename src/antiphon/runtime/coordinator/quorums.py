@@ -20,6 +20,8 @@ from antiphon.errors import Rejected
 from antiphon.runtime.coordinator.quorum_children import CANNOT_SUBMIT, Parent, QuorumChildren
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.woken_service import WokenService
+from antiphon.runtime.replica.replica_jobs import job_lane
+from antiphon.runtime.replica.replica_waits import ReplicaWaits
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -89,7 +91,7 @@ class Quorums(WokenService):
         self.guard.begin()
         replica, since = self.node.replica, 0
         replica.flush()  # what is applied later comes through `_applied`
-        while jobs := replica.waits.replicated(since, limit=LOADED_AT_ONCE):
+        while jobs := replica.ask(ReplicaWaits).replicated(since, limit=LOADED_AT_ONCE):
             for job in jobs:
                 touched[job.kind, job.id] = None
             since = jobs[-1].scheduled_seq
@@ -113,11 +115,11 @@ class Quorums(WokenService):
 
     def _intents(self, parent: Parent, step: NextStep) -> list[Intent]:
         job, replica = parent.job, self.node.replica
-        lane = replica.job_lane(job.kind, job.id)
+        lane = job_lane(replica, job.kind, job.id)
         intents = []
         for index in step.submit:
             body = parent.child(index)
-            child = replica.job_lane(job.kind, job_id(body.manifest))
+            child = job_lane(replica, job.kind, job_id(body.manifest))
             intents.append(Intent(JobSchedule, body, child, deps=parent.named))
         if step.resolve:
             resolved = self._children.resolve_body(parent, step.resolve)
@@ -128,7 +130,7 @@ class Quorums(WokenService):
             intents.append(Intent(JobCancel, reason, lane))
         for one in step.drop:
             dropped = CancelBody(kind=one.kind, job=one.id, reason=DROPPED)
-            intents.append(Intent(JobCancel, dropped, replica.job_lane(one.kind, one.id)))
+            intents.append(Intent(JobCancel, dropped, job_lane(replica, one.kind, one.id)))
         return intents
 
     async def _see_refusals(self, parent: Parent, written: list[Written]) -> bool:
@@ -146,6 +148,6 @@ class Quorums(WokenService):
         """Cancel a job whose replicas cannot be submitted; whether that took effect."""
         job = parent.job
         body = CancelBody(kind=job.kind, job=job.id, reason=f"{CANNOT_SUBMIT}{why}"[:MAX_REASON])
-        lane = self.node.replica.job_lane(job.kind, job.id)
+        lane = job_lane(self.node.replica, job.kind, job.id)
         end = await self.node.write(Intent(JobCancel, body, lane))
         return end.verdict is None or end.verdict.is_accepted

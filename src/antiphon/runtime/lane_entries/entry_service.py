@@ -22,7 +22,7 @@ from antiphon.runtime.node.full_node import SEAL_LANE
 if TYPE_CHECKING:
     from antiphon.core.record.branches import LaneKey
     from antiphon.runtime.node.full_node import FullNode
-    from antiphon.runtime.node.replica import Replica, StoredRecord
+    from antiphon.runtime.replica.replica import Replica, StoredRecord
 
 MOST_WAITING: Final = 64
 LOOKED_AT: Final = 64

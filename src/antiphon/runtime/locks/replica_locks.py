@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from antiphon.core.families.locks.state import Lock, LockLane
-
-if TYPE_CHECKING:
-    import sqlite3
+from antiphon.runtime.replica.replica import Queries
 
 _decode = msgspec.msgpack.Decoder(LockLane).decode
 
 
-class ReplicaLocks:
+class ReplicaLocks(Queries):
     """Queries for people who list locks."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
 
     def held(self, *, limit: int) -> list[Lock]:
         """Locks that were not released, the oldest first; the time of a hold may be over."""

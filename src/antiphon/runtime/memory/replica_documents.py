@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from antiphon.core.families.memory.state import Document, DocumentLane
-
-if TYPE_CHECKING:
-    import sqlite3
+from antiphon.runtime.replica.replica import Queries
 
 _decode: Final = msgspec.msgpack.Decoder(DocumentLane).decode
 
 
-class ReplicaDocuments:
+class ReplicaDocuments(Queries):
     """Queries about the documents of a space."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
 
     def standing(self, space: str, *, prefix: str = "", limit: int) -> list[Document]:
         """The documents of a space that have a value, by key."""

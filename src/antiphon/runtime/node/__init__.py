@@ -1,1 +1,1 @@
-"""The full node: its replica, overdue jobs, seals, evictions and the other services beside it."""
+"""The full node: overdue jobs, seals, evictions and the other services beside it."""

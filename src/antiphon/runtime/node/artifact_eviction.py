@@ -22,6 +22,8 @@ from antiphon.core.families.jobs.state import Job
 from antiphon.errors import AntiphonError, EngineDenied, Rejected
 from antiphon.runtime.attention.item_guard import ItemGuard
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_lane
+from antiphon.runtime.replica.replica_records import ReplicaBlobs
 from antiphon.runtime.values.checkpoint_bytes import CHECKPOINT_BEGINS
 from antiphon.runtime.values.signature import CALL_BEGINS
 from antiphon.telemetry import LazyLogger
@@ -82,14 +84,16 @@ class Evictor:
             return
         due_ms = now_ms - control.rules.artifact_ttl_ms
         aside = len(self.guard.aside)
-        for job in node.replica.kept_before(due_ms, limit=JOBS_PER_ROUND + aside):
+        for job in node.replica.ask(ReplicaJobs).kept_before(due_ms, limit=JOBS_PER_ROUND + aside):
             await self._evict(job, job.stored)
         left = CHECKPOINTS_PER_ROUND
-        for job in node.replica.with_replaced(limit=JOBS_PER_ROUND + aside):
+        for job in node.replica.ask(ReplicaJobs).with_replaced(limit=JOBS_PER_ROUND + aside):
             await self._evict(job, job.replaced[:left])
             left -= len(job.replaced[:left])
         past_ms = now_ms - round(self.grace_s * 1000)
-        for evicted in node.replica.evicted_before(past_ms, limit=BLOBS_PER_ROUND + aside):
+        for evicted in node.replica.ask(ReplicaBlobs).evicted_before(
+            past_ms, limit=BLOBS_PER_ROUND + aside
+        ):
             if not self.guard.rests(evicted.digest):
                 with self.guard.about(evicted.digest):
                     await self._remove(evicted)
@@ -106,21 +110,21 @@ class Evictor:
     async def _write_evictions(self, job: Job, digests: tuple[str, ...]) -> None:
         node = self.node
         for digest in digests:
-            lane = node.replica.job_lane(job.kind, job.id)
+            lane = job_lane(node.replica, job.kind, job.id)
             body = EvictBody(kind=job.kind, job=job.id, hash=digest)
             if (await node.write(Intent(JobEvict, body, lane))).verdict is None:
                 return  # another record came first: next time
 
     async def _remove(self, evicted: Evicted) -> None:
         replica, digest = self.node.replica, evicted.digest
-        if replica.is_needed(digest):
+        if replica.ask(ReplicaBlobs).is_needed(digest):
             pass
         elif not await self._begins(digest, BEGINS[evicted.named_as]):
             log.warning("artifact_is_something_else", digest=digest, named_as=evicted.named_as)
         else:
             await self.blobs.remove(digest)
             log.info("artifact_removed", digest=digest)
-        replica.settle_eviction(digest)
+        replica.ask(ReplicaBlobs).settle_eviction(digest)
 
     async def _begins(self, digest: str, with_: bytes) -> bool:
         """Whether the bytes of this digest begin so."""

@@ -22,7 +22,7 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.full_node import Applied, FullNode
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
 
 ROUND_S: Final = 30.0
 LISTEN_S: Final = 1.0
@@ -167,7 +167,7 @@ async def ask_once(session: Session, replica: Replica, *, wait_s: float) -> Coor
         answers=who in cards,
         last_op_ms=last_op_ms,
         is_quiet=coordinator_silence.quiet_since(watch, now_ms, owner=control.owner) is not None,
-        waiting=replica.counts().get(State.WAITING.value, 0),
+        waiting=replica.sizes.by_state().get(State.WAITING.value, 0),
     )
 
 

@@ -17,6 +17,7 @@ from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.woken_service import WokenService
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_lane
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class DelayedJobs(WokenService):
         """One round; how many seconds until the next one."""
         replica, boot_s = self.node.replica, self.node.session.wall.boot_s
         now_ms, now_s = self.node.session.now_by_both_clocks_ms(), boot_s()
-        due = replica.beginning(now_ms, limit=OFFERS_PER_ROUND, skip=self._skipped)
+        due = replica.ask(ReplicaJobs).beginning(now_ms, limit=OFFERS_PER_ROUND, skip=self._skipped)
         before, self._since = self._since, {}
         for job in due:
             self._since[job.kind, job.id] = before.get((job.kind, job.id), now_s)
@@ -73,7 +74,7 @@ class DelayedJobs(WokenService):
             return 0.0 if refused < len(ours) else RETRY_S
         self._skipped = 0
         pauses_s = [self._turn_s(key) - boot_s() for key in self._since]
-        next_ms = replica.next_beginning(now_ms)
+        next_ms = replica.ask(ReplicaJobs).next_beginning(now_ms)
         if next_ms is not None:
             pauses_s.append((next_ms - now_ms) / 1000)
         return max(SHORTEST_SLEEP_S, min((*pauses_s, LONGEST_SLEEP_S)))
@@ -103,5 +104,5 @@ class DelayedJobs(WokenService):
         return refused
 
     def _intent(self, job: Job) -> Intent:
-        lane = self.node.replica.job_lane(job.kind, job.id)
+        lane = job_lane(self.node.replica, job.kind, job.id)
         return Intent(JobOffer, OfferBody(kind=job.kind, job=job.id, priority=job.priority), lane)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from antiphon.core.record.op import Op
     from antiphon.ports import Record
     from antiphon.runtime.log.author import Draft
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
 
 APPLY_SLICE: Final = 64
 """Records that are applied before other tasks get a turn."""

@@ -25,6 +25,7 @@ from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.roster import Roster
 from antiphon.runtime.presence.node_presence import TURN_S, NodePresence
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_lane
 from antiphon.runtime.services import beside
 from antiphon.telemetry import LazyLogger
 
@@ -90,7 +91,9 @@ class OverdueJobs:
                 # A tenure whose authority was revoked has nothing left to expire.
                 if (await self._expire(job) and job.state in HELD) or self._is_open(job):
                     await self._call_again(job)
-        for job in self.node.replica.unanswered(now_ms, limit=CALLS_PER_ROUND + aside):
+        for job in self.node.replica.ask(ReplicaJobs).unanswered(
+            now_ms, limit=CALLS_PER_ROUND + aside
+        ):
             if self._is_still_queued(job, now_ms) or not self._is_tried(job, "", noticed):
                 continue
             with self.guard.about((job.kind, job.id)):
@@ -119,19 +122,19 @@ class OverdueJobs:
         if state == self._looked_at:
             return []
         self._looked_at = state
-        held = self.node.replica.jobs(states=HELD, limit=HELD_PER_ROUND)
+        held = self.node.replica.ask(ReplicaJobs).jobs(states=HELD, limit=HELD_PER_ROUND)
         return [job for job in held if self._is_open(job)]
 
     def _is_open(self, job: Job) -> bool:
         """Whether any worker may claim it, revocations included."""
         node = self.node
-        lane = node.replica.job_lane(job.kind, job.id)
+        lane = job_lane(node.replica, job.kind, job.id)
         now = standing(node.session.control, lane.job, node.applied + 1)
         return now is not None and now.state is State.PENDING
 
     def _is_still_queued(self, job: Job, now_ms: int) -> bool:
         """Whether the job's turn has not come yet: its queue is moving, and has not reached it."""
-        lane = self.node.replica.job_lane(job.kind, job.id)
+        lane = job_lane(self.node.replica, job.kind, job.id)
         reached, at_ms = self.node.passed.get((job.kind, job.priority), (0, 0))
         is_moving = now_ms - at_ms < self.node.session.control.rules.offer_after_ms
         return is_moving and lane.call_tail > reached
@@ -139,11 +142,11 @@ class OverdueJobs:
     async def _expire(self, job: Job) -> bool:
         """Write the expiry; True if the log accepted ours."""
         body = ExpireBody(kind=job.kind, job=job.id, fence=job.fence if job.state in HELD else None)
-        lane = self.node.replica.job_lane(job.kind, job.id)
+        lane = job_lane(self.node.replica, job.kind, job.id)
         return self._settled(job, await self.node.write(Intent(JobExpire, body, lane)))
 
     async def _call_again(self, job: Job) -> None:
-        lane = self.node.replica.job_lane(job.kind, job.id)
+        lane = job_lane(self.node.replica, job.kind, job.id)
         if lane.job is None or not self._is_open(job):
             return
         body = OfferBody(kind=job.kind, job=job.id, priority=lane.job.priority)
@@ -166,7 +169,7 @@ class OverdueJobs:
         """
         session = self.node.session
         if selection.method(session.control, job.kind) == "queue":
-            lane = self.node.replica.job_lane(job.kind, job.id)
+            lane = job_lane(self.node.replica, job.kind, job.id)
             await self._voice(job.kind).point_to(job.id, lane.call_tail)
 
     def _voice(self, kind: str) -> WorkerPresence:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.authority.chain_choice import acts_for
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
 if TYPE_CHECKING:
     from antiphon.runtime.node.full_node import FullNode
@@ -32,7 +33,7 @@ class Roster:
     def state_of(self, kind: str, job_id: str) -> Job | None:
         """The state of one job, or None if there is no such job."""
         node = self._node
-        found = node.replica.job(kind, job_id)
+        found = node.replica.ask(ReplicaJobs).job(kind, job_id)
         return standing(node.session.control, found, node.applied + 1)
 
     def claimable(self, kind: str, *, by: str) -> list[Job]:
@@ -44,7 +45,7 @@ class Roster:
         found: list[Job] = []
         after = 0
         for _ in range(PAGES):
-            page = self._node.replica.pending(kind, limit=FOUND, after=after)
+            page = self._node.replica.ask(ReplicaJobs).pending(kind, limit=FOUND, after=after)
             found += [
                 job for job in page if routes(job.kind) in nodes and job.is_claimable(now_ms, by)
             ]
@@ -56,4 +57,4 @@ class Roster:
     def overdue(self, *, limit: int = 100) -> list[Job]:
         """Jobs past their deadline, by the hybrid clock of the node."""
         now_ms = self._node.session.author.now().wall_ms
-        return self._node.replica.overdue(now_ms, limit=limit)
+        return self._node.replica.ask(ReplicaJobs).overdue(now_ms, limit=limit)

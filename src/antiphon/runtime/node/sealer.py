@@ -17,6 +17,7 @@ from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.replica.replica_records import ReplicaRecords
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Sealer:
             control is not None
             and control.coordinator == node.session.author.did
             and node.replica.tree.is_kept
-            and node.replica.newest_beside(self._subject) > node.seals.upto
+            and node.replica.ask(ReplicaRecords).newest_beside(self._subject) > node.seals.upto
         )
 
     async def seal(self) -> bool:

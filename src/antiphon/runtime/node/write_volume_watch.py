@@ -13,12 +13,13 @@ from antiphon.core.authority.grant_tree import trace
 from antiphon.core.authority.write_volume import WINDOW_MS, Excess, Volumes, writers
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import ABOUT_BYTES
+from antiphon.runtime.replica.replica_records import ReplicaRecords
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.runtime.node.full_node import Applied, FullNode
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
 
 LOOK_EVERY_MS: Final = 10_000
 """The engine's time between two checks."""
@@ -93,7 +94,9 @@ def lately(replica: Replica, now_ms: int) -> Volumes:
     """The last hour of a replica, or as much of it as its newest records cover."""
     volumes = Volumes()
     since_ns = (now_ms - WINDOW_MS) * 1_000_000
-    for at_ms, subject, verdict, size, head in replica.newest(since_ns, limit=LOOKED_AT):
+    for at_ms, subject, verdict, size, head in replica.ask(ReplicaRecords).newest(
+        since_ns, limit=LOOKED_AT
+    ):
         found = _AUTHOR.match(head) if verdict not in ABOUT_BYTES else None
         author = found[1].decode() if found else ""
         lane = replica.protocol.lane_of(subject)

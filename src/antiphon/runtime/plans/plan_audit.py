@@ -26,6 +26,7 @@ from antiphon.core.families.plans.state import Plan, plan_key
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed
 from antiphon.runtime.plans.cron_ticks import CronTicks
+from antiphon.runtime.replica.replica_jobs import job_lane
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class PlanAudit:
         )
 
     def _cause_difference(self, plan: Plan, cause: Cause, reaction: Reaction, seq: int) -> str:
-        job = self.node.replica.job_lane(cause.kind, cause.job).job
+        job = job_lane(self.node.replica, cause.kind, cause.job).job
         named = f"{cause.kind} {cause.job[:8]}"
         if job is None:
             is_whole = self.node.replica.reads == WHOLE

@@ -48,6 +48,8 @@ from antiphon.runtime.node.woken_service import WokenService
 from antiphon.runtime.plans.cron_ticks import CronTicks
 from antiphon.runtime.plans.running_plan import RunningPlan
 from antiphon.runtime.plans.selected_plans import derived_lately, party_of_plan, plans_run
+from antiphon.runtime.replica.replica_jobs import job_lane
+from antiphon.runtime.replica.replica_plans import ReplicaPlans
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from antiphon.core.record.op import Op
     from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import Applied, FullNode
-    from antiphon.runtime.node.replica_plans import Standing
+    from antiphon.runtime.replica.replica_plans import Standing
 
 CAUSES_PER_BATCH: Final = 64
 """How many causes of one plan are looked at in a round."""
@@ -163,7 +165,7 @@ class PlanRunner(WokenService):
         replica.flush()
         self.guard.begin()
         self._running, self._ended, self._is_stale = {}, {}, True
-        self._use = derived_lately(replica.plans, control, self._now_ms)
+        self._use = derived_lately(replica.ask(ReplicaPlans), control, self._now_ms)
 
     def _pause_s(self, control: Control) -> float:
         """Until the next tick, or not at all if there is more to derive."""
@@ -195,7 +197,9 @@ class PlanRunner(WokenService):
         replica, known = self.node.replica, self._running
         replica.flush()
         standing = plans_run(
-            replica.plans, control, {seq: one.standing for seq, one in known.items()}
+            replica.ask(ReplicaPlans),
+            control,
+            {seq: one.standing for seq, one in known.items()},
         )
         self._running = {}
         for seq, stands in standing.items():
@@ -208,7 +212,7 @@ class PlanRunner(WokenService):
                 before = self._ended.get(one.waits_for, ended.get(one.waits_for, 0))
                 self._ended[one.waits_for] = max(before, least)
         self.guard.keep_only({_key(one.plan) for one in standing.values()})
-        self._tell_beyond(replica.plans.standing_count() - len(standing), control)
+        self._tell_beyond(replica.ask(ReplicaPlans).standing_count() - len(standing), control)
         return self._running
 
     def _begun(self, standing: Standing, control: Control) -> RunningPlan:
@@ -227,16 +231,16 @@ class PlanRunner(WokenService):
 
     def _derived_ms(self, plan: Plan) -> int:
         """The time up to which the ticks of a plan are done."""
-        newest_ms = self.node.replica.plans.newest_tick(plan.op_id) or 0
+        newest_ms = self.node.replica.ask(ReplicaPlans).newest_tick(plan.op_id) or 0
         return max(newest_ms, starts_ms(plan.body, plan.put_ms))
 
     def _floor(self, plan: Plan) -> int:
         """A sequence up to which every cause has had its reaction."""
         replica = self.node.replica
-        older = replica.plans.derived(plan.op_id, limit=1, skip=CAUSES_PER_BATCH)
+        older = replica.ask(ReplicaPlans).derived(plan.op_id, limit=1, skip=CAUSES_PER_BATCH)
         for job in older:
             if isinstance(job.derived, Cause):
-                cause = replica.job_lane(job.derived.kind, job.derived.job).job
+                cause = job_lane(replica, job.derived.kind, job.derived.job).job
                 if cause is not None:
                     return max(cause.ended_seq, plan.put_seq)
         return plan.put_seq
@@ -315,7 +319,9 @@ class PlanRunner(WokenService):
             return []
         replica.flush()
         upto = replica.cursor.seq
-        causes = replica.plans.ended_after(one.cursor, trigger.kinds, limit=CAUSES_PER_BATCH)
+        causes = replica.ask(ReplicaPlans).ended_after(
+            one.cursor, trigger.kinds, limit=CAUSES_PER_BATCH
+        )
         late_ms, wanted = now_ms - control.rules.start_by_ms, list[Wanted]()
         for cause in causes:
             derived = self._reaction(one, cause, late_ms) if len(wanted) < most else None

@@ -7,8 +7,8 @@ from msgspec import Struct, field
 from antiphon.core.derivations import missed_ticks
 from antiphon.core.families.jobs.derivation import Cron, Reaction
 from antiphon.core.families.plans.state import Plan
-from antiphon.runtime.node.replica_plans import Standing
 from antiphon.runtime.plans.cron_ticks import CronTicks
+from antiphon.runtime.replica.replica_plans import Standing
 
 
 class RunningPlan(Struct):

@@ -17,7 +17,7 @@ from antiphon.core.derivations.plan_selection import MOST_PLANS, selected
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.families.plans.state import Plan
-    from antiphon.runtime.node.replica_plans import HeldBy, ReplicaPlans, Standing
+    from antiphon.runtime.replica.replica_plans import HeldBy, ReplicaPlans, Standing
 
 MOST_COUNTED: Final = 1_000_000
 

@@ -30,7 +30,8 @@ from antiphon.core.tempo.ingest_window import is_ingest_open
 from antiphon.core.tempo.messages import HelpAnswer, HelpPromise
 from antiphon.core.tempo.phases import PHASES
 from antiphon.errors import AntiphonError, Overrun, Unavailable
-from antiphon.runtime.node.replica_reports import KeptReport
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
+from antiphon.runtime.replica.replica_reports import KeptReport
 from antiphon.runtime.tempo.tempo_messages import BAR_REPORTS, STATUS_CLAIMS, TALKS
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
 from antiphon.telemetry import LazyLogger
@@ -122,9 +123,9 @@ class Reverb:
         replica, now_ms = self.node.replica, self.clock.now_ms()
         replica.flush()
         self._seen = replica.cursor.seq
-        for kind, jobs in replica.pending_by_kind().items():
+        for kind, jobs in replica.ask(ReplicaJobs).pending_by_kind().items():
             self.windows.queued(_role(kind), jobs, 0)
-        for job in replica.jobs(states=HELD, limit=MAX_RUNNING):
+        for job in replica.ask(ReplicaJobs).jobs(states=HELD, limit=MAX_RUNNING):
             self._running[_task(job)] = now_ms
         self.node.watchers.append(self._applied)
 

@@ -26,7 +26,8 @@ from antiphon.core.ucan import ChainVerdict
 from antiphon.errors import AntiphonError, Conflict, Rejected
 from antiphon.runtime.caller.holdings import Holdings, may_claim, stuck_route, stuck_routes
 from antiphon.runtime.log.writer import BEHIND, Intent, write
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.authority.governance import (
     MEANINGS,
     SELECTIONS,
@@ -284,7 +285,7 @@ async def _jobs_under(connection: Connection, cids: set[str]) -> list[Job]:
 
 def _held_under(replica: Replica, cids: set[str]) -> list[Job]:
     # Every job that has not ended has a due time, and held jobs are due first.
-    live = replica.overdue(_ANY_TIME - 1, limit=JOBS_LOOKED_AT)
+    live = replica.ask(ReplicaJobs).overdue(_ANY_TIME - 1, limit=JOBS_LOOKED_AT)
     return [job for job in live if job.state in HELD and not cids.isdisjoint(job.auth)]
 
 

@@ -11,10 +11,12 @@ from antiphon.core.authority.rules import Limit, Rules
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy.rate_limit import Rate, parse_rate
 from antiphon.errors import Rejected
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
+from antiphon.runtime.replica.replica_waits import ReplicaWaits
 
 if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
 
 WAITING_SHOWN: Final = 20
 
@@ -47,14 +49,14 @@ class LimitStatus(Struct, frozen=True, kw_only=True):
 def limits(session: Session, replica: Replica, *, shown: int) -> list[LimitStatus]:
     """Every limit and every label that is in use, by label."""
     by_label = {limit.label: limit for limit in session.control.rules.limits}
-    counts = replica.waits.label_counts()
+    counts = replica.ask(ReplicaWaits).label_counts()
     found = []
     for label in sorted({*by_label, *counts}):
         states = counts.get(label, {})
         limit, waiting = by_label.get(label), states.get(State.WAITING, 0)
         opened = sum(count for state, count in states.items() if state is not State.WAITING)
         is_full = limit is None or limit.at_once is None or opened >= limit.at_once
-        jobs = replica.waits.waiting_under(label, limit=shown) if waiting else []
+        jobs = replica.ask(ReplicaWaits).waiting_under(label, limit=shown) if waiting else []
         found.append(
             LimitStatus(
                 label=label,
@@ -68,7 +70,7 @@ def limits(session: Session, replica: Replica, *, shown: int) -> list[LimitStatu
 
 
 def _waiting(session: Session, replica: Replica, job: Job, *, is_full: bool) -> WaitingJob:
-    before = (replica.job(*key) for key in job.awaited)
+    before = (replica.ask(ReplicaJobs).job(*key) for key in job.awaited)
     unfinished = sum(one is not None and not one.is_terminal for one in before)
     if unfinished:
         return WaitingJob(job, "jobs", unfinished)

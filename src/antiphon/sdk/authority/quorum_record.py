@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.derivations.party_record import PartyRecord, add
 from antiphon.core.families.jobs.replicas import party_of
 from antiphon.runtime.coordinator.quorum_children import QuorumChildren
+from antiphon.runtime.replica.replica_waits import ReplicaWaits
 
 if TYPE_CHECKING:
     from antiphon.sdk.connection.connection import Connection
@@ -23,7 +24,7 @@ async def quorum_record(connection: Connection) -> list[PartyRecord]:
     records: dict[str, PartyRecord] = {}
     async with connection.replica() as replica:
         view, since = QuorumChildren(replica, connection.session), 0
-        while jobs := replica.waits.replicated(since, limit=JOBS_AT_ONCE, ended=True):
+        while jobs := replica.ask(ReplicaWaits).replicated(since, limit=JOBS_AT_ONCE, ended=True):
             for job in jobs:
                 parent = view.parent(job.kind, job.id)
                 if parent is not None:

@@ -25,9 +25,9 @@ from antiphon.ports import EngineInfo
 from antiphon.runtime.artifacts.store import OnProgress
 from antiphon.runtime.caller.holdings import Holdings
 from antiphon.runtime.node.coordinator_watch import CoordinatorStatus
-from antiphon.runtime.node.replica_reports import KeptReport
 from antiphon.runtime.presence.live_nodes import LiveNode
 from antiphon.runtime.presence.presence_changes import KeptChange
+from antiphon.runtime.replica.replica_reports import KeptReport
 from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.sdk.artifacts.namespace import Artifact
 from antiphon.sdk.authority.delegation import Granted, Revoked

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
 

@@ -10,12 +10,13 @@ from msgspec import Struct
 from antiphon.core.cost.job_cost import Spent
 from antiphon.core.cost.words import amount_text, beats_text, spent_words
 from antiphon.core.derivations.cost_sums import CostBy, CostLine, cost_sums
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from antiphon.core.families.jobs.state import Job
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
 
 JOBS_AT_ONCE: Final = 1_000
 
@@ -49,7 +50,7 @@ async def cost_report(
 async def _ended(replica: Replica, since_ms: int, kind: str) -> list[Job]:
     found: list[Job] = []
     before: int | None = None
-    while jobs := replica.ended(before=before, limit=JOBS_AT_ONCE):
+    while jobs := replica.ask(ReplicaJobs).ended(before=before, limit=JOBS_AT_ONCE):
         found += [job for job in jobs if job.ended_ms >= since_ms and _is_below(job.kind, kind)]
         before = jobs[-1].ended_seq
         if jobs[-1].ended_ms < since_ms:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
+
 if TYPE_CHECKING:
     from antiphon.core.families.jobs.state import Job
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
 
 DEPTH: Final = 4
 SIDE_BY_SIDE: Final = 8
@@ -71,14 +73,14 @@ Look = Callable[["Job"], Iterable[Found]]
 def _predecessors(replica: Replica) -> Look:
     def look(job: Job) -> Iterable[Found]:
         for key in dict.fromkeys((*job.after, *job.children)):
-            yield key, replica.job(*key)
+            yield key, replica.ask(ReplicaJobs).job(*key)
 
     return look
 
 
 def _successors(replica: Replica) -> Look:
     def look(job: Job) -> Iterable[Found]:
-        for one in replica.followers(job.kind, job.id, limit=COUNTED):
+        for one in replica.ask(ReplicaJobs).followers(job.kind, job.id, limit=COUNTED):
             yield (one.kind, one.id), one
 
     return look

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from antiphon.core.families.jobs.state import State
 from antiphon.errors import Misconfigured, Rejected
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs as ReplicaJobs  # noqa: PLC0414 - interfaces
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from antiphon.core.families.jobs.state import Job
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.connection.connection import Connection
 
@@ -79,7 +80,9 @@ async def find_job(mesh: HasReplica, text: str, kind: str = "") -> Job:
     """The one job with this alias, or whose id begins so; otherwise an error says what to type."""
     wanted = plain_id(text)
     async with mesh.replica() as replica:
-        found = [job for job in replica.find(wanted) if not kind or job.kind == kind]
+        found = [
+            job for job in replica.ask(ReplicaJobs).find(wanted) if not kind or job.kind == kind
+        ]
     of_kind = f" of kind {kind}" if kind else ""
     if not found:
         raise Rejected(
@@ -113,19 +116,21 @@ async def list_jobs(
     if not 1 <= limit <= MOST_LISTED:
         raise Misconfigured(f"a limit is between 1 and {MOST_LISTED:,}, not {limit}")
     async with mesh.replica() as replica:
-        return replica.jobs(states=[known[name] for name in names], kind=kind, limit=limit)
+        return replica.ask(ReplicaJobs).jobs(
+            states=[known[name] for name in names], kind=kind, limit=limit
+        )
 
 
 def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
     """The newest jobs, as far as this machine's replica has them; makes no connection."""
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
 
     chosen = read_environment()
     found = chosen.state_directory(home)
     chosen.require_only_mesh(found)
     replica = Replica(found.replica, mesh=found.mesh().mesh, read_only=True)
     try:
-        return replica.jobs(limit=limit)
+        return replica.ask(ReplicaJobs).jobs(limit=limit)
     finally:
         replica.close()
 

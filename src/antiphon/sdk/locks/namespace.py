@@ -24,6 +24,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.time_text import time_text
 from antiphon.errors import Held, Malformed
 from antiphon.runtime.locks.lock_line import LockLine
+from antiphon.runtime.locks.replica_locks import ReplicaLocks
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.locks.lock import Lock
 
@@ -128,7 +129,7 @@ class Locks:
         control = await session.sync_control()
         seq, now_ms = session.confirmed + 1, session.now_by_both_clocks_ms()
         async with self._connection.replica() as replica:
-            known = replica.locks.held(limit=MOST_LISTED)
+            known = replica.ask(ReplicaLocks).held(limit=MOST_LISTED)
         held = (standing(control, lock, seq) for lock in known)
         return [
             _status(lock, now_ms)

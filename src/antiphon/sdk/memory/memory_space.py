@@ -14,6 +14,7 @@ from antiphon.core.families.memory.writing import Wanted
 from antiphon.errors import Conflict, LostRace, Malformed, Misconfigured
 from antiphon.runtime.memory import document_values
 from antiphon.runtime.memory.documents import Deferred, Documents, Outcome, Settled
+from antiphon.runtime.memory.replica_documents import ReplicaDocuments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -119,7 +120,9 @@ class MemorySpace:
     async def keys(self, prefix: str = "") -> list[str]:
         """The keys of all documents, in order; from this machine's replica."""
         async with self._connection.replica() as replica:
-            found = replica.documents.standing(self.name, prefix=prefix, limit=MOST_LISTED)
+            found = replica.ask(ReplicaDocuments).standing(
+                self.name, prefix=prefix, limit=MOST_LISTED
+            )
         if not found:
             await self._of().read(self.name, ANY_KEY)  # raises where this key may not read
         return [one.key for one in found]
@@ -131,7 +134,7 @@ class MemorySpace:
             state = await documents.read(self.name, _checked(key))
             return [] if state is None else await self._siblings(state)
         async with self._connection.replica() as replica:
-            known = replica.documents.conflicts(self.name, limit=MOST_LISTED)
+            known = replica.ask(ReplicaDocuments).conflicts(self.name, limit=MOST_LISTED)
         if not known:
             await documents.read(self.name, ANY_KEY)
         return [sibling for one in known for sibling in await self.conflicts(one.key)]

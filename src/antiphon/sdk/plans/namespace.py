@@ -33,6 +33,7 @@ from antiphon.core.record.ids import short_node
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.plans.selected_plans import derived_lately, party_of_plan, plans_run
+from antiphon.runtime.replica.replica_plans import ReplicaPlans
 from antiphon.sdk.many.bound_calls import Call, Caller
 from antiphon.sdk.plans.triggers import Cron, Reaction, Trigger
 from antiphon.sdk.task import Task
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.ops import ScheduleBody
     from antiphon.core.manifest import Manifest
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.replica.replica import Replica
     from antiphon.sdk.call_options import CallOptions, Scheduling
     from antiphon.sdk.connection.connection import Connection
 
@@ -203,23 +204,23 @@ class Plans:
         session = self._connection.session
         control = await session.sync_control()
         async with self._connection.replica() as replica:
-            run = plans_run(replica.plans, control, {})
+            run = plans_run(replica.ask(ReplicaPlans), control, {})
             if name:
-                shown = replica.plans.named(name, limit=MOST_LISTED)
+                shown = replica.ask(ReplicaPlans).named(name, limit=MOST_LISTED)
             else:
                 # However many plans one party has, those that are run are in the list.
-                oldest = replica.plans.oldest(limit=MOST_LISTED)
+                oldest = replica.ask(ReplicaPlans).oldest(limit=MOST_LISTED)
                 more = {one.first_seq: one for one in (*run.values(), *oldest)}
                 shown = [more[seq] for seq in sorted(more)]
             now_ms = session.wall.now_ms()
-            use = derived_lately(replica.plans, control, now_ms)
+            use = derived_lately(replica.ask(ReplicaPlans), control, now_ms)
             view = _View(replica, session, control, run.keys(), use)
             return [_status(view, one.plan) for one in shown]
 
     async def drop(self, name: str, *, kind: str = "") -> str:
         """Drop a plan by its name; its kind. Jobs that were derived from it stay."""
         async with self._connection.replica() as replica:
-            named = replica.plans.named(name, limit=MOST_LISTED)
+            named = replica.ask(ReplicaPlans).named(name, limit=MOST_LISTED)
         found = [one.plan.body.kind for one in named if kind in ("", one.plan.body.kind)]
         if not found:
             raise Misconfigured(
@@ -326,7 +327,7 @@ def _status(view: _View, plan: Plan) -> PlanStatus:
             problem = problem or wrong.message
         if not ticks:
             problem = problem or "the expression has no tick in the next fifty years"
-    newest = view.replica.plans.derived(plan.op_id, limit=1)
+    newest = view.replica.ask(ReplicaPlans).derived(plan.op_id, limit=1)
     return PlanStatus(
         name=plan.body.name,
         kind=plan.body.kind,

@@ -22,7 +22,7 @@ from antiphon.runtime.node.full_node import SEAL_LANE
 
 if TYPE_CHECKING:
     from antiphon.core.opened_record import OpenedRecord
-    from antiphon.runtime.node.replica import Replica, StoredRecord
+    from antiphon.runtime.replica.replica import Replica, StoredRecord
     from antiphon.sdk.mesh import Mesh
 
 WAIT_S: Final = 40.0

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.tempo.addresses import Address, parse_address
 from antiphon.core.tempo.bars.kpis import KPIS, Tally, combined, kpis
 from antiphon.errors import Rejected
-from antiphon.runtime.node.replica_reports import KEPT, KeptReport
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
+from antiphon.runtime.replica.replica_reports import KEPT, KeptReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ async def bar_reports(
     async with connection.replica() as replica:
         if not wanted.what:
             return replica.reports.newest(limit=last, until_ms=until_ms)
-        found = replica.find(wanted.what.strip().lower().removeprefix("blake3:"))
+        found = replica.ask(ReplicaJobs).find(wanted.what.strip().lower().removeprefix("blake3:"))
         if len(found) != 1:
             raise Rejected(
                 f"{len(found)} jobs have an id that begins with {wanted.what}, or that alias",

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from antiphon.core.tempo.addresses import Address
     from antiphon.core.tempo.phases import Phase, Phases
     from antiphon.core.tempo.pulse_view import Mode
-    from antiphon.runtime.node.replica_reports import KeptReport
+    from antiphon.runtime.replica.replica_reports import KeptReport
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.tempo.help_threads import HelpAsked
     from antiphon.sdk.connection.connection import Connection

@@ -75,7 +75,7 @@ async def replica(look: Look) -> AsyncIterator[Finding]:
 
     newest = await newest_record(look.mesh)
     async with look.mesh.replica() as kept:
-        at, jobs = kept.cursor.seq, counted(sum(kept.counts().values()), "job")
+        at, jobs = kept.cursor.seq, counted(sum(kept.sizes.by_state().values()), "job")
     end = newest.seq if newest else 0
     yield ok("replica", f"verified up to record {at:,} of {end:,}; {jobs}")
 

@@ -10,6 +10,7 @@ from antiphon.interfaces.cli.commands.doctor.log import CLOCK_LIMIT_MS
 from antiphon.interfaces.cli.screen.node_names import NodeName
 from antiphon.interfaces.cli.screen.options import short, short_node
 from antiphon.interfaces.cli.screen.terminal import ago, clock, counted, span
+from antiphon.sdk.jobs.job_lookup import ReplicaJobs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -34,7 +35,7 @@ async def nodes(look: Look) -> AsyncIterator[Finding]:
     else:
         yield warning("workers", "no worker is online", "antiphon worker MODULE")
     async with look.mesh.replica() as replica:
-        held = replica.jobs(states=(State.CLAIMED, State.RUNNING), limit=MAX_HELD)
+        held = replica.ask(ReplicaJobs).jobs(states=(State.CLAIMED, State.RUNNING), limit=MAX_HELD)
     for finding in silent_findings(held, {card.node for card in cards}, await look.names()):
         yield finding
     if len(workers) < len(cards):

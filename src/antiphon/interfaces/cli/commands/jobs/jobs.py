@@ -25,6 +25,7 @@ from antiphon.interfaces.cli.screen.terminal import (
     state_piece,
 )
 from antiphon.sdk.defaults import StateName
+from antiphon.sdk.jobs.job_lookup import ReplicaJobs
 
 if TYPE_CHECKING:
     from antiphon.sdk.costs.cost_report import Spent
@@ -53,11 +54,11 @@ async def jobs(
     from antiphon.sdk.mesh import State
 
     async with open_mesh(home) as mesh, mesh.replica() as replica:
-        counts = replica.counts()
+        counts = replica.sizes.by_state()
         if failed:
             return _failed(dead_letters(mesh, replica, kind=kind, limit=limit), kind, counts)
         wanted = [State(one.value) for one in state or ()]
-        found = replica.jobs(states=wanted, kind=kind, limit=limit)
+        found = replica.ask(ReplicaJobs).jobs(states=wanted, kind=kind, limit=limit)
         claimers = [] if as_json else [job.claimer for job in found]
         name = await node_names(mesh, claimers)
 

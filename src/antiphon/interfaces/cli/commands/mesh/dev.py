@@ -64,7 +64,7 @@ async def dev(
         node = await stack.enter_async_context(mesh.node())
         await running.coordinate(node)
         worker = await stack.enter_async_context(mesh.worker(slots=slots, **offer.for_worker))
-        before = sum(node.replica.counts().values())
+        before = sum(node.replica.sizes.by_state().values())
         if as_json:
             _print_ready(running, worker.kinds)
         else:

@@ -70,7 +70,7 @@ async def keep_up(
         else:
             if where:
                 say_http(mesh, where, serving[0], further=", /v1/tempo")
-            before = counted(sum(node.replica.counts().values()), "job")
+            before = counted(sum(node.replica.sizes.by_state().values()), "job")
             out.pieces((f"up, {before} on it. Ctrl-C stops it; the log is kept.", "quiet"))
             show = Ticker()
             node.watchers.append(lambda applied: show.event(event_of(applied)))

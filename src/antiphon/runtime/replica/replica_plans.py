@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from antiphon.core.families.jobs.state import Job, JobLane
 from antiphon.core.families.plans.state import Plan, PlanLane
+from antiphon.runtime.replica.replica import Queries
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterable
 
 _decode_plan = msgspec.msgpack.Decoder(PlanLane).decode
@@ -28,11 +28,8 @@ class Standing(Struct, frozen=True):
     first_seq: int
 
 
-class ReplicaPlans:
+class ReplicaPlans(Queries):
     """Queries for the coordinator, and for people who list plans."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
 
     def oldest(self, *, limit: int) -> list[Standing]:
         """The plans that stand, the oldest first."""

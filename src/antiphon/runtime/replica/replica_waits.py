@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from antiphon.core.families.jobs.state import Job, JobLane, State
-
-if TYPE_CHECKING:
-    import sqlite3
+from antiphon.runtime.replica.replica import Queries
 
 _decode: Final = msgspec.msgpack.Decoder(JobLane).decode
 
 
-class ReplicaWaits:
+class ReplicaWaits(Queries):
     """Queries for the coordinator, for those who audit it, and for people who look at limits."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
 
     def waiting(self, since: int, *, limit: int) -> list[Job]:
         """Jobs that wait for the coordinator since after this record, in that order."""

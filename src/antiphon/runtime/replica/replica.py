@@ -16,69 +16,32 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.core.authority.subject_rights import WHOLE
-from antiphon.core.families.jobs.columns import WITHOUT_RESULT, link
-from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
 from antiphon.core.family import Evicted, Lane
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import subjects
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Corrupt
 from antiphon.ports import NANOSECONDS_PER_MS, Record
 from antiphon.runtime.attention import attention_table
-from antiphon.runtime.locks.replica_locks import ReplicaLocks
-from antiphon.runtime.memory.replica_documents import ReplicaDocuments
-from antiphon.runtime.node import replica_reports, replica_tree
-from antiphon.runtime.node.replica_plans import ReplicaPlans
-from antiphon.runtime.node.replica_sizes import ALL_KINDS, ReplicaSizes
-from antiphon.runtime.node.replica_table import LaneTable, Row
-from antiphon.runtime.node.replica_waits import ReplicaWaits
 from antiphon.runtime.presence import presence_changes
+from antiphon.runtime.replica import replica_reports, replica_schema, replica_tree
+from antiphon.runtime.replica.replica_sizes import ALL_KINDS, ReplicaSizes
+from antiphon.runtime.replica.replica_table import LaneTable, Row
 
-SCHEMA_VERSION: Final = 7
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
-_HEAD_BYTES: Final = 2048
 MOST_FOUND: Final = 16
 """How many lanes are listed for an ambiguous prefix."""
 
-_decode = msgspec.msgpack.Decoder(JobLane).decode
-
-_SCHEMA: Final = """
-create table if not exists meta (name text primary key, value text not null) without rowid;
-create table if not exists named (  -- lanes that still need those bytes, or wait for that job
-    digest text not null, lane integer not null, primary key (digest, lane)
-) without rowid;
-create table if not exists evicted (
-    digest text primary key, at_ms integer not null, named_as text not null
-) without rowid;
-create table if not exists tallies (
-    family text not null, kind text not null,  -- empty: of all kinds
-    state text not null, lanes integer not null, primary key (family, kind, state)
-) without rowid;
-create table if not exists records (
-    seq integer primary key,
-    stamp_ns integer not null,
-    subject text not null,
-    verdict text not null,
-    lane integer,  -- its row in the table of its family; rows of all families are counted together
-    payload blob not null
-);
-create index if not exists records_lane on records (lane, seq) where lane is not null;
-create index if not exists records_control on records (seq) where lane is null;
-"""
-
 _BESIDE: Final = (replica_tree, replica_reports, attention_table, presence_changes)
-_TABLES: Final = ("records", "named", "evicted", "tallies")
 
 
 class Cursor(Struct, frozen=True):
@@ -110,6 +73,20 @@ class _Held(Struct):
     gone: tuple[Evicted, ...] = ()
 
 
+class Queries:
+    """What a family, or a service, asks of a replica, beside what all lanes have.
+
+    Each has a class of its own: `replica.ask(ReplicaPlans).oldest(limit=10)`.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        """Made by `Replica.ask`."""
+        self._db = db
+
+
+Q = TypeVar("Q", bound=Queries)
+
+
 class Replica:
     """One mesh's replica in one file. It has one writer; readers open it read-only."""
 
@@ -135,17 +112,14 @@ class Replica:
         self._db.execute("pragma busy_timeout = 5000")
         if not read_only:
             self._db.executescript("pragma journal_mode = wal; pragma synchronous = normal")
-            self._db.executescript(_SCHEMA + "".join(one.SCHEMA for one in _BESIDE))
+            self._db.executescript(replica_schema.SCHEMA + "".join(one.SCHEMA for one in _BESIDE))
             self._db.execute("begin immediate")
-            self._claim_file()
+            replica_schema.claim_file(self._db, mesh, self.tables.values())
             self._db.execute("commit")
             self._db.executescript("".join(table.schema for table in self.tables.values()))
         self.tree = replica_tree.Tree(self._db)
         """The Merkle tree over the records: what seals are compared with."""
-        self.plans = ReplicaPlans(self._db)
-        self.documents = ReplicaDocuments(self._db)
-        self.locks = ReplicaLocks(self._db)
-        self.waits = ReplicaWaits(self._db)
+        self._queries: dict[type[Queries], Queries] = {}
         self.sizes = ReplicaSizes(self._db)
         self.reports = replica_reports.ReplicaReports(self._db)
         self.attention = attention_table.AttentionTable(self._db)
@@ -164,26 +138,6 @@ class Replica:
             for table in self.tables.values()
         )
         self._cursor = self._load_cursor()
-
-    def _claim_file(self) -> None:
-        """A family whose columns changed cannot continue with what an older version wrote."""
-        known = dict(self._db.execute("select name, value from meta").fetchall())
-        schema = {"schema": str(SCHEMA_VERSION)}
-        schema |= {table.name: digest(table.schema.encode()) for table in self.tables.values()}
-        if not known:
-            self._db.execute("insert into meta values ('mesh', ?)", (self.mesh,))
-        elif known.get("mesh") != self.mesh or any(
-            known.get(name, value) != value for name, value in schema.items()
-        ):
-            raise Corrupt(
-                f"the replica is of mesh {known.get('mesh')} in schema {known.get('schema')},"
-                f" not of {self.mesh} in this version's schema ({SCHEMA_VERSION})",
-                hint="move the file away; the replica is rebuilt from the log",
-            )
-        elif not schema.keys() <= known.keys():
-            # For the code that wrote it, records of the new families belonged to no lane.
-            self._db.execute("delete from meta where name = 'reads'")
-        self._db.executemany("insert or replace into meta values (?, ?)", schema.items())
 
     def _scalar(self, sql: str, *args: object) -> int:
         row = self._db.execute(sql, args).fetchone()
@@ -206,7 +160,7 @@ class Replica:
         self._db.execute("begin immediate")
         try:
             lanes = (table.name for table in self.tables.values())
-            for table in (*_TABLES, *lanes, *replica_tree.TABLES):
+            for table in (*replica_schema.TABLES, *lanes, *replica_tree.TABLES):
                 self._db.execute(f"delete from {table}")  # noqa: S608 - our own names
             self._db.execute("delete from meta where name = 'leaves'")
             self._db.execute("insert or replace into meta values ('reads', ?)", (" ".join(reads),))
@@ -228,9 +182,12 @@ class Replica:
         """A lane as of the last record that was noted."""
         return self._hold(key).lane
 
-    def job_lane(self, kind: str, job_id: str) -> JobLane:
-        """A job's lane as of the last record that was noted."""
-        return cast("JobLane", self.lane(job_key(kind, job_id)))
+    def ask(self, of: type[Q]) -> Q:
+        """A family's own queries, over this replica."""
+        made = self._queries.get(of)
+        if made is None:
+            made = self._queries[of] = of(self._db)
+        return cast("Q", made)
 
     def _hold(self, key: LaneKey) -> _Held:
         held = self._lanes.get(key)
@@ -344,10 +301,6 @@ class Replica:
             )
         held.named, held.gone = needs, gone
 
-    def settle_eviction(self, digest_: str) -> None:
-        """Delete an eviction whose bytes are removed, or needed after all."""
-        self._db.execute("delete from evicted where digest = ?", (digest_,))
-
     def _forget(self) -> None:
         """Keep memory bounded: ended lanes go first, then the oldest."""
         if len(self._lanes) <= LANES_IN_MEMORY:
@@ -386,20 +339,6 @@ class Replica:
         ).fetchone()
         return StoredRecord(Record(*row[:4]), Verdict(row[4])) if row else None
 
-    def newest(
-        self, since_ns: int, *, limit: int
-    ) -> Iterator[tuple[int, str, Verdict, int, bytes]]:
-        """Of the newest records, newest first: stamp in ms, subject, verdict, size, first bytes."""
-        rows = self._db.execute(
-            "select stamp_ns, subject, verdict, length(payload), substr(payload, 1, ?)"
-            " from records order by seq desc limit ?",
-            (_HEAD_BYTES, limit),
-        )
-        for stamp_ns, subject, verdict, size, head in rows:
-            if stamp_ns < since_ns:
-                return
-            yield stamp_ns // NANOSECONDS_PER_MS, subject, Verdict(verdict), size, head
-
     def newest_of(self, key: LaneKey, *, verdict: Verdict | None = None) -> StoredRecord | None:
         """The newest record of a lane, with any verdict or with this one."""
         row = self._db.execute(
@@ -408,13 +347,6 @@ class Replica:
             (self._row_of(key), verdict, verdict),
         ).fetchone()
         return StoredRecord(Record(*row[:4]), Verdict(row[4])) if row else None
-
-    def newest_beside(self, subject: str) -> int:
-        """The newest sequence that is not on this subject; 0 if there is none."""
-        row = self._db.execute(
-            "select seq from records where subject != ? order by seq desc limit 1", (subject,)
-        ).fetchone()
-        return int(row[0]) if row else 0
 
     def lane_records(self, key: LaneKey) -> list[StoredRecord]:
         """A lane's records with their verdicts, oldest first."""
@@ -434,10 +366,6 @@ class Replica:
         )
         return [StoredRecord(Record(*row[:4]), Verdict(row[4])) for row in rows]
 
-    def job_records(self, kind: str, job: str) -> list[StoredRecord]:
-        """The records of a job's lane."""
-        return self.lane_records(job_key(kind, job))
-
     def _row_of(self, key: LaneKey) -> int:
         """The row of a lane; 0, which no lane has, if there is none."""
         row = self._db.execute(self.tables[key.family].find, (key.name, key.kind)).fetchone()
@@ -454,147 +382,3 @@ class Replica:
             )
             found += [(LaneKey(family, row[0], row[1]), table.decode(row[2])) for row in rows]
         return found
-
-    def job(self, kind: str, job: str) -> Job | None:
-        """The state of this job (M20)."""
-        row = self._db.execute(
-            "select body from lanes_jobs where name = ? and kind = ?", (job, kind)
-        ).fetchone()
-        return _decode(row[0]).job if row else None
-
-    def find(self, text: str) -> list[Job]:
-        """Jobs whose id begins with these hex digits, or whose alias is this ULID."""
-        rows = self._db.execute(
-            "select body from lanes_jobs"
-            " where (name >= ? and name < ? and state is not null) or alias = ? limit ?",
-            (text, text + "g", text.upper(), MOST_FOUND),
-        )
-        return _jobs(rows)
-
-    def pending(self, kind: str, *, limit: int, after: int = 0) -> list[Job]:
-        """Pending jobs of a kind, or below it, oldest first, scheduled after a sequence (M20)."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where due_ms is not null and state = 'pending'"
-            " and (kind = ? or (kind > ? and kind < ?)) and first_seq > ?"
-            " order by first_seq limit ?",
-            (kind, kind + ".", kind + "/", after, limit),
-        )
-        return _jobs(rows)
-
-    def pending_by_kind(self) -> dict[str, int]:
-        """How many jobs of each kind are pending."""
-        rows = self._db.execute(
-            "select kind, count(*) from lanes_jobs"
-            " where due_ms is not null and state = 'pending' group by kind"
-        )
-        return dict(rows.fetchall())
-
-    def overdue(self, now_ms: int, *, limit: int = 100) -> list[Job]:
-        """Jobs past their deadline, or past the time to start, longest overdue first (M20)."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where due_ms is not null and due_ms < ?"
-            " order by due_ms limit ?",
-            (now_ms, limit),
-        )
-        return _jobs(rows)
-
-    def beginning(self, now_ms: int, *, limit: int, skip: int = 0) -> list[Job]:
-        """Jobs that waited for a time that has come, earliest first, without the first `skip`."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where begins_ms is not null and begins_ms <= ?"
-            " order by begins_ms limit ? offset ?",
-            (now_ms, limit, skip),
-        )
-        return _jobs(rows)
-
-    def next_beginning(self, now_ms: int) -> int | None:
-        """The earliest time after now for which a job waits."""
-        row = self._db.execute(
-            "select min(begins_ms) from lanes_jobs where begins_ms is not null and begins_ms > ?",
-            (now_ms,),
-        ).fetchone()
-        return None if row[0] is None else int(row[0])
-
-    def unanswered(self, now_ms: int, *, limit: int = 100) -> list[Job]:
-        """Pending jobs that should be offered again, longest waiting first."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where recall_ms is not null and recall_ms < ?"
-            " order by recall_ms limit ?",
-            (now_ms, limit),
-        )
-        return _jobs(rows)
-
-    def kept_before(self, ended_ms: int, *, limit: int) -> list[Job]:
-        """Jobs that ended before this and whose outputs are still kept, longest ago first."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where kept_ms is not null and kept_ms < ?"
-            " order by kept_ms limit ?",
-            (ended_ms, limit),
-        )
-        return _jobs(rows)
-
-    def with_replaced(self, *, limit: int) -> list[Job]:
-        """Unfinished jobs with checkpoints that newer ones replaced, those with most first."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where replaced is not null order by replaced desc limit ?",
-            (limit,),
-        )
-        return _jobs(rows)
-
-    def followers(self, kind: str, job: str, *, limit: int) -> list[Job]:
-        """Jobs that wait or waited for this one, oldest first."""
-        rows = self._db.execute(
-            "select body from lanes_jobs join named on lane = id where digest = ?"
-            " order by id limit ?",
-            (link((kind, job)), limit),
-        )
-        return _jobs(rows)
-
-    def is_needed(self, digest: str) -> bool:
-        """Whether an unfinished job reads it, or a finished job still keeps it."""
-        row = self._db.execute("select 1 from named where digest = ? limit 1", (digest,)).fetchone()
-        return row is not None
-
-    def evicted_before(self, at_ms: int, *, limit: int) -> list[Evicted]:
-        """What was evicted before this and is not settled yet."""
-        rows = self._db.execute(
-            "select digest, named_as from evicted where at_ms < ? order by at_ms limit ?",
-            (at_ms, limit),
-        )
-        return [Evicted(*row) for row in rows]
-
-    def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
-        """Jobs, newest first, filtered by state and kind prefix."""
-        wanted = [state.value for state in states]
-        clauses, args = ["state is not null"], list[object]()
-        if wanted and set(wanted) <= {state.value for state in WITHOUT_RESULT}:
-            clauses.append("failed_seq is not null")
-        if wanted:
-            clauses.append(f"state in ({','.join('?' * len(wanted))})")
-            args += wanted
-        if kind:
-            clauses.append("(kind = ? or (kind > ? and kind < ?))")
-            args += [kind, kind + ".", kind + "/"]
-        rows = self._db.execute(
-            f"select body from lanes_jobs where {' and '.join(clauses)} order by id desc limit ?",  # noqa: S608 - only placeholders are joined
-            (*args, limit),
-        )
-        return _jobs(rows)
-
-    def ended(self, *, before: int | None = None, limit: int) -> list[Job]:
-        """Jobs that ended, the latest first; those that ended before a sequence."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where ended_seq is not null and (? is null or"
-            " ended_seq < ?) order by ended_seq desc limit ?",
-            (before, before, limit),
-        )
-        return _jobs(rows)
-
-    def counts(self) -> dict[str, int]:
-        """How many jobs are in each state that has any."""
-        return self.sizes.by_state()
-
-
-def _jobs(rows: Iterable[tuple[bytes]]) -> list[Job]:
-    found = (_decode(row[0]).job for row in rows)
-    return [job for job in found if job is not None]

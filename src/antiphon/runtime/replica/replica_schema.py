@@ -1,0 +1,61 @@
+"""The tables that every replica has, and whether a file is one that this code can go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+from antiphon.core.record.ids import digest
+from antiphon.errors import Corrupt
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from antiphon.runtime.replica.replica_table import LaneTable
+
+SCHEMA_VERSION: Final = 7
+TABLES: Final = ("records", "named", "evicted", "tallies")
+SCHEMA: Final = """
+create table if not exists meta (name text primary key, value text not null) without rowid;
+create table if not exists named (  -- lanes that still need those bytes, or wait for that job
+    digest text not null, lane integer not null, primary key (digest, lane)
+) without rowid;
+create table if not exists evicted (
+    digest text primary key, at_ms integer not null, named_as text not null
+) without rowid;
+create table if not exists tallies (
+    family text not null, kind text not null,  -- empty: of all kinds
+    state text not null, lanes integer not null, primary key (family, kind, state)
+) without rowid;
+create table if not exists records (
+    seq integer primary key,
+    stamp_ns integer not null,
+    subject text not null,
+    verdict text not null,
+    lane integer,  -- its row in the table of its family; rows of all families are counted together
+    payload blob not null
+);
+create index if not exists records_lane on records (lane, seq) where lane is not null;
+create index if not exists records_control on records (seq) where lane is null;
+"""
+
+
+def claim_file(db: sqlite3.Connection, mesh: str, tables: Collection[LaneTable]) -> None:
+    """A family whose columns changed cannot continue with what an older version wrote."""
+    known = dict(db.execute("select name, value from meta").fetchall())
+    schema = {"schema": str(SCHEMA_VERSION)}
+    schema |= {table.name: digest(table.schema.encode()) for table in tables}
+    if not known:
+        db.execute("insert into meta values ('mesh', ?)", (mesh,))
+    elif known.get("mesh") != mesh or any(
+        known.get(name, value) != value for name, value in schema.items()
+    ):
+        raise Corrupt(
+            f"the replica is of mesh {known.get('mesh')} in schema {known.get('schema')},"
+            f" not of {mesh} in this version's schema ({SCHEMA_VERSION})",
+            hint="move the file away; the replica is rebuilt from the log",
+        )
+    elif not schema.keys() <= known.keys():
+        # For the code that wrote it, records of the new families belonged to no lane.
+        db.execute("delete from meta where name = 'reads'")
+    db.executemany("insert or replace into meta values (?, ?)", schema.items())
