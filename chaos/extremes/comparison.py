@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Final
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
 
 from antiphon.core.families.seals import SEALS
 from antiphon.core.lane_entry import can_enter
 from antiphon.core.record.branches import LaneKey
+from antiphon.errors import Unavailable
 from antiphon.runtime.log.lane_reader import LaneView
 from antiphon.runtime.log.session import Session
 from chaos.extremes.records import Records
@@ -16,8 +20,11 @@ from chaos.extremes.target import Target
 LANES_READ: Final = 64
 """Lanes that the light reader reads together."""
 TRIES: Final = 5
+PAUSE_S: Final = 2.0
 TOLD: Final = 12
 """Disagreements that are printed."""
+
+T = TypeVar("T")
 
 
 async def compare(target: Target, records: Records, lanes: Collection[LaneKey]) -> list[str]:
@@ -36,10 +43,19 @@ async def compare(target: Target, records: Records, lanes: Collection[LaneKey]) 
     async with target.newcomer() as whole, target.newcomer() as entering:
         for start in range(0, len(wanted), LANES_READ):
             some = wanted[start : start + LANES_READ]
-            views = await whole.session.read_lanes(dict.fromkeys(some, 0))
+            views = await _patiently(partial(whole.session.read_lanes, dict.fromkeys(some, 0)))
             for key, view in views.items():
                 found += await _lane(target, key, view, (whole.session, entering.session))
     return found
+
+
+async def _patiently(read: Callable[[], Awaitable[T]]) -> T:
+    """Ask again: what is compared is what they say, not how soon a busy gate answers."""
+    for _ in range(TRIES):
+        with suppress(Unavailable):
+            return await read()
+        await asyncio.sleep(PAUSE_S)
+    return await read()
 
 
 def _verdicts(target: Target, upto: int) -> Iterator[str]:
@@ -63,7 +79,7 @@ async def _lane(
         await node.reached(max(view.lane.tails))
         if view.lane.tails == node.replica.lane(key).tails:
             break
-        view = await whole.read(key)
+        view = await _patiently(partial(whole.read, key))
     if view.lane != node.replica.lane(key):
         found.append(f"{key}: a light reader has another state")
     for judged in view.history:
@@ -72,7 +88,7 @@ async def _lane(
             said = None if stored is None else stored.verdict.value
             found.append(f"record {judged.opened.seq}: light {judged.verdict.value}, full {said}")
     if can_enter(node.session.protocol, key):
-        entered = (await entering.enter(key)).lane
+        entered = (await _patiently(partial(entering.enter, key))).lane
         if entered != node.replica.lane(key):
             found.append(f"{key}: a light reader that entered has another state")
     return found
