@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from antiphon import JobContext
 from antiphon.runtime.values.signature import CallSignature, plain_call
 
 if TYPE_CHECKING:
@@ -98,3 +99,10 @@ def test_what_is_not_a_call_is_a_type_error():
     for text in ("", "[]", '{"args":[]}', '{"args":[],"kwargs":{},"more":1}', "[" * 10_000):
         with pytest.raises(TypeError, match="a call is written as"):
             signature().decode(text)
+
+
+def test_a_context_under_another_name_is_refused_with_the_name_to_use():
+    def handler(job: JobContext, path: str) -> int: ...
+
+    with pytest.raises(TypeError, match=r"parameter 'job' of a\.b: .* is called ctx"):
+        CallSignature(handler, name="a.b")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RETRY_SHARE: Final = 12
 """A renewal that failed is tried again after this part of the hold's unit."""
+SHORTEST_S: Final = 0.001
 RENEW_AGAIN_S: Final = 0.5
 """How soon at most, while the engine does not answer: it may be back at any moment."""
 
@@ -108,7 +109,8 @@ class LockHold:
                     return
                 due_s = max(self._renew_left_s, retry_s)
                 if due_s > 0:
-                    if await self._heard_within(min(due_s, max(self._stop_left_s, 0.0))):
+                    # Less than a clock can tell apart would be waited for without end.
+                    if await self._heard_within(max(min(due_s, self._stop_left_s), SHORTEST_S)):
                         await self._look(hints)
                     retry_s = 0.0
                     continue

@@ -19,6 +19,8 @@ from antiphon.runtime.values.value_codec import PLAIN, ValueCodec, codec_of
 
 CONTEXT: Final = "ctx"
 """The parameter that gets the job's context; no argument of a call."""
+CONTEXT_TYPE: Final = "JobContext"
+"""Its annotation; the class is the executors', which values do not know."""
 CALL_BEGINS: Final = b'{"args":['
 """The text of every call begins so."""
 
@@ -151,6 +153,11 @@ class CallSignature:
         hints = typing.get_type_hints(_plain(self._function), include_extras=True)
         codecs = {}
         for name in (*self._signature.parameters, "return"):
+            if getattr(hints.get(name), "__name__", "") == CONTEXT_TYPE:
+                raise TypeError(
+                    f"parameter {name!r} of {self._name}: the parameter that gets the job's context"
+                    f" is called {CONTEXT}"
+                )
             try:
                 codecs[name] = codec_for(hints.get(name, Any))
             except TypeError as wrong:
