@@ -1,1 +1,1 @@
-"""Interfaces for people and programs, such as the command line; thin, on top of the SDK."""
+"""The command line and HTTP, for people and other programs; thin, they use the SDK."""

@@ -1,1 +1,1 @@
-"""Test support: the engine conformance suite, virtual time, the simulator, its mutants."""
+"""What users test with: a mesh in one test, virtual time, the suite of engines."""

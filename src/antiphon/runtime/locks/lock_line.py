@@ -1,4 +1,7 @@
-"""One lock's lane as this process knows it, and what one agent writes there."""
+"""One lock's lane as this process knows it, and what one agent writes there.
+
+Reads the lane, takes the lock, renews it, releases it, passes it on.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One node's access to the log: reading and judging lanes, authoring, and the one way to write."""
+"""One node's access to the log: reading and judging lanes, authoring, and writing."""

@@ -1,8 +1,9 @@
-"""The one way to write to the log: draft, commit, look again after a conflict, read back, judge.
+"""How an op is written to the log: draft, commit, look again after a conflict, read back, judge.
 
 The code that writes passes a list of intents, and a policy that says what to do if another node
 writes first. It gets back the result of each: its sequence, its verdict, the lane after it.
-`Session.commit` is the lower half, which resolves unknown outcomes.
+`Session.commit` is the lower half, which resolves unknown outcomes. What has much to write at once
+shares the work around that: a worker in `write_turns`, a caller in `caller.bulk_submission`.
 
 - An op is signed again for every try: its predecessor is part of what is signed.
 - The intents of a list are independent of one another. They may reach the log in any order, and of

@@ -1,7 +1,8 @@
 """A service beside a full node: looks at the replica in rounds, when woken or after a pause.
 
 Nothing about one item ends it: what it cannot deal with goes to its `guard`, and what is wrong with
-a whole round is told there too.
+a whole round is told there too. Offers, replicas of jobs, delayed jobs and plans are such services.
+Overdue jobs, seals, evictions and watches have loops of their own.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ may have begun before the cursor, so another scope means building it again.
 There is one table of records, and one of lanes for each family, with the columns that the family
 declares. Writes are batched. Active lanes are kept in memory, bounded; any other lane is read
 from its row, so memory depends on what is active, not on everything that ever was.
+
+It knows no family by name: the queries of each are a class of its own (`Queries`).
 """
 
 from __future__ import annotations
