@@ -1,6 +1,5 @@
-"""The command line of a mesh that has polls: what is no job is watched, shown and verified."""
+"""The command line of a mesh that has polls: its own command, and what is no job is shown."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,15 +24,12 @@ def typed(tmp_path):
     return Shell(place, program=program)
 
 
-def ask(typed: Shell) -> None:
-    words = ["-m", "tests.families.registered", "tests.families.ask", str(typed.home)]
-    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, timeout=240)
-
-
-def test_watch_and_show_tell_of_a_poll(typed):
+def test_a_poll_has_a_command_and_watch_and_show_tell_of_it(typed):
     with typed.dev(), typed.start("watch") as watching:
         assert "watching mesh" in watching.process.stderr.readline()
-        ask(typed)
+        for words in (("ask", "team.lunch", "pizza", "Pizza?"), ("close", "team.lunch", "pizza")):
+            done = typed.run("poll", *words)
+            assert done.code == 0, done.err
         assert "team.lunch" in watching.line("asked 'Pizza?'")
         watching.line("closed the poll")
         shown = typed.run("show", "pizza")
@@ -43,6 +39,9 @@ def test_watch_and_show_tell_of_a_poll(typed):
         assert "asked 'Pizza?'" in shown.out
         facts = typed.run("show", "piz", "--json").json
         assert (facts["family"], facts["name"], facts["facts"]["ayes"]) == ("polls", "pizza", 0)
+        assert typed.run("poll", "ls", "--json").json == {
+            "poll": "pizza", "question": "Pizza?", "ayes": 0, "is_open": False,
+        }  # fmt: skip
         missing = typed.run("show", "nobody-asked")
         assert missing.code != 0
         assert "antiphon jobs lists them" in missing.err

@@ -1,4 +1,4 @@
-"""Steps 3 to 5 of the recipe, on both engines: read, replicated, watched and proved."""
+"""Steps 3 to 5 of the recipe, on both engines: read, replicated, queried, watched and proved."""
 
 import asyncio
 
@@ -18,6 +18,7 @@ from antiphon.sdk.proofs.bundles import open_bundle
 from chaos.tamper.sealed_jobs import ExportSource
 from tests.families.polls import WITH_POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
+from tests.families.polls.queries import ReplicaPolls
 from tests.families.polls.state import PollLane
 from tests.runtime.meshes import a_mesh, call, eventually, on_both_engines
 
@@ -78,8 +79,8 @@ async def test_a_replica_keeps_its_columns_across_a_restart(tmp_path):
         await a_whole_poll(peers)
         await node.reached((await peers[0].log.last()).seq)
         following.cancel()
-        row = "select state, ayes, name from lanes_polls where ayes is not null"
-        assert replica._db.execute(row).fetchall() == [("closed", 1, NAME)]
+        ((kind, name, poll),) = replica.ask(ReplicaPolls).best(limit=2)
+        assert (kind, name, poll.is_open, poll.ayes) == (KIND, NAME, False, 1)
         assert replica.sizes.by_state() == {"pending": 1}, "jobs are counted apart"
         before = replica.lane(KEY)
         replica.close()

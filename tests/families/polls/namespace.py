@@ -1,0 +1,34 @@
+"""`mesh.polls`: polls on a mesh."""
+
+from antiphon.core.record.branches import LaneKey
+from antiphon.runtime.log.writer import BEHIND, Intent, write_one
+from antiphon.sdk.connection.connection import Connection
+from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen
+from tests.families.polls.queries import ReplicaPolls
+
+MOST_LISTED = 100
+
+
+class Polls:
+    """The polls of a mesh."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def open(self, kind: str, name: str, question: str) -> None:
+        """Ask something."""
+        await self._write(PollOpen, OpenBody(kind=kind, poll=name, question=question))
+
+    async def close(self, kind: str, name: str) -> None:
+        """End a poll."""
+        await self._write(PollClose, CloseBody(kind=kind, poll=name))
+
+    async def _write(self, op, body) -> None:
+        session = self._connection.session
+        lane = (await session.read(LaneKey("polls", body.kind, body.poll))).lane
+        await write_one(session, Intent(op, body, lane), BEHIND)
+
+    async def best(self):
+        """The polls that this machine can read, those with the most votes first."""
+        async with self._connection.replica() as replica:
+            return replica.ask(ReplicaPolls).best(limit=MOST_LISTED)
