@@ -7,6 +7,10 @@
     given_results      results of other jobs as the inputs of a job
     state              the job and its lane, derived from the accepted ops
     priority           which waiting job is handed out first
+    derivation         what a job was derived from, and what a plan waits for
+    planned            whether a derived schedule follows from its plan
+    spending           what the tenures of a job cost
+    stored_content     what is stored outside the log for a job
     subjects           where the records are on the log
     columns            what a replica can be queried by
     words              ops as sentences, for people
