@@ -185,6 +185,7 @@ class NotInstalled(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, NotInstalled())
 from antiphon import Mesh, AntiphonError
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
 
 
 async def main(job):

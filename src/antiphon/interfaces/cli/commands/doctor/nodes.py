@@ -10,7 +10,6 @@ from antiphon.interfaces.cli.commands.doctor.log import CLOCK_LIMIT_MS
 from antiphon.interfaces.cli.screen.node_names import NodeName
 from antiphon.interfaces.cli.screen.options import short, short_node
 from antiphon.interfaces.cli.screen.terminal import ago, clock, counted, span
-from antiphon.sdk.jobs.job_lookup import ReplicaJobs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -23,6 +22,7 @@ MAX_HELD: Final = 1_000
 
 async def nodes(look: Look) -> AsyncIterator[Finding]:
     """Who is online, whose clock is wrong, and whose jobs nobody answers for."""
+    from antiphon.sdk.jobs.job_lookup import ReplicaJobs
     from antiphon.sdk.mesh import State
 
     cards = await look.calling

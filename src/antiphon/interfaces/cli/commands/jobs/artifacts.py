@@ -14,7 +14,6 @@ from antiphon.interfaces.cli.screen.lookup import complete_job, find_job
 from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.progress import size_words
 from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
-from antiphon.sdk.jobs.job_lookup import ReplicaJobs
 
 if TYPE_CHECKING:
     from antiphon.sdk.artifacts.namespace import Artifact
@@ -95,6 +94,7 @@ async def _evict(home: Path | None, prefix: str, name: str | None) -> Answer:
 
 
 async def _ended(mesh: Mesh, limit: int) -> list[Job]:
+    from antiphon.sdk.jobs.job_lookup import ReplicaJobs
     from antiphon.sdk.mesh import State
 
     async with mesh.replica() as replica:

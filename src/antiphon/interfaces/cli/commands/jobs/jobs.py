@@ -25,7 +25,6 @@ from antiphon.interfaces.cli.screen.terminal import (
     state_piece,
 )
 from antiphon.sdk.defaults import StateName
-from antiphon.sdk.jobs.job_lookup import ReplicaJobs
 
 if TYPE_CHECKING:
     from antiphon.sdk.costs.cost_report import Spent
@@ -51,6 +50,7 @@ async def jobs(
     if failed and state:
         raise WrongUsage("--failed and --state cannot be combined", hint="leave out one of them")
     from antiphon.sdk.dead_letters import dead_letters
+    from antiphon.sdk.jobs.job_lookup import ReplicaJobs
     from antiphon.sdk.mesh import State
 
     async with open_mesh(home) as mesh, mesh.replica() as replica:
