@@ -224,6 +224,20 @@ def reaching_through(root: Path) -> list[str]:
     ]
 
 
+WRITER = "src/antiphon/runtime/log/writer.py"
+WRITES = re.compile(r"\.commit\(|session\.send\(")
+
+
+def writing_past_the_writer(root: Path) -> list[str]:
+    """Records sent by others than the writer: what it does about lost answers is done there."""
+    return [
+        f"{path.relative_to(root)}:{number}: only {WRITER} sends records; pass it an intent"
+        for path in python_files(root, "src")
+        if path != root / WRITER
+        for number, _ in lines_with(WRITES, path)
+    ]
+
+
 def _is_private(name: str) -> bool:
     return re.match(r"_[^_]", name) is not None and name not in PUBLIC_ALL_THE_SAME
 
@@ -315,6 +329,7 @@ RULES = [
     undocumented,
 ]
 RULES += [miscited, cited_by_another_name, reaching_through, naming_pages]
+RULES += [writing_past_the_writer]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -371,6 +386,8 @@ BREACHES = [
     (reaching_through, "src/antiphon/interfaces/tui.py", DOC + "mesh.connection\n"),
     (reaching_through, "src/antiphon/interfaces/tui.py", DOC + "handle._peer\n"),
     (undocumented, "src/antiphon/core/jobs.py", "x = 1\n"),
+    (writing_past_the_writer, "src/antiphon/tide.py", DOC + "await session.send([draft])\n"),
+    (writing_past_the_writer, "src/antiphon/tide.py", DOC + "self._session.commit(draft)\n"),
     (miscited, "src/antiphon/core/jobs.py", '"""A job (spec' + ' §3)."""\n'),
     (miscited, "src/antiphon/core/jobs.py", '"""A job (spec' + ' §1, §2.2)."""\n'),
     (miscited, "docs/other.md", "as specification" + " §2 and §12 say\n"),

@@ -21,7 +21,6 @@ from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.reducer import Outcome, judge, settled
 from antiphon.engines.memory.oplog import MemoryLog
-from antiphon.errors import AntiphonError
 from antiphon.ports import Record
 from antiphon.runtime.caller import bulk_submission
 from antiphon.runtime.caller.submission import Submitted
@@ -220,7 +219,7 @@ def torn_turn_believed() -> Iterator[None]:
 def rest_of_group_unsent() -> Iterator[None]:
     """Of jobs that were submitted together, those that were not stored count as submitted."""
 
-    async def resolve(self: Any, position: int, draft: Draft, _told: AntiphonError) -> None:
+    async def resolve(self: Any, position: int, draft: Draft, _begun: Begun) -> None:
         key = draft.opened.place.key if draft.opened.place is not None else LaneKey("", "", "")
         self.found[position] = Submitted(key.kind, key.name, 0, is_new=True)
         self._stored(position)

@@ -179,13 +179,13 @@ def key(one: ScheduleBody) -> tuple[str, str]:
 async def test_a_job_is_sent_only_after_those_that_it_waits_for_are_stored(engine, monkeypatch):
     async with a_mesh(engine) as mesh:
         session = (await mesh.connection()).session
-        commit, dice = session.commit, random.Random(7)
+        send, dice = session.send, random.Random(7)
 
-        async def slow(draft):
+        async def slow(drafts, **how):
             await asyncio.sleep(dice.random() / 50)
-            return await commit(draft)
+            return await send(drafts, **how)
 
-        monkeypatch.setattr(session, "commit", slow)
+        monkeypatch.setattr(session, "send", slow)
         bodies = [body(0)]
         for number in range(1, 300):  # a tree, and a chain of every tenth
             before = [key(bodies[number // 3])]

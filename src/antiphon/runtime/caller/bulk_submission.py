@@ -19,17 +19,25 @@ from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.manifest import job_id
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import AntiphonError, LostRace, PartlySubmitted, Rejected
+from antiphon.errors import AntiphonError, LostRace, PartlySubmitted
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime import tracing
 from antiphon.runtime.caller.submission import Submitted, guarded, labelled, submit
+from antiphon.runtime.log.writer import (
+    Begun,
+    Intent,
+    Policy,
+    send_together,
+    sign_together,
+    unread,
+    write_one,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from antiphon.core.policy.circuit_breaker import CircuitBreaker
     from antiphon.core.record.branches import LaneKey
-    from antiphon.core.record.op import Op
     from antiphon.runtime.log.author import Draft
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
 GROUPS_IN_FLIGHT: Final = 4
 TOGETHER: Final = 64
 """Jobs of one group: together few enough to be answered in time by a slow disk."""
+_POLICY: Final = Policy(foresees=True, look=unread)
+"""A job that turns out to exist is left to `submission`; verdicts are read later, many at once."""
 
 
 class _Sent(Struct, frozen=True):
@@ -151,46 +161,45 @@ class _Bulk:
     async def _append(self, group: list[int]) -> None:
         """Send these jobs together; those that it does not settle, one by one."""
         session = self._session
-        ops: dict[int, Op] = {}
         drafts: dict[int, Draft] = {}
         left: list[int] = []
-        now = session.author.mesh_time.now()
-        for position in group:
-            op = session.compose_behind(JobSchedule, self._body(position), EMPTY, now=now)
-            if session.foresee_op(op, EMPTY) is Verdict.OK:
-                ops[position] = op
+        wanted = [(self._intent(position), _POLICY) for position in group]
+        for position, begun in zip(group, sign_together(session, wanted), strict=True):
+            if begun.draft is not None:
+                drafts[position] = begun.draft
+            elif begun.written is not None and begun.written.problem is not None:
+                self._fail(position, begun.written.problem)
+                break  # what comes after it in the list is not sent
             else:
                 left.append(position)
-        for position, signed in zip(ops, session.author.sign([*ops.values()]), strict=True):
-            if isinstance(signed, Rejected):
-                self._fail(position, signed)
-                break  # what comes after it in the list is not sent
-            drafts[position] = signed
         with guarded(self._breaker, session):
-            answers = await session.send([*drafts.values()])
+            sent = await send_together(session, [*drafts.values()])
         unsettled = [self._alone(position) for position in left]
-        for (position, draft), told in zip(drafts.items(), answers, strict=True):
-            if isinstance(told, int):
-                self._note(position, draft, told)
+        for (position, draft), begun in zip(drafts.items(), sent, strict=True):
+            if begun.told is None:
+                self._note(position, draft, begun.seq)
             else:
-                unsettled.append(self._resolve(position, draft, told))
+                unsettled.append(self._resolve(position, draft, begun))
         if unsettled:
             await asyncio.gather(*unsettled)
 
     def _body(self, position: int) -> ScheduleBody:
         return labelled(self._session, self.bodies[position])
 
-    async def _resolve(self, position: int, draft: Draft, told: AntiphonError) -> None:
+    def _intent(self, position: int) -> Intent:
+        return Intent(JobSchedule, self._body(position), EMPTY)
+
+    async def _resolve(self, position: int, draft: Draft, begun: Begun) -> None:
         """Find out what became of a draft, and send it again if it was not stored."""
         try:
             with guarded(self._breaker, self._session):
-                seq = await self._session.commit(draft, told=told)
+                written = await write_one(self._session, self._intent(position), _POLICY, begun)
         except LostRace:
             await self._alone(position)  # the job exists, or something else is on its subject
         except AntiphonError as problem:
             self._fail(position, problem)
         else:
-            self._note(position, draft, seq)
+            self._note(position, draft, written.seq)
 
     def _note(self, position: int, draft: Draft, seq: int) -> None:
         """A draft was stored; its verdict is read later."""

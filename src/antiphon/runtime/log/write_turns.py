@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import AntiphonError, Rejected
+from antiphon.errors import AntiphonError
 from antiphon.ports import APPENDS_AT_ONCE, LANES_AT_ONCE
 from antiphon.runtime.log.writer import (
     NOT_BEGUN,
@@ -31,6 +31,8 @@ from antiphon.runtime.log.writer import (
     Written,
     in_place,
     own_record,
+    send_together,
+    sign_together,
     whole_lane,
     write_one,
 )
@@ -38,10 +40,8 @@ from antiphon.runtime.log.writer import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from antiphon.core.clock.mesh_time import Now
     from antiphon.core.family import Lane
     from antiphon.core.record.branches import LaneKey
-    from antiphon.core.record.op import Op
     from antiphon.ports import Record
     from antiphon.runtime.log.author import Draft
     from antiphon.runtime.log.session import Session
@@ -97,7 +97,7 @@ class WriteTurns:
         try:
             begun = await waiting.begun
             if (written := begun.written) is not None and not policy.insists:
-                return written
+                return written.check()
             return await write_one(self._session, intent, policy, begun)
         finally:
             if not waiting.begun.cancelled():
@@ -163,48 +163,25 @@ class WriteTurns:
 
     async def _write(self, taken: list[_Waiting]) -> None:
         session = self._session
-        now = session.author.mesh_time.now()
-        composed = [(one, op) for one in taken if (op := self._composed(one, now)) is not None]
-        signed = session.author.sign([op for _, op in composed])
-        drafted: list[tuple[_Waiting, Draft]] = []
-        for (one, _), draft in zip(composed, signed, strict=True):
-            if not isinstance(draft, Rejected):  # else it is told so when it goes on alone
-                one.draft = draft
-                drafted.append((one, draft))
+        signed = sign_together(session, [(one.intent, one.policy) for one in taken])
+        for one, begun in zip(taken, signed, strict=True):
+            one.draft = begun.draft
+            if begun.draft is None:
+                one.goes_on(begun)
+        drafted = [one for one in taken if one.draft is not None]
         if not drafted:
             return
-        timeout_s = min(one.policy.timeout_s for one, _ in drafted)
-        answers = await session.send([draft for _, draft in drafted], timeout_s=timeout_s)
+        timeout_s = min(one.policy.timeout_s for one in drafted)
+        drafts = [one.draft for one in drafted if one.draft is not None]
+        sent = await send_together(session, drafts, timeout_s=timeout_s)
         stored: list[_Waiting] = []
-        for (one, _), answer in zip(drafted, answers, strict=True):
-            if isinstance(answer, int):
-                one.seq = answer
+        for one, begun in zip(drafted, sent, strict=True):
+            if begun.told is None:
+                one.seq = begun.seq
                 stored.append(one)
             else:
-                one.goes_on(Begun(draft=one.draft, told=answer))
+                one.goes_on(begun)
         await self._read_back(stored)
-
-    def _composed(self, one: _Waiting, now: Now) -> Op | None:
-        """The op that an intent is now, unsigned; None if it is settled, or needs a path alone."""
-        intent, policy, session = one.intent, one.policy, self._session
-        if intent.lane is None or intent.by is not None or intent.prev is not None:
-            one.goes_on(NOT_BEGUN)
-            return None
-        try:
-            op = session.compose_behind(
-                intent.op, intent.body, intent.lane, deps=intent.deps, now=now
-            )
-        except AntiphonError:
-            one.goes_on(NOT_BEGUN)  # such as a clock that is ahead
-            return None
-        if policy.foresees:
-            foreseen = session.foresee_op(op, intent.lane)
-            if foreseen is not Verdict.OK:
-                written = Written(intent, verdict=foreseen, lane=intent.lane)
-                # Whoever insists has control read again first.
-                one.goes_on(NOT_BEGUN if policy.insists else Begun(written=written))
-                return None
-        return op
 
     # --- reading back -----------------------------------------------------------------------
 

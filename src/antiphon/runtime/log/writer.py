@@ -2,8 +2,9 @@
 
 The code that writes passes a list of intents, and a policy that says what to do if another node
 writes first. It gets back the result of each: its sequence, its verdict, the lane after it.
-`Session.commit` is the lower half, which resolves unknown outcomes. What has much to write at once
-shares the work around that: a worker in `write_turns`, a caller in `caller.bulk_submission`.
+`Session.commit` is the lower half, which resolves unknown outcomes. Nobody else calls it or
+`Session.send`: who has many intents at one moment (`write_turns`, `bulk_submission`) begins them
+here with `sign_together` and `send_together`, and goes on with each by itself.
 
 - An op is signed again for every try: its predecessor is part of what is signed.
 - The intents of a list are independent of one another. They may reach the log in any order, and of
@@ -29,6 +30,7 @@ from antiphon.runtime.log.author import Author, Draft
 from antiphon.runtime.log.clock_check import HINT
 
 if TYPE_CHECKING:
+    from antiphon.core.clock.mesh_time import Now
     from antiphon.runtime.log.session import Session
 
 TRIES: Final = 8
@@ -125,6 +127,11 @@ async def in_place(session: Session, draft: Draft, sent: Written) -> Written:
     return replace(sent, verdict=session.control_verdicts[sent.seq])
 
 
+async def unread(_session: Session, _draft: Draft, sent: Written) -> Written:
+    """Read nothing back: the code that writes does it, for many at a time."""
+    return sent
+
+
 class Policy(Struct, frozen=True, kw_only=True):
     """What to do when another record comes first, or the verdict is a rejection."""
 
@@ -170,7 +177,7 @@ async def write(
 
 
 class Begun(Struct, frozen=True, kw_only=True):
-    """How far an intent has been written already, together with others (`write_turns`)."""
+    """How far an intent has been written already, together with others."""
 
     draft: Draft | None = None
     """As it was signed; None: nothing has been done."""
@@ -185,6 +192,55 @@ class Begun(Struct, frozen=True, kw_only=True):
 
 
 NOT_BEGUN: Final = Begun()
+
+
+def sign_together(session: Session, wanted: Sequence[tuple[Intent, Policy]]) -> list[Begun]:
+    """Draft several intents of one moment, many with one signature; how far each has come.
+
+    One without a draft is settled, or has to be written alone.
+    """
+    now = session.author.mesh_time.now()
+    composed = [_composed(session, intent, policy, now) for intent, policy in wanted]
+    signed = iter(session.author.sign([op for op, _ in composed if op is not None]))
+    begun: list[Begun] = []
+    for (intent, _), (op, settled) in zip(wanted, composed, strict=True):
+        if op is None:
+            begun.append(settled)
+        elif isinstance(draft := next(signed), Rejected):
+            begun.append(Begun(written=Written(intent, problem=draft)))
+        else:
+            begun.append(Begun(draft=draft))
+    return begun
+
+
+async def send_together(
+    session: Session, drafts: Sequence[Draft], *, timeout_s: float = ONCE.timeout_s
+) -> list[Begun]:
+    """Send drafts in one request, each once; where each is stored, or what went wrong."""
+    answers = await session.send(drafts, timeout_s=timeout_s)
+    return [
+        Begun(draft=draft, seq=told) if isinstance(told, int) else Begun(draft=draft, told=told)
+        for draft, told in zip(drafts, answers, strict=True)
+    ]
+
+
+def _composed(
+    session: Session, intent: Intent, policy: Policy, now: Now
+) -> tuple[Op | None, Begun]:
+    """The op that an intent is now, unsigned; None if it is settled, or needs a path alone."""
+    lane = intent.lane
+    if lane is None or intent.by is not None or intent.prev is not None:
+        return None, NOT_BEGUN
+    try:
+        op = session.compose_behind(intent.op, intent.body, lane, deps=intent.deps, now=now)
+    except AntiphonError:
+        return None, NOT_BEGUN  # such as a clock that is ahead: alone, it is told so
+    foreseen = session.foresee_op(op, lane) if policy.foresees else Verdict.OK
+    if foreseen is Verdict.OK:
+        return op, NOT_BEGUN
+    # Whoever insists has control read again first.
+    written = Written(intent, verdict=foreseen, lane=lane)
+    return None, NOT_BEGUN if policy.insists else Begun(written=written)
 
 
 async def write_one(
