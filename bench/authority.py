@@ -80,7 +80,7 @@ def on_the_log(envelopes: list[bytes]) -> tuple[Control, tuple[str, ...]]:
         owner_hlc=(0, 0),
         grants=grants,
         targets=Register(),
-        standings=Register(),
+        quarantines=Register(),
         op_ids={},
     )
     return control, tuple(delegation.cid for delegation in opened)

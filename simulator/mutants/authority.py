@@ -37,7 +37,7 @@ def quarantine_ends_no_lease() -> Iterator[None]:
     really_lost = chain_check.has_lost_authority
 
     def lost(control: Any, who: str, auth: tuple[str, ...], *, since: int, seq: int) -> bool:
-        unseen = replace(control, standings=Register())
+        unseen = replace(control, quarantines=Register())
         return really_lost(unseen, who, auth, since=since, seq=seq)
 
     with patched(table, "has_lost_authority", lost):

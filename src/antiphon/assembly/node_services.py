@@ -141,9 +141,9 @@ async def replicating(
         from antiphon.runtime.coordinator.coordinator import Coordinator
         from antiphon.runtime.coordinator.offer_audit import OfferAudit
         from antiphon.runtime.coordinator.quorums import Quorums
-        from antiphon.runtime.lane_entries.entry_service import EntryService
         from antiphon.runtime.node.artifact_eviction import Evictor
         from antiphon.runtime.node.coordinator_watch import CoordinatorWatch
+        from antiphon.runtime.node.entry_service import EntryService
         from antiphon.runtime.node.overdue_jobs import OverdueJobs
         from antiphon.runtime.node.sealer import Sealer
         from antiphon.runtime.node.write_volume_watch import VolumeWatch

@@ -6,7 +6,7 @@ from itertools import count, pairwise
 import pytest
 from msgspec import structs
 
-from antiphon.core.authority.control import Standing
+from antiphon.core.authority.control import Quarantine
 from antiphon.core.authority.delegations import Grants
 from antiphon.core.authority.grant_reach import MAX_KINDS, State
 from antiphon.core.authority.grant_tree import trace
@@ -49,15 +49,15 @@ class Book:
         return self
 
     def control(self, owner=OWNER):
-        standings = Register()
+        quarantines = Register()
         for who in self.quarantined:
-            standings.write(1, who.did, Standing(1, (0, 0)))
+            quarantines.write(1, who.did, Quarantine(1, (0, 0)))
         return structs.replace(
             FOUNDED,
             owner=owner.did,
             grants=self.grants,
             since=next(self.seq),
-            standings=standings,
+            quarantines=quarantines,
         )
 
     def trace(self, now_s=NOW, owner=OWNER):

@@ -117,9 +117,9 @@ def has_lost_authority(
 
     It ends with evidence against its holder, and with a revocation in its chain.
     """
-    if control.rules.authority == "open" and not control.standings:
+    if control.rules.authority == "open" and not control.quarantines:
         return False
-    shown = control.standing_of(who)
+    shown = control.quarantine_of(who)
     if shown is not None and shown.shown_seq > since:
         return True
     if control.rules.authority == "open":

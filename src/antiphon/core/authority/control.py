@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from antiphon.core.ucan import Delegation
 
 
-class Standing(Struct, frozen=True):
+class Quarantine(Struct, frozen=True):
     """The evidence against an author, and whether the owner has readmitted it since."""
 
     shown_seq: int
@@ -59,7 +59,7 @@ class Control(Struct, frozen=True, kw_only=True):
     """Delegations and revocations: one table for all intervals, queried by sequence."""
     targets: Register[str]
     """By kind prefix, the only node that may claim below it; empty if the route was cleared."""
-    standings: Register[Standing]
+    quarantines: Register[Quarantine]
     """Authors with evidence of equivocation against them."""
     op_ids: dict[int, str]
     """The id of every control record by its sequence, rejected ones included; deps name these."""
@@ -98,19 +98,19 @@ class Control(Struct, frozen=True, kw_only=True):
             prefix = prefix.rpartition(".")[0]
         return None
 
-    def standing_of(self, did: str) -> Standing | None:
+    def quarantine_of(self, did: str) -> Quarantine | None:
         """The evidence against an author so far, or None."""
-        return self.standings.at(self.since, did) if self.standings else None
+        return self.quarantines.at(self.since, did) if self.quarantines else None
 
     def is_quarantined(self, did: str) -> bool:
         """Whether this author's ops are rejected. The owner cannot be quarantined."""
-        standing = self.standing_of(did)
-        return standing is not None and not standing.is_readmitted and did != self.owner
+        quarantine = self.quarantine_of(did)
+        return quarantine is not None and not quarantine.is_readmitted and did != self.owner
 
     @property
     def quarantined(self) -> list[str]:
         """All quarantined authors."""
-        return [did for did in self.standings.all_at(self.since) if self.is_quarantined(did)]
+        return [did for did in self.quarantines.all_at(self.since) if self.is_quarantined(did)]
 
     def selection_for(self, kind: str) -> str:
         """How workers for this kind are chosen, by the longest prefix."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NO_END: Final = 2**63
 
 
-class Standing(Struct, frozen=True):
+class NodeRights(Struct, frozen=True):
     """The chains that lead to a node, as control is at one moment."""
 
     node: str
@@ -44,30 +44,30 @@ class Standing(Struct, frozen=True):
         return self.chains[0].links[0].payload.aud if self.chains else self.node
 
 
-def standing_of(control: Control, node: str) -> Standing:
-    """A node's standing. Quarantined keys have none."""
+def rights_of(control: Control, node: str) -> NodeRights:
+    """A node's rights. Quarantined keys have none."""
     if control.is_quarantined(node):
-        return Standing(node, is_free=False, chains=())
+        return NodeRights(node, is_free=False, chains=())
     if control.rules.authority == "open" or node == control.owner:
-        return Standing(node, is_free=True, chains=())
+        return NodeRights(node, is_free=True, chains=())
     chains = chains_to(control.grants, control.owner, node, before=_NO_END)
-    return Standing(
+    return NodeRights(
         node, is_free=False, chains=tuple(one for one in chains if not _is_revoked(control, one))
     )
 
 
-def fault(standing: Standing, body: MessageBody, now_s: int) -> Verdict | None:
+def fault(rights: NodeRights, body: MessageBody, now_s: int) -> Verdict | None:
     """Why a node may not send this message now, or None."""
-    if standing.is_free:
+    if rights.is_free:
         return None
-    valid = [chain for chain in standing.chains if _is_valid(chain, now_s)]
+    valid = [chain for chain in rights.chains if _is_valid(chain, now_s)]
     if not valid:
         return Verdict.NO_CHAIN
     serving = [chain for chain in valid if covers(chain.command, SEND)]
     if not serving:
         return Verdict.COMMAND
     arguments = policy_arguments(body)
-    if any(chain.judge(standing.node, SEND, arguments, (now_s,)).ok for chain in serving):
+    if any(chain.judge(rights.node, SEND, arguments, (now_s,)).ok for chain in serving):
         return None
     return Verdict.POLICY
 

@@ -30,7 +30,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import Outcome
 from antiphon.errors import Unavailable
 from antiphon.ports import LANES_AT_ONCE, OpLog, Record
-from antiphon.runtime.log.lane_entry import Entered
+from antiphon.runtime.log.entry_search import Entered
 
 TRIES: Final = 6
 """How often a lane is read while the copy that answers lacks a record known to be on it."""

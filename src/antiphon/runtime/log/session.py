@@ -39,8 +39,8 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.ports import Append
+from antiphon.runtime.log.entry_search import Entered, EntrySearch
 from antiphon.runtime.log.known_end import KnownEnd
-from antiphon.runtime.log.lane_entry import Entered, LaneEntries
 from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Session:
         self.is_over = False
         """Whether whoever opened the mesh has closed it."""
         self.lanes = LaneReader(self, author.did)
-        self._entries = LaneEntries(self)
+        self._entry_search = EntrySearch(self)
         self._chain_choice = ChainChoice(author.did)
 
     # --- our own ops ------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ class Session:
 
     async def find_entry(self, key: LaneKey) -> Entered | None:
         """The newest sealed record at which a lane can be entered, if a full node tells one."""
-        return await self._entries.find(key)
+        return await self._entry_search.find(key)
 
     async def read_lane(self, kind: str, job_id: str, *, at_least: int = 0) -> JobView:
         """The lane of a job."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from antiphon.core.messages.send_right import Standing, standing_of
+from antiphon.core.messages.send_right import NodeRights, rights_of
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.runtime.log.session import Session
 
-MAX_STANDINGS = 4096
+MAX_RIGHTS = 4096
 
 
 class ControlReads:
@@ -21,7 +21,7 @@ class ControlReads:
         self._session = session
         self._running: asyncio.Task[None] | None = None
         self._queued: asyncio.Task[None] | None = None
-        self._standings: dict[str, Standing] = {}
+        self._rights: dict[str, NodeRights] = {}
         self._state: tuple[int, int] = (-1, -1)
 
     async def fresh(self) -> Control:
@@ -38,14 +38,14 @@ class ControlReads:
         self._running, self._queued = self._queued, None
         await self._session.sync_control()
 
-    def standing(self, node: str) -> Standing:
-        """A node's standing as control is now; computed once per change."""
+    def rights(self, node: str) -> NodeRights:
+        """A node's rights as control is now; computed once per change."""
         control = self._session.control
         state = (control.since, control.grants.revision)
-        if state != self._state or len(self._standings) >= MAX_STANDINGS:
+        if state != self._state or len(self._rights) >= MAX_RIGHTS:
             self._state = state
-            self._standings.clear()
-        found = self._standings.get(node)
+            self._rights.clear()
+        found = self._rights.get(node)
         if found is None:
-            found = self._standings[node] = standing_of(control, node)
+            found = self._rights[node] = rights_of(control, node)
         return found

@@ -144,16 +144,16 @@ class MailGate:
         about them.
         """
         now_s = self._session.wall.now_ms() // 1000
-        if not self._control.standing(sender).is_member(now_s):
+        if not self._control.rights(sender).is_member(now_s):
             await self._control.fresh()  # its delegation may be a moment old
-        standing = self._control.standing(sender)
-        if not standing.is_member(now_s):
+        rights = self._control.rights(sender)
+        if not rights.is_member(now_s):
             raise Rejected(
                 f"this key may not send messages: {Verdict.NO_CHAIN.in_words}",
                 reason=Verdict.NO_CHAIN.value,
                 hint=_WHO_MAY,
             )
-        return standing.party
+        return rights.party
 
     async def _put(self, receiver: str, envelope: bytes, by: str) -> PutAnswer:
         node, _ = split_address(receiver)
@@ -163,15 +163,15 @@ class MailGate:
         )
         body, sender = message.body, message.author
         await self._control.fresh()
-        standing, now_s = self._control.standing(sender), now_ms // 1000
-        fault = send_right.fault(standing, body, now_s)
+        rights, now_s = self._control.rights(sender), now_ms // 1000
+        fault = send_right.fault(rights, body, now_s)
         if fault is not None:
             raise Rejected(
                 f"this key may not send {body.kind!r} messages: {fault.in_words}",
                 reason=fault.value,
                 hint=_WHO_MAY,
             )
-        if not self._control.standing(node).is_member(now_s):
+        if not self._control.rights(node).is_member(now_s):
             raise Rejected(
                 f"{receiver} is not on this mesh",
                 reason="receiver",
@@ -182,7 +182,7 @@ class MailGate:
             inbox = await box.inbox.ready()
             if id_ in inbox.entries or id_ in inbox.done:
                 return PutAnswer(id_, is_duplicate=True)
-            full = inbox.fullness(standing.party, len(envelope))
+            full = inbox.fullness(rights.party, len(envelope))
             if full:
                 raise InboxFull(
                     f"the inbox of {receiver} is full: {full}",
@@ -190,7 +190,7 @@ class MailGate:
                 )
             note = Note(
                 sender=envelopes.sender_of(message),
-                party=standing.party,
+                party=rights.party,
                 thread=body.thread,
                 priority=body.priority,
                 size=len(envelope),
@@ -443,7 +443,7 @@ class MailGate:
     async def _check_reader(self, address: str) -> None:
         node, _ = split_address(address)
         await self._control.fresh()
-        if not self._control.standing(node).is_member(self._session.wall.now_ms() // 1000):
+        if not self._control.rights(node).is_member(self._session.wall.now_ms() // 1000):
             raise Rejected(
                 "this key is not on the mesh, or was revoked",
                 reason="reader",

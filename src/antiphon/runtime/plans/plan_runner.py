@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from antiphon.core.record.op import Op
     from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import Applied, FullNode
-    from antiphon.runtime.replica.replica_plans import Standing
+    from antiphon.runtime.replica.replica_plans import StandingPlan
 
 CAUSES_PER_BATCH: Final = 64
 """How many causes of one plan are looked at in a round."""
@@ -215,7 +215,7 @@ class PlanRunner(WokenService):
         self._tell_beyond(replica.ask(ReplicaPlans).standing_count() - len(standing), control)
         return self._running
 
-    def _begun(self, standing: Standing, control: Control) -> RunningPlan:
+    def _begun(self, standing: StandingPlan, control: Control) -> RunningPlan:
         plan = standing.plan
         one = RunningPlan(standing, party_of_plan(control, plan))
         if not isinstance(plan.body.trigger, Cron):

@@ -8,13 +8,13 @@ from antiphon.core.derivations import missed_ticks
 from antiphon.core.families.jobs.derivation import Cron, Reaction
 from antiphon.core.families.plans.state import Plan
 from antiphon.runtime.plans.cron_ticks import CronTicks
-from antiphon.runtime.replica.replica_plans import Standing
+from antiphon.runtime.replica.replica_plans import StandingPlan
 
 
 class RunningPlan(Struct):
     """Of a cron plan the ticks that are due, of a reaction the causes that were answered."""
 
-    standing: Standing
+    standing: StandingPlan
     party: str
     ticks: CronTicks | None = None
     """None for a reaction, and where the expression is not valid here."""

@@ -17,7 +17,7 @@ from antiphon.core.derivations.plan_selection import MOST_PLANS, selected
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.families.plans.state import Plan
-    from antiphon.runtime.replica.replica_plans import HeldBy, ReplicaPlans, Standing
+    from antiphon.runtime.replica.replica_plans import HeldBy, ReplicaPlans, StandingPlan
 
 MOST_COUNTED: Final = 1_000_000
 
@@ -29,15 +29,15 @@ def party_of_plan(control: Control, plan: Plan) -> str:
 
 
 def plans_run(
-    plans: ReplicaPlans, control: Control, known: Mapping[int, Standing]
-) -> dict[int, Standing]:
+    plans: ReplicaPlans, control: Control, known: Mapping[int, StandingPlan]
+) -> dict[int, StandingPlan]:
     """The plans that are run, by where each was last put, the oldest first.
 
     `known` has what the caller has read before: only the others are read.
     """
     column: HeldBy = "author" if control.rules.authority == "open" else "root"
     each = min(control.rules.plans_max, MOST_PLANS)
-    found: dict[int, Standing] = {}
+    found: dict[int, StandingPlan] = {}
     for row, put_seq in plans.oldest_of_each(column, each=each):
         one = known.get(put_seq) or plans.at(row)
         if one is not None:

@@ -21,7 +21,7 @@ HeldBy = Literal["root", "author"]
 """By what plans are told apart: the first delegation of each, or its author."""
 
 
-class Standing(Struct, frozen=True):
+class StandingPlan(Struct, frozen=True):
     """A plan that was put and not dropped, and where its lane begins."""
 
     plan: Plan
@@ -31,7 +31,7 @@ class Standing(Struct, frozen=True):
 class ReplicaPlans(Queries):
     """Queries for the coordinator, and for people who list plans."""
 
-    def oldest(self, *, limit: int) -> list[Standing]:
+    def oldest(self, *, limit: int) -> list[StandingPlan]:
         """The plans that stand, the oldest first."""
         # Rows are numbered in the order of the log.
         return self._standing("root is not null order by id limit ?", limit)
@@ -43,20 +43,20 @@ class ReplicaPlans(Queries):
         ).fetchone()
         return int(row[0]) if row else 0
 
-    def named(self, name: str, *, limit: int) -> list[Standing]:
+    def named(self, name: str, *, limit: int) -> list[StandingPlan]:
         """The plans of this name that stand: one for each kind."""
         where = "name = ? and root is not null order by id limit ?"
         return self._standing(where, name, limit)
 
-    def at(self, row: int) -> Standing | None:
+    def at(self, row: int) -> StandingPlan | None:
         """The plan in this row, if it stands."""
         found = self._standing("id = ? and root is not null", row)
         return found[0] if found else None
 
-    def _standing(self, where: str, *args: object) -> list[Standing]:
+    def _standing(self, where: str, *args: object) -> list[StandingPlan]:
         rows = self._db.execute(f"select first_seq, body from lanes_plans where {where}", args)  # noqa: S608 - our own words
         plans = ((first_seq, _decode_plan(body).state) for first_seq, body in rows)
-        return [Standing(plan, first_seq) for first_seq, plan in plans if plan is not None]
+        return [StandingPlan(plan, first_seq) for first_seq, plan in plans if plan is not None]
 
     def oldest_of_each(self, column: HeldBy, *, each: int) -> list[tuple[int, int]]:
         """Of everybody who has plans, the oldest: the row of each, and where it was last put.

@@ -45,7 +45,7 @@ def _is_lost(control: Control, hold: Hold, seq: int) -> bool:
     since = hold.auth_seq
     if has_lost_authority(control, hold.auth_by, hold.auth, since=since, seq=seq):
         return True
-    shown = control.standing_of(hold.node)
+    shown = control.quarantine_of(hold.node)
     return shown is not None and shown.shown_seq > since
 
 

@@ -16,8 +16,8 @@ from antiphon.core.authority.control import (
     AnnouncedProtocol,
     Change,
     Control,
+    Quarantine,
     RegisterWrite,
-    Standing,
 )
 from antiphon.core.authority.delegations import Grants
 from antiphon.core.authority.register import Register
@@ -83,7 +83,7 @@ def genesis(op: Op, seq: int, commit_ms: int) -> Moved | Verdict:
         owner_hlc=op.hlc,
         grants=Grants(),
         targets=Register(),
-        standings=Register(),
+        quarantines=Register(),
         op_ids={},
     )
     return Moved(Verdict.OK, change=Change(control=control))
@@ -121,11 +121,11 @@ def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
                 return Verdict.TEMPO
             return _changed(replace(after, tempo=body.policy))
         case ops.MeshReadmit(body=body):
-            standing = control.standing_of(body.node)
-            if standing is None:
+            quarantine = control.quarantine_of(body.node)
+            if quarantine is None:
                 return _changed(after)
-            again = replace(standing, is_readmitted=True)
-            return _written(after, RegisterWrite(control.standings, body.node, again))
+            again = replace(quarantine, is_readmitted=True)
+            return _written(after, RegisterWrite(control.quarantines, body.node, again))
         case ops.MeshEvidence(body=body):
             return _quarantined(control, body, at)
         case _:
@@ -180,10 +180,10 @@ def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Ve
         return Verdict.PROOF  # a genesis of another mesh names no mesh
     if one.op.hlc[0] > at.commit_ms + control.rules.max_drift_ms:
         return Verdict.PROOF  # otherwise it would outdate evidence shown after a readmission
-    known = control.standing_of(node)
+    known = control.quarantine_of(node)
     if known is not None and one.op.hlc <= known.shown_hlc:
         return Verdict.ALREADY
-    shown = RegisterWrite(control.standings, node, Standing(at.seq, one.op.hlc))
+    shown = RegisterWrite(control.quarantines, node, Quarantine(at.seq, one.op.hlc))
     return _written(replace(control, since=at.seq), shown)
 
 

@@ -14,11 +14,11 @@ from antiphon.core.families.memory.state import document_key
 from antiphon.core.families.memory.writing import Wanted
 from antiphon.core.lane_entry import LaneEntry
 from antiphon.core.record.verdict import Verdict
-from antiphon.runtime.lane_entries.entry_service import entry_of
 from antiphon.runtime.locks.lock_line import LockLine
-from antiphon.runtime.log import lane_entry, lane_reader
+from antiphon.runtime.log import entry_search, lane_reader
 from antiphon.runtime.log.writer import Intent, Policy, write_one
 from antiphon.runtime.memory.documents import Documents
+from antiphon.runtime.node.entry_service import entry_of
 from antiphon.runtime.node.sealer import Sealer
 from tests.runtime.meshes import CALM, a_mesh, on_both_engines
 
@@ -86,7 +86,7 @@ async def test_where_nobody_answers_the_lane_is_read_whole_and_nobody_is_asked_f
         asked = []
         async with reader.engine.bus.subscribe(ENTRY.at()) as calls:
             other = (await mesh.connection()).session
-            other._entries._quiet_until_s = other.wall.boot_s() + lane_entry.QUIET_S
+            other._entry_search._quiet_until_s = other.wall.boot_s() + entry_search.QUIET_S
             assert await other.find_entry(LANE) is None
             await reader.engine.bus.publish(ENTRY.at(), b"last")
             async for call in calls:
@@ -115,8 +115,8 @@ async def test_whoever_answers_falsely_is_not_believed(lie):
             told = LIES[lie](true)
             reader = (await mesh.connection()).session
             payload = told if isinstance(told, bytes) else msgspec.json.encode(told)
-            assert await reader._entries._checked(LANE, msgspec.json.encode(true)) is not None
-            assert await reader._entries._checked(LANE, payload) is None
+            assert await reader._entry_search._checked(LANE, msgspec.json.encode(true)) is not None
+            assert await reader._entry_search._checked(LANE, payload) is None
             assert (await reader.enter(LANE)).lane == node.replica.lane(LANE)
 
 
@@ -140,7 +140,7 @@ async def test_a_rejected_record_is_no_entry_even_if_it_is_sealed():
         path = tuple(node.replica.tree.inclusion(seq, node.replica.tree.size_at(size.upto)))
         lie = LaneEntry(seq=seq, leaf=leaf, path=path, seal=true.seal)
         reader = (await mesh.connection()).session
-        assert await reader._entries._checked(LANE, msgspec.json.encode(lie)) is None
+        assert await reader._entry_search._checked(LANE, msgspec.json.encode(lie)) is None
 
 
 @pytest.mark.virtual_time

@@ -61,7 +61,7 @@ class Asker(typing.Protocol):
         """The verdict on one record."""
 
 
-class LaneEntries:
+class EntrySearch:
     """Finds entries for one session."""
 
     def __init__(self, by: Asker) -> None:

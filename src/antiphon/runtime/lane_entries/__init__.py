@@ -1,1 +1,0 @@
-"""Tells light readers where long lanes can be entered (spec §7.5)."""
