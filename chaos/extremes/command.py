@@ -3,7 +3,7 @@
 Members with real logins and real rights write ops of every class of the protocol, through a real
 server: times at 0 and at 2^48-1, the longest texts, lists at their caps, names again and again,
 references to themselves and to nothing. Beside them they send signed messages on the bus and
-requests about mail that are as odd. Meanwhile
+requests about messages that are as odd. Meanwhile
 
 - two full nodes judge everything, and the lanes of locks and documents are entered by new light
   readers; at the end a light reader reads every lane;

@@ -1,4 +1,4 @@
-"""Signed messages at the ends of what they admit: on the bus, and to the gate about mail."""
+"""Signed messages at the ends of what they admit: on the bus, and to the gate."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from antiphon.core.tempo.time_text import hlc_text, time_text
 from antiphon.errors import AntiphonError
 from antiphon.ports import GateLine
 from antiphon.runtime.locks.lock_queue import ARRIVALS
-from antiphon.runtime.messages import mail_requests
-from antiphon.runtime.messages.mail_requests import MailRequest, Put
+from antiphon.runtime.messages import message_requests
+from antiphon.runtime.messages.message_requests import MessageRequest, Put
 from antiphon.runtime.presence.worker_messages import WORKER_MESSAGES, WorkerMessage
 from antiphon.runtime.tempo.tempo_messages import BAR_REPORTS, BEAT_FRAMES, STATUS_CLAIMS, TALKS
 from chaos.extremes.known import KINDS, WORKED, Known
 from chaos.extremes.ops import decode_errors
 from chaos.extremes.values import Extremes
 
-MAIL_WITHIN_S: Final = 0.2
+MESSAGE_WITHIN_S: Final = 0.2
 """A read may wait for longer than this; then nobody waits for its answer."""
-MAIL_AT_ONCE: Final = 4
+MESSAGE_AT_ONCE: Final = 4
 THREAD: Final = "a" * 8
 JUNK_ON: Final = (bus.CARE.at(), bus.ROLL.at(), bus.ENTRY.at(), bus.BEAT.at())
 
@@ -72,7 +72,7 @@ class Messages:
         self.sent: Counter[str] = Counter()
 
     async def send(self, count: int) -> None:
-        """So many on the bus, and a few requests about mail."""
+        """So many on the bus, and a few requests about messages."""
         for _ in range(count):
             try:
                 await self._send_one(self._chance.choice(BUS))
@@ -80,7 +80,7 @@ class Messages:
                 self.sent[f"unsent: {type(problem).__name__}"] += 1
         line = self._writer.session.engine.gate
         if line is not None:
-            await asyncio.gather(*(self._ask(line) for _ in range(MAIL_AT_ONCE)))
+            await asyncio.gather(*(self._ask(line) for _ in range(MESSAGE_AT_ONCE)))
 
     async def _send_one(self, sort: BusMessage) -> None:
         session, key = self._writer.session, self._writer.keyring
@@ -113,18 +113,18 @@ class Messages:
         names = set(body.__struct_fields__) & fits.keys()
         return replace(body, **{name: fits[name] for name in names})
 
-    # --- mail -----------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------
 
     async def _ask(self, line: GateLine) -> None:
         is_put = self._chance.random() < 0.4
         try:
             payload = self._put() if is_put else self._request(line.user)
-            verb = mail_requests.PUT if is_put else mail_requests.MAIL
-            answer = await line.ask(verb, payload, timeout_s=MAIL_WITHIN_S)
-            found = mail_requests.read_answer(answer)
-            self.sent["mail " + ("put" if found.id else "answered")] += 1
+            verb = message_requests.PUT if is_put else message_requests.MESSAGES
+            answer = await line.ask(verb, payload, timeout_s=MESSAGE_WITHIN_S)
+            found = message_requests.read_answer(answer)
+            self.sent["message " + ("put" if found.id else "answered")] += 1
         except (AntiphonError, *decode_errors) as problem:
-            self.sent[f"mail refused: {type(problem).__name__}"] += 1
+            self.sent[f"message refused: {type(problem).__name__}"] += 1
 
     def _put(self) -> bytes:
         key = self._writer.keyring
@@ -135,17 +135,17 @@ class Messages:
             body, (key.did, key.sign), mesh=self._writer.session.mesh, at_ms=self._known.now_ms
         )
         receiver = agent_address(to, DEFAULT_AGENT)
-        return mail_requests.encode_put(Put(receiver, signed))
+        return message_requests.encode_put(Put(receiver, signed))
 
     def _request(self, user: str) -> bytes:
         key = self._writer.keyring
-        request: MailRequest = self._extremes.draw(MailRequest)
+        request: MessageRequest = self._extremes.draw(MessageRequest)
         if self._chance.random() < 0.8:
             request = replace(request, agent=DEFAULT_AGENT, wait_ms=0)
-        return mail_requests.REQUESTS.sign(
+        return message_requests.REQUESTS.sign(
             request,
             (key.did, key.sign),
             mesh=self._writer.session.mesh,
-            subject=mail_requests.request_subject(user),
+            subject=message_requests.request_subject(user),
             at_ms=self._known.now_ms,
         )

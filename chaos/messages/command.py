@@ -49,7 +49,7 @@ TOLD_WITHIN_S: Final = 30.0
 SETTLED_S: Final = 2.0
 """How long a flood lasts before others are measured: its first burst has been read by then."""
 PRELOADED: Final = (
-    "antiphon.runtime.messages.mail_gate",
+    "antiphon.runtime.messages.message_gate",
     "antiphon.sdk.messages.inbox_reader",
 )
 

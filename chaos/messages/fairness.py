@@ -74,7 +74,7 @@ async def probe(sender: Mesh, receivers: list[_Receiver], count: int, of: str) -
 
 async def engine_p50_ms(owner: Mesh, count: int) -> float:
     """The median of one durable write."""
-    store = owner.connection.engine.mail
+    store = owner.connection.engine.messages
     if store is None:
         raise RuntimeError("the owner reaches the store itself")
     took: list[float] = []

@@ -44,7 +44,7 @@ from chaos.outsider.attacks.gate_load import GATE_LOAD
 from chaos.outsider.attacks.headers import HEADERS
 from chaos.outsider.attacks.locks import LOCK_ATTEMPTS
 from chaos.outsider.attacks.logins import LEAVING, LOGINS
-from chaos.outsider.attacks.mail import MAIL_ATTEMPTS
+from chaos.outsider.attacks.messages import MESSAGE_ATTEMPTS
 from chaos.outsider.attacks.replies import ACKNOWLEDGEMENTS, REPLIES
 from chaos.outsider.attacks.subjects import ADMINISTRATION, LISTENING, READING, WRITING
 from chaos.outsider.attacks.waits import WAITS
@@ -73,7 +73,7 @@ ATTEMPTS: Final = {
     "blobs": BLOBS,
     "documents": DOCUMENTS,
     "locks": LOCK_ATTEMPTS,
-    "mail": MAIL_ATTEMPTS,
+    "messages": MESSAGE_ATTEMPTS,
     "waits": WAITS,
     "gate load": GATE_LOAD,
     "burdens": AMPLIFICATION,

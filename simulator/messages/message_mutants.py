@@ -1,4 +1,4 @@
-"""Deliberate bugs of the mail: each must be noticed by the laws of the simulated inboxes."""
+"""Deliberate bugs of the message gate: each must be noticed by laws of the simulated inboxes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Protocol
 
 from antiphon.core.messages.inbox import InboxItem
-from antiphon.engines.memory.mail import MailRegisters
+from antiphon.engines.memory.messages import MessageRegisters
 from antiphon.errors import Unavailable
-from antiphon.runtime.messages.mail_gate import MailGate
+from antiphon.runtime.messages.message_gate import MessageGate
 from simulator.patch import patched
 
 
@@ -25,14 +25,14 @@ class Mutant(Protocol):
 @contextmanager
 def acknowledgements_are_kept_in_memory() -> Iterator[None]:
     """A gate remembers what was acknowledged, and does not write it down."""
-    really_write = MailGate._write  # noqa: SLF001 - a bug is put in
+    really_write = MessageGate._write  # noqa: SLF001 - a bug is put in
 
     async def write(self: Any, key: str, body: bytes, note: Any, *, expected: int) -> int:
         if note.done:
             return expected + 1
         return await really_write(self, key, body, note, expected=expected)
 
-    with patched(MailGate, "_write", write):
+    with patched(MessageGate, "_write", write):
         yield
 
 
@@ -46,7 +46,7 @@ def threads_have_no_order() -> Iterator[None]:
 @contextmanager
 def confirmed_before_it_is_stored() -> Iterator[None]:
     """A put is confirmed although the engine gave no answer."""
-    really_write = MailGate._write  # noqa: SLF001
+    really_write = MessageGate._write  # noqa: SLF001
 
     async def write(self: Any, key: str, body: bytes, note: Any, *, expected: int) -> int:
         try:
@@ -56,23 +56,23 @@ def confirmed_before_it_is_stored() -> Iterator[None]:
                 return 1
             raise
 
-    with patched(MailGate, "_write", write):
+    with patched(MessageGate, "_write", write):
         yield
 
 
 @contextmanager
 def registers_are_not_compared() -> Iterator[None]:
     """A register is replaced whatever its revision is: a gate that is behind undoes another's."""
-    really_write = MailRegisters.write
+    really_write = MessageRegisters.write
 
     def write(
-        self: MailRegisters, key: str, value: bytes, note: bytes, _expected: int, ttl_ms: int
+        self: MessageRegisters, key: str, value: bytes, note: bytes, _expected: int, ttl_ms: int
     ) -> int:
         present = self.get(key)
         revision = 0 if present is None else present.revision
         return really_write(self, key, value, note, revision, ttl_ms)
 
-    with patched(MailRegisters, "write", write):
+    with patched(MessageRegisters, "write", write):
         yield
 
 

@@ -29,7 +29,7 @@ from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.session import Session
-from antiphon.runtime.messages.mail_gate import HandedMessage, MailGate, PutAnswer, Reading
+from antiphon.runtime.messages.message_gate import HandedMessage, MessageGate, PutAnswer, Reading
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.virtual_time import VirtualLoop
 from simulator.messages.message_laws import Line, MessageFacts, judge
@@ -122,11 +122,11 @@ class _Gate:
         self.engine = MemoryEngine(world.server, world.mesh, faults=self.line)
         author = Author(world.mesh, world.owner, world.wall, max_drift_ms=2_000, mark=NoMark())
         session = Session(self.engine, author, world.wall, world.entropy)
-        self._gate = MailGate(session, self.engine.mail)
+        self._gate = MessageGate(session, self.engine.messages)
         self._calls: set[asyncio.Task[Any]] = set()
         self.is_dead = False
 
-    async def ask(self, call: Callable[[MailGate], Awaitable[T]]) -> T:
+    async def ask(self, call: Callable[[MessageGate], Awaitable[T]]) -> T:
         """What a member's request does: it gets no answer from a gate that dies meanwhile."""
         task = asyncio.ensure_future(call(self._gate))
         self._calls.add(task)
@@ -193,10 +193,10 @@ class _Agent:
             self.note("A", key)
             await asyncio.sleep(self.world.chance.expovariate(2))
 
-    async def _put(self, to: str, signed: bytes, gate: MailGate) -> PutAnswer:
+    async def _put(self, to: str, signed: bytes, gate: MessageGate) -> PutAnswer:
         return await gate.put(to, signed, by=self.key.did)
 
-    async def _take(self, asked: Reading, gate: MailGate) -> list[HandedMessage]:
+    async def _take(self, asked: Reading, gate: MessageGate) -> list[HandedMessage]:
         return await gate.read(asked, by=self.key.did)
 
     def _sign(self, to: str, key: str, thread: str) -> bytes:
@@ -286,7 +286,7 @@ class MessageWorld:
         self.faults: Counter[str] = Counter()
         self._made = 0
 
-    async def ask(self, call: Callable[[MailGate], Awaitable[T]]) -> T:
+    async def ask(self, call: Callable[[MessageGate], Awaitable[T]]) -> T:
         """Any gate that lives answers; `Unavailable` if none does."""
         alive = [gate for gate in self.gates if not gate.is_dead]
         if not alive:

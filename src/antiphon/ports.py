@@ -359,7 +359,7 @@ class Blobs(Protocol):
         """Forget a blob; no error if absent."""
 
 
-class MailNote(Struct, frozen=True, gc=False):
+class MessageNote(Struct, frozen=True, gc=False):
     """What is known of a register without reading its value."""
 
     key: str
@@ -369,17 +369,17 @@ class MailNote(Struct, frozen=True, gc=False):
     """A few bytes about the value, which watchers are told."""
 
 
-class MailEntry(MailNote, frozen=True, gc=False):
+class MessageEntry(MessageNote, frozen=True, gc=False):
     """A register's present version."""
 
     value: bytes
 
 
-MailTold = Callable[[str, int, bytes], None]
+MessageTold = Callable[[str, int, bytes], None]
 """Called with key, revision and note of a write; with an empty key where some were missed."""
 
 
-class MailStore(Protocol):
+class MessageStore(Protocol):
     """Durable registers: one per message, each changed by compare-and-set (spec §10).
 
     Only nodes with all permissions reach it; members ask the gate. Keys are whole tokens with dots
@@ -395,19 +395,19 @@ class MailStore(Protocol):
         register is absent again after that time, rounded up to whole seconds.
         """
 
-    async def get(self, key: str) -> MailEntry | None:
+    async def get(self, key: str) -> MessageEntry | None:
         """The register, or None."""
 
     async def list(
         self, prefix: str, *, after: int = 0, limit: int = 512
-    ) -> tuple[list[MailNote], bool]:
+    ) -> tuple[list[MessageNote], bool]:
         """Registers under a prefix with a revision above `after`, and whether there are more.
 
         Without their values: those can be many times as large. A page may have fewer than `limit`.
         A register that is written meanwhile may be in two pages, and is in one at least.
         """
 
-    def watch(self, prefix: str, told: MailTold) -> AbstractContextManager[None]:
+    def watch(self, prefix: str, told: MessageTold) -> AbstractContextManager[None]:
         """Tell of writes under a prefix, in their order. `told` must not wait."""
 
 
@@ -453,7 +453,7 @@ class Engine(Protocol):
         """Bytes by digest."""
 
     @property
-    def mail(self) -> MailStore | None:
+    def messages(self) -> MessageStore | None:
         """Registers of messages; None for a member, which asks the gate."""
 
     @property

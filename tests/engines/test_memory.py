@@ -140,7 +140,7 @@ class TestLeases(suite.LeaseSuite):
     harness = staticmethod(memory)
 
 
-class TestMail(suite.MailSuite):
+class TestMessages(suite.MessageSuite):
     harness = staticmethod(memory)
 
 

@@ -254,7 +254,7 @@ class TestLeases(suite.LeaseSuite):
     harness = staticmethod(nats)
 
 
-class TestMail(suite.MailSuite):
+class TestMessages(suite.MessageSuite):
     harness = staticmethod(nats)
 
 

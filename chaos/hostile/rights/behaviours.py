@@ -45,7 +45,7 @@ from antiphon.core.policy.locks.lock_turns import Arrival
 from antiphon.core.record.ids import DEFAULT_AGENT, digest, name_of_key
 from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
 from antiphon.runtime.locks.lock_queue import ARRIVALS
-from antiphon.runtime.messages.mail_requests import Named
+from antiphon.runtime.messages.message_requests import Named
 from chaos.hostile.rights.member import KIND, Member, Step
 
 LARGE: Final = 60_000

@@ -23,7 +23,7 @@ from antiphon import assembly
 from antiphon.assembly.logins import log_in
 from antiphon.errors import AntiphonError
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.messages.mail_requests import REQUESTS, MailRequest
+from antiphon.runtime.messages.message_requests import REQUESTS, MessageRequest
 from chaos.hostile.rights.behaviours import BEHAVIOURS
 from chaos.hostile.rights.member import Member, Step, repeat
 from chaos.network.raw_connection import RawConnection
@@ -39,7 +39,7 @@ async def nowhere(member: Member) -> None:
     """As much to sign and to send as otherwise, for nobody."""
     session, where = member.session, f"inbox.{member.session.engine.bus.user}.nobody"
     signed = REQUESTS.sign(
-        MailRequest(do="threads", agent="main", error=os.urandom(16).hex()),
+        MessageRequest(do="threads", agent="main", error=os.urandom(16).hex()),
         (member.key.did, member.key.sign),
         mesh=session.mesh,
         subject=where,

@@ -19,8 +19,14 @@ from antiphon.core.record.op import Op
 from antiphon.errors import AntiphonError, RateLimited
 from antiphon.runtime.log.author import Draft
 from antiphon.runtime.log.session import Session
-from antiphon.runtime.messages import mail_requests
-from antiphon.runtime.messages.mail_requests import MAIL, PUT, MailAnswer, MailRequest, Put
+from antiphon.runtime.messages import message_requests
+from antiphon.runtime.messages.message_requests import (
+    MESSAGES,
+    PUT,
+    MessageAnswer,
+    MessageRequest,
+    Put,
+)
 
 KIND: Final = "render.video"
 """What it may work on, and what its locks, documents and messages are named after."""
@@ -61,9 +67,9 @@ class Member:
         answers = await self.session.send(drafts, timeout_s=ANSWER_S)
         return [one for one, seq in zip(drafts, answers, strict=True) if isinstance(seq, int)]
 
-    # --- mail -----------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------
 
-    async def put(self, to: str, size: int = 1, **fields: Any) -> MailAnswer:
+    async def put(self, to: str, size: int = 1, **fields: Any) -> MessageAnswer:
         """Send a message of this size; waits when it is told to."""
         node, agent = split_address(to)
         body = MessageBody(
@@ -79,29 +85,29 @@ class Member:
         at_ms = self.session.wall.now_ms()
         signed = envelope.sign(body, signer, mesh=self.session.mesh, at_ms=at_ms)
         try:
-            return await self._ask(PUT, mail_requests.encode_put(Put(to, signed)))
+            return await self._ask(PUT, message_requests.encode_put(Put(to, signed)))
         except RateLimited as limited:
             await asyncio.sleep(limited.retry_s)
             raise
 
-    async def ask(self, **fields: Any) -> MailAnswer:
+    async def ask(self, **fields: Any) -> MessageAnswer:
         """Ask the gate about its own inbox."""
         line = self.session.engine.gate
-        request = MailRequest(agent=DEFAULT_AGENT, session="9999999999999.x", **fields)
-        signed = mail_requests.REQUESTS.sign(
+        request = MessageRequest(agent=DEFAULT_AGENT, session="9999999999999.x", **fields)
+        signed = message_requests.REQUESTS.sign(
             request,
             (self.key.did, self.key.sign),
             mesh=self.session.mesh,
-            subject=mail_requests.request_subject("" if line is None else line.user),
+            subject=message_requests.request_subject("" if line is None else line.user),
             at_ms=self.session.wall.now_ms(),
         )
-        return await self._ask(MAIL, signed)
+        return await self._ask(MESSAGES, signed)
 
-    async def _ask(self, verb: str, payload: bytes) -> MailAnswer:
+    async def _ask(self, verb: str, payload: bytes) -> MessageAnswer:
         line = self.session.engine.gate
         if line is None:
             raise AntiphonError("this member has no gate")
-        return mail_requests.read_answer(await line.ask(verb, payload, timeout_s=ANSWER_S))
+        return message_requests.read_answer(await line.ask(verb, payload, timeout_s=ANSWER_S))
 
 
 Step = Callable[[Member], Awaitable[None]]

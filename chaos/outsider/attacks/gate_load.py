@@ -27,11 +27,11 @@ from antiphon.core.messages.send_rate import BURST
 from antiphon.core.record.ids import agent_address, split_address
 from antiphon.errors import InboxFull, RateLimited, Unavailable
 from antiphon.interfaces.http.bounded_server import MAX_CONNECTIONS, serving
-from antiphon.ports import MailStore
+from antiphon.ports import MessageStore
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.messages import mail_requests
-from antiphon.runtime.messages.mail_requests import MAIL, PUT, MailRequest, Put
+from antiphon.runtime.messages import message_requests
+from antiphon.runtime.messages.message_requests import MESSAGES, PUT, MessageRequest, Put
 from antiphon.runtime.messages.register_index import register_key
 from antiphon.sdk.http.deliveries import Deliveries
 from antiphon.settings import HttpAddress
@@ -68,28 +68,28 @@ class Sender:
         self.key = home.signer("machine")
         self.address = agent_address(self.key.did, "main")
 
-    async def ask(self, **fields: Any) -> mail_requests.MailAnswer:
+    async def ask(self, **fields: Any) -> message_requests.MessageAnswer:
         """One request about its own inbox."""
-        payload = mail_requests.REQUESTS.sign(
-            MailRequest(agent="main", session=register.session_name(1, "s"), **fields),
+        payload = message_requests.REQUESTS.sign(
+            MessageRequest(agent="main", session=register.session_name(1, "s"), **fields),
             (self.key.did, self.key.sign),
             mesh=self.target.mesh,
-            subject=mail_requests.request_subject(self.raw.user),
+            subject=message_requests.request_subject(self.raw.user),
             at_ms=self.target.owner.connection.session.wall.now_ms(),
         )
-        return await self._sent(MAIL, payload)
+        return await self._sent(MESSAGES, payload)
 
-    async def put(self, to: str, **fields: Any) -> mail_requests.MailAnswer:
+    async def put(self, to: str, **fields: Any) -> message_requests.MessageAnswer:
         """One message."""
         signed = signed_message(self.target, self.key, to, **fields)
-        return await self._sent(PUT, mail_requests.encode_put(Put(to, signed)))
+        return await self._sent(PUT, message_requests.encode_put(Put(to, signed)))
 
-    async def _sent(self, verb: str, payload: bytes) -> mail_requests.MailAnswer:
+    async def _sent(self, verb: str, payload: bytes) -> message_requests.MessageAnswer:
         subject = f"apg.{self.target.mesh}.{self.raw.user}.{verb}"
         found = await self.raw.ask(subject, payload, within_s=WAITED_S + 5 * SLOWER)
         if not found:
             raise Breach("the gate stays silent")
-        return mail_requests.read_answer(found[0].data)
+        return message_requests.read_answer(found[0].data)
 
 
 def signed_message(target: TargetMesh, by: SeedKeyring, to: str, **fields: Any) -> bytes:
@@ -107,10 +107,10 @@ async def _sender(target: TargetMesh) -> Sender:
     return Sender(target, home, await target.connect(home))
 
 
-def _store(target: TargetMesh) -> MailStore:
-    store = target.host.node.session.engine.mail
+def _store(target: TargetMesh) -> MessageStore:
+    store = target.host.node.session.engine.messages
     if store is None:
-        raise Breach("this shows nothing, since the host has no mail")
+        raise Breach("this shows nothing, since the host stores no messages")
     return store
 
 

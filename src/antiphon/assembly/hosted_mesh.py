@@ -17,7 +17,7 @@ from msgspec import Struct
 from antiphon.assembly.logins import Purpose, connect
 from antiphon.assembly.mesh_connection import OWNER
 from antiphon.core.authority.rules import Rules
-from antiphon.core.bus.subjects import ENTRY, MAIL_GATE
+from antiphon.core.bus.subjects import ENTRY, MESSAGE_GATE
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.files import replace_file
@@ -200,19 +200,19 @@ async def gatekeeping(
         ReadService,
         admits_readers,
         client_context,
-        mail_services,
+        message_services,
         open_ear,
         relay_service,
         roll_call_service,
         system_connector,
     )
-    from antiphon.runtime.messages import mail_requests
-    from antiphon.runtime.messages.mail_desk import MailDesk
-    from antiphon.runtime.messages.mail_gate import MailGate
+    from antiphon.runtime.messages import message_requests
+    from antiphon.runtime.messages.message_desk import MessageDesk
+    from antiphon.runtime.messages.message_gate import MessageGate
     from antiphon.runtime.services import beside
 
     described, engine, branches = home.mesh(), session.engine, session.protocol.branches
-    if not isinstance(engine, NatsEngine) or engine.mail is None:
+    if not isinstance(engine, NatsEngine) or engine.messages is None:
         raise Misconfigured("a gate needs a NATS server, and all permissions there")
     accounts = Accounts.open(home.server, described.name)
     tls = client_context(described.ca)
@@ -243,14 +243,18 @@ async def gatekeeping(
         session, gate.scope_of, lambda user: _node_of(members, user), members.users_of
     )
     storeroom = BlobService(engine, rights, hearing=hearing)
-    mail, connection = MailGate(session, engine.mail), engine.log.connection
-    rules = RelayRules(session, members, gate.scope_of, engine.mail)
+    messages, connection = MessageGate(session, engine.messages), engine.log.connection
+    rules = RelayRules(session, members, gate.scope_of, engine.messages)
     admits = admits_readers(described.mesh, branches, gate.scope_of)
     others = (
         relay_service(engine, rules.accept),
         roll_call_service(connection, described.mesh),
         roll_call_service(connection, described.mesh, asks=ENTRY, admits=admits),
-        *mail_services(MailDesk(session, mail), put=mail_requests.PUT, mail=mail_requests.MAIL),
+        *message_services(
+            MessageDesk(session, messages),
+            put=message_requests.PUT,
+            messages=message_requests.MESSAGES,
+        ),
     )
     services = [gate.run(), hearing.serve(*others), house.run(), storeroom.run()]
     if node is not None:
@@ -261,10 +265,10 @@ async def gatekeeping(
         async with beside(*services, ready=house.ready):
             await storeroom.ready.wait()
             with suppress(Unavailable):  # whoever waits for the last gate then asks again later
-                await bus.publish(MAIL_GATE.at(), b"")
+                await bus.publish(MESSAGE_GATE.at(), b"")
             yield gate
     finally:
-        await mail.close()
+        await messages.close()
         await ear.close()
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.core.policy.rate_limit import Allowance
-    from antiphon.ports import MailStore
+    from antiphon.ports import MessageStore
 
 SAVE_AT: Final = 0.32
 """What is counted and not written yet, as a part of what is allowed at once."""
@@ -50,7 +50,7 @@ class RateBooks:
 
     def __init__(
         self,
-        store: MailStore,
+        store: MessageStore,
         now_ms: Callable[[], int],
         allowance: Allowance,
         *,

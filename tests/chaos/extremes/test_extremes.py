@@ -8,7 +8,7 @@ import pytest
 from antiphon.core.messages.envelope import MessageBody
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec
-from antiphon.runtime.messages.mail_requests import MailRequest
+from antiphon.runtime.messages.message_requests import MessageRequest
 from chaos.extremes.command import FAMILIES, holds, trial
 from chaos.extremes.messages import BUS
 from chaos.extremes.ops import body_of
@@ -26,7 +26,7 @@ def test_what_is_drawn_for_an_op_can_be_decoded(name):
 
 
 @pytest.mark.parametrize(
-    "body", [MailRequest, MessageBody, *dict.fromkeys(one.body for one in BUS)]
+    "body", [MessageRequest, MessageBody, *dict.fromkeys(one.body for one in BUS)]
 )
 def test_what_is_drawn_for_a_message_can_be_decoded(body):
     extremes = Extremes(random.Random(1))
@@ -36,7 +36,7 @@ def test_what_is_drawn_for_a_message_can_be_decoded(body):
 
 def test_the_ends_of_a_schema_are_drawn():
     extremes = Extremes(random.Random(1))
-    drawn = [extremes.draw(MailRequest) for _ in range(300)]
+    drawn = [extremes.draw(MessageRequest) for _ in range(300)]
     assert {0, 2**53 - 1} <= {one.limit for one in drawn}
     assert {0, 128} <= {len(one.thread) for one in drawn}
     assert max(len(one.named) for one in drawn) == 64

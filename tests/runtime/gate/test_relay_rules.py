@@ -44,7 +44,7 @@ class Desk:
 
     def rules(self, session):
         """What one gate goes by."""
-        scope_of, store = lambda user: self.scopes.get(user, NOTHING), session.engine.mail
+        scope_of, store = lambda user: self.scopes.get(user, NOTHING), session.engine.messages
         return RelayRules(session, self.members, scope_of, store)
 
     async def grant(self, giver, to: str) -> str:

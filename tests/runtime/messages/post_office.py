@@ -1,4 +1,4 @@
-"""Agents with gates of their own on one store: what tests of the mail begin with."""
+"""Agents with gates of their own on one store: what tests of messages begin with."""
 
 from contextlib import asynccontextmanager
 
@@ -12,7 +12,7 @@ from antiphon.core.messages.envelope import MessageBody
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import agent_address
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.runtime.messages.mail_gate import MailGate, Reading
+from antiphon.runtime.messages.message_gate import MessageGate, Reading
 from tests.runtime.meshes import CALM, a_mesh
 
 
@@ -21,7 +21,7 @@ class Agent:
 
     def __init__(self, connection, gate=None):
         self.session, self.keyring = connection.session, connection.keyring
-        self.gate = gate or MailGate(self.session, self.session.engine.mail)
+        self.gate = gate or MessageGate(self.session, self.session.engine.messages)
         self.address = agent_address(self.keyring.did, "main")
         self.opened = 0
         self.open()

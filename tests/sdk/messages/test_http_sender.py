@@ -9,7 +9,7 @@ import pytest
 from antiphon import HttpSender, Misconfigured, Rejected
 from antiphon.core.record.ids import agent_address
 from antiphon.runtime import retries
-from antiphon.runtime.messages.mail_gate import MailGate, Reading
+from antiphon.runtime.messages.message_gate import MessageGate, Reading
 from antiphon.sdk.messages import http_sender
 from tests.interfaces.http.client import served
 from tests.patience import PATIENCE_S
@@ -44,7 +44,7 @@ async def a_node(rules=CALM):
     """A node with HTTP; its address, and the reader of its owner's inbox."""
     async with served(rules) as node:
         session = node.node.session
-        gate = MailGate(session, session.engine.mail)
+        gate = MessageGate(session, session.engine.messages)
         address = agent_address(node.mesh.owner.did, "main")
 
         async def read():

@@ -9,7 +9,7 @@ from antiphon import Mesh
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.messages.mail_gate import MailGate
+from antiphon.runtime.messages.message_gate import MessageGate
 from antiphon.sdk.hosting import hosted_mesh
 from tests.patience import NEVER_S, PATIENCE_S
 
@@ -112,7 +112,7 @@ async def test_a_question_is_answered():
 async def test_a_reader_that_nobody_wakes_finds_its_message_within_a_minute(monkeypatch):
     """The gate has forgotten who waits: the reader asks again by itself."""
     async with Mesh.open(engine="memory", agent="one") as mesh:
-        asked, really_read = [], MailGate.read
+        asked, really_read = [], MessageGate.read
 
         async def read(self, wanted, *, by):
             asked.append(asyncio.get_running_loop().time())
@@ -121,7 +121,7 @@ async def test_a_reader_that_nobody_wakes_finds_its_message_within_a_minute(monk
             await asyncio.sleep(wanted.wait_ms / 1000)
             return []
 
-        monkeypatch.setattr(MailGate, "read", read)
+        monkeypatch.setattr(MessageGate, "read", read)
         began_s = asyncio.get_running_loop().time()
         waiting = asyncio.ensure_future(anext(mesh.messages.inbox()))
         await asyncio.sleep(1)
@@ -202,14 +202,14 @@ async def test_members_write_to_one_another_through_the_gate(tmp_path):
         assert refused.value.reason == "command"
         await sender.messages.send(owner.messages.address, "up")
         assert (await first(owner)).payload == "up"
-        assert sender.connection.engine.mail is None
+        assert sender.connection.engine.messages is None
 
 
 @pytest.mark.nats
 @pytest.mark.req("S9")
-async def test_nobody_reads_or_settles_the_mail_of_another(tmp_path):
-    from antiphon.runtime.messages import mail_requests
-    from antiphon.runtime.messages.mail_requests import MAIL, MailRequest, Named
+async def test_nobody_reads_or_settles_the_messages_of_another(tmp_path):
+    from antiphon.runtime.messages import message_requests
+    from antiphon.runtime.messages.message_requests import MESSAGES, MessageRequest, Named
 
     async with hosted(tmp_path, reader=READER, other=SENDER) as (owner, reader, other):
         sent = await owner.messages.send(reader.messages.address, "private")
@@ -217,17 +217,17 @@ async def test_nobody_reads_or_settles_the_mail_of_another(tmp_path):
 
         def signed(mesh, user, **fields):
             keyring = mesh.connection.keyring
-            return mail_requests.REQUESTS.sign(
-                MailRequest(agent="main", **fields),
+            return message_requests.REQUESTS.sign(
+                MessageRequest(agent="main", **fields),
                 (keyring.did, keyring.sign),
                 mesh=session.mesh,
-                subject=mail_requests.request_subject(user),
+                subject=message_requests.request_subject(user),
                 at_ms=session.wall.now_ms(),
             )
 
-        async def answer(payload, verb=MAIL):
+        async def answer(payload, verb=MESSAGES):
             told = await line.ask(verb, payload, timeout_s=PATIENCE_S)
-            return mail_requests.read_answer(told)
+            return message_requests.read_answer(told)
 
         for do in ("read", "ack", "nack", "dead", "threads"):
             fields = {"named": (Named(sent, 0),)} if do in {"ack", "nack"} else {}

@@ -11,8 +11,8 @@ Anyone may delegate to anyone. So delegations by others than the owner count onl
 node asked for, and only if they add something: nobody can narrow, shorten or bloat another node's
 scope by lending (delegating) to it or by revoking that.
 
-`/tempo` opens no branch of the log, only subjects of the bus, and `/message/send` only the gate's
-mail; both count here like the others.
+`/tempo` opens no branch of the log, only subjects of the bus, and `/message/send` only the
+gate's message service; both count here like the others.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class _Gathered:
 
 
 def _uses(branches: Iterable[Branch]) -> tuple[tuple[str, ...], ...]:
-    """Lists of commands: any of a list allows something on a branch, the bus or the mail."""
+    """Lists of commands: any of a list allows something on a branch, the bus or messages."""
     uses = (use for branch in branches for use in (branch.read_by, branch.written_by) if use)
     return tuple(dict.fromkeys((*uses, TEMPO_BY, SEND_BY)))
 

@@ -87,7 +87,7 @@ PROMISE: Final = BusSubject("promise.{kind}.{thread}", (Party.WORKERS,), (Party.
 """A thread: a request for help with a job of a kind, promises and answers."""
 BAR_REPORT: Final = BusSubject("bar", (Party.TEMPO,), (Party.TEMPO,))
 """What happened in each bar."""
-MAIL_GATE: Final = BusSubject("mailgate", (Party.GATE,), (Party.MEMBERS,))
+MESSAGE_GATE: Final = BusSubject("messagegate", (Party.GATE,), (Party.MEMBERS,))
 """A gate says that it serves messages from now on: whoever waits for one asks again."""
 LOCK_WAIT: Final = BusSubject("await.{kind}", (Party.LOCKERS,), (Party.LOCKERS,))
 """Who waits for locks of a scope, and since when."""
@@ -107,7 +107,7 @@ BUS: Final = (
     STATUS,
     PROMISE,
     BAR_REPORT,
-    MAIL_GATE,
+    MESSAGE_GATE,
     LOCK_WAIT,
     INBOX,
     JOIN,

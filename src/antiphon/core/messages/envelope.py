@@ -1,7 +1,7 @@
 """A message from one agent to another, as it is signed, stored and read (spec §10).
 
 The envelope is the one that all signed messages have (`core.bus.signed_message`), on the subject
-`mail.<inbox>`. So a message is valid for one inbox of one mesh. Its id follows from sender,
+`message.<inbox>`. So a message is valid for one inbox of one mesh. Its id follows from sender,
 receiver and key: the same key again is the same message.
 """
 
@@ -25,7 +25,7 @@ MAX_AGE_MS: Final = 120_000
 DEFAULT_KIND: Final = "message"
 URGENT: Final = 3
 _ID_BYTES: Final = 16
-_WHERE: Final = "mail."
+_WHERE: Final = "message."
 
 MessageId = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
 Thread = Annotated[str, Meta(max_length=128)]

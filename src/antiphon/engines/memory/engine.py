@@ -10,7 +10,7 @@ from antiphon.engines.memory.bus import MemoryBus
 from antiphon.engines.memory.connection import Connection
 from antiphon.engines.memory.faults import Faults
 from antiphon.engines.memory.leases import MemoryLeases
-from antiphon.engines.memory.mail import MemoryMail
+from antiphon.engines.memory.messages import MemoryMessages
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.engines.memory.server import LOAN_S, MemoryServer
 from antiphon.errors import Misconfigured
@@ -43,7 +43,7 @@ class MemoryEngine:
         self.leases = MemoryLeases(self._connection, state.leases)
         self.bus = MemoryBus(self._connection, state.bus)
         self.blobs = MemoryBlobs(self._connection, state.blobs)
-        self.mail = MemoryMail(self._connection, state.mail)
+        self.messages = MemoryMessages(self._connection, state.messages)
         self.gate = None
 
     @property

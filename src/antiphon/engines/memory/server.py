@@ -21,7 +21,7 @@ from antiphon.engines.memory.connection import Reach
 from antiphon.engines.memory.filters import Shape, SubjectFilter
 from antiphon.engines.memory.leases import LeaseStore, Rows
 from antiphon.engines.memory.log import LogImage, LogStore
-from antiphon.engines.memory.mail import MailRegisters, MailRows
+from antiphon.engines.memory.messages import MessageRegisters, MessageRows
 from antiphon.engines.memory.queues import QueueStore
 from antiphon.errors import Misconfigured
 from antiphon.ports import NANOSECONDS_PER_MS, Record, WallClock
@@ -49,7 +49,7 @@ class MeshImage:
     log: LogImage
     queues: dict[str, tuple[str, float, int, list[tuple[int, int]]]]
     leases: tuple[int, Rows]
-    mail: tuple[int, MailRows]
+    messages: tuple[int, MessageRows]
     blobs: BlobStore
 
 
@@ -64,7 +64,7 @@ class MeshState:
         )
         self.log.announce = self._announce
         self.leases = LeaseStore(now_ms=server.clock.now_ms, created_ns=server.now_ns())
-        self.mail = MailRegisters(now_ms=server.clock.now_ms)
+        self.messages = MessageRegisters(now_ms=server.clock.now_ms)
         self.blobs: BlobStore = {}
         self.bus = BusStore()
         self.followers: dict[Follower, None] = {}
@@ -108,7 +108,7 @@ class MeshState:
             log=self.log.image(),
             queues=queues,
             leases=self.leases.image(),
-            mail=self.mail.image(),
+            messages=self.messages.image(),
             blobs=self.blobs.copy(),
         )
 
@@ -116,7 +116,7 @@ class MeshState:
         """Restore an image. Queues made since then start again."""
         self.log.load(image.log)
         self.leases.load(image.leases)
-        self.mail.load(image.mail)
+        self.messages.load(image.messages)
         self.blobs.clear()
         self.blobs.update(image.blobs)
         for name, (pattern, loan_s, _, _) in image.queues.items():

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from antiphon.engines.nats.credentials.keypairs import UserKey
     from antiphon.engines.nats.engine import NatsEngine
     from antiphon.engines.nats.gate.blob_service import BlobService
-    from antiphon.engines.nats.gate.mail_service import mail_services
     from antiphon.engines.nats.gate.member_requests import MemberRequests
+    from antiphon.engines.nats.gate.message_service import message_services
     from antiphon.engines.nats.gate.read_service import ReadService
     from antiphon.engines.nats.gate.relay_service import relay_service
     from antiphon.engines.nats.gate.roll_call_service import admits_readers, roll_call_service
@@ -57,7 +57,7 @@ __getattr__ = from_modules(
         "UserKey": "antiphon.engines.nats.credentials.keypairs",
         "admits_readers": "antiphon.engines.nats.gate.roll_call_service",
         "client_context": "antiphon.engines.nats.server.certificates",
-        "mail_services": "antiphon.engines.nats.gate.mail_service",
+        "message_services": "antiphon.engines.nats.gate.message_service",
         "open_ear": "antiphon.engines.nats.server.login_issuer",
         "relay_service": "antiphon.engines.nats.gate.relay_service",
         "roll_call_service": "antiphon.engines.nats.gate.roll_call_service",
@@ -82,7 +82,7 @@ __all__ = [
     "UserKey",
     "admits_readers",
     "client_context",
-    "mail_services",
+    "message_services",
     "open_ear",
     "relay_service",
     "roll_call_service",

@@ -20,10 +20,10 @@ from antiphon.engines.nats.log.leases import NatsLeases
 from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.log.pull_queue import LOAN_S
 from antiphon.engines.nats.log.streams import Streams, check_replicas, log_config, log_name
-from antiphon.engines.nats.mail import MemberGateLine, NatsMail
 from antiphon.engines.nats.member.scoped_blobs import ScopedBlobs
 from antiphon.engines.nats.member.scoped_log import ScopedLog
 from antiphon.engines.nats.member.visible_subjects import Reader
+from antiphon.engines.nats.messages import MemberGateLine, NatsMessages
 from antiphon.errors import Malformed, Misconfigured, Unavailable
 from antiphon.ports import Blobs, EngineInfo
 
@@ -69,7 +69,7 @@ class NatsEngine:
             else ScopedBlobs(connection, self._requester, mesh, reader.user)
         )
 
-        self._mail = NatsMail(*through, replicas=replicas) if reader is None else None
+        self._messages = NatsMessages(*through, replicas=replicas) if reader is None else None
         self._gate = None if reader is None else MemberGateLine(*through, reader.user)
 
     @classmethod
@@ -167,9 +167,9 @@ class NatsEngine:
         return self._blobs
 
     @property
-    def mail(self) -> NatsMail | None:
-        """See `ports.Engine.mail`."""
-        return self._mail
+    def messages(self) -> NatsMessages | None:
+        """See `ports.Engine.messages`."""
+        return self._messages
 
     @property
     def gate(self) -> MemberGateLine | None:

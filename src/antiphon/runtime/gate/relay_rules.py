@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.branches import LaneKey
     from antiphon.core.record.op import Op
-    from antiphon.ports import MailStore
+    from antiphon.ports import MessageStore
     from antiphon.runtime.gate.member_registry import MemberRegistry
     from antiphon.runtime.log.session import Session
 
@@ -48,7 +48,7 @@ class RelayRules:
         session: Session,
         members: MemberRegistry,
         scope_of: Callable[[str], Scope],
-        store: MailStore,
+        store: MessageStore,
     ) -> None:
         """`scope_of` returns an engine user's present scope; what is counted is in `store`."""
         self._session = session

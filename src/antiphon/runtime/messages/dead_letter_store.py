@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.core.messages.register import Note
-    from antiphon.ports import MailStore
-    from antiphon.runtime.messages.mailboxes import Mailbox
+    from antiphon.ports import MessageStore
+    from antiphon.runtime.messages.open_inboxes import OpenInbox
 
 _REMOVED_MS = 1_000
 
@@ -39,11 +39,11 @@ class DeadLetter(Struct, frozen=True):
 class DeadLetterStore:
     """Those of all inboxes of a mesh."""
 
-    def __init__(self, store: MailStore, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: MessageStore, now_ms: Callable[[], int]) -> None:
         self._store = store
         self._now_ms = now_ms
 
-    async def add(self, box: Mailbox, id_: str, body: bytes, note: Note, reason: str) -> None:
+    async def add(self, box: OpenInbox, id_: str, body: bytes, note: Note, reason: str) -> None:
         """Keep a message as a dead letter; again changes nothing. The oldest make room."""
         letters = await box.dead.ready()
         for old in letters.surplus(note.size):
@@ -56,7 +56,7 @@ class DeadLetterStore:
         if revision:
             box.dead.apply(id_, revision, buried)
 
-    async def newest(self, box: Mailbox, limit: int, most_bytes: int) -> list[DeadLetter]:
+    async def newest(self, box: OpenInbox, limit: int, most_bytes: int) -> list[DeadLetter]:
         """The newest of an inbox that fit into an answer, oldest first."""
         letters = await box.dead.ready()
         shown = letters.newest(limit, most_bytes, self._now_ms())

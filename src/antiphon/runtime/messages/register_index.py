@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.core.messages.register import Note
-    from antiphon.ports import MailStore
+    from antiphon.ports import MessageStore
 
 PAGE: Final = 1024
 HEARD_WITHIN_S: Final = 2.0
@@ -50,7 +50,7 @@ C = TypeVar("C", bound=Contents)
 class RegisterIndex(Generic[C]):
     """The index of one prefix."""
 
-    def __init__(self, store: MailStore, prefix: str, new: Callable[[], C]) -> None:
+    def __init__(self, store: MessageStore, prefix: str, new: Callable[[], C]) -> None:
         """`new` makes what the notes are kept in, empty."""
         self.prefix = prefix
         self.contents = new()

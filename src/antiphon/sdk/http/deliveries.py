@@ -1,6 +1,6 @@
 """Messages that come over HTTP, from nodes without an engine connection (docs/http.md).
 
-They are signed like all messages, and go through the same gate of the mail: the signature and the
+They are signed like all messages, and go through the same gate: the signature and the
 sender's delegations decide, not a token.
 """
 
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 from antiphon.core.messages import envelope as envelopes
 from antiphon.errors import Unavailable
-from antiphon.runtime.messages.mail_gate import MailGate
+from antiphon.runtime.messages.message_gate import MessageGate
 
 if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.messages.mail_gate import PutAnswer
+    from antiphon.runtime.messages.message_gate import PutAnswer
 
 
 class Deliveries:
     """Stores what is delivered to one node's HTTP interface."""
 
     def __init__(self, session: Session) -> None:
-        """Only a node that reaches the store of the mail can take messages."""
+        """Only a node that reaches the store can take messages."""
         self._session = session
-        store = session.engine.mail
-        self._gate = MailGate(session, store) if store is not None else None
+        store = session.engine.messages
+        self._gate = MessageGate(session, store) if store is not None else None
 
     async def deliver(self, payload: bytes) -> PutAnswer:
         """Store a message; again changes nothing."""

@@ -25,8 +25,8 @@ from antiphon.errors import (
 from antiphon.sdk.messages.received_message import ReceivedMessage, resolve
 
 if TYPE_CHECKING:
-    from antiphon.runtime.messages.mail_gate import HandedMessage
-    from antiphon.sdk.messages.mailbox import Mailbox
+    from antiphon.runtime.messages.message_gate import HandedMessage
+    from antiphon.sdk.messages.open_messages import OpenMessages
 
 WAIT_MS: Final = 50_000
 """How long one request waits for a message; the fallback where nobody wakes the reader."""
@@ -40,7 +40,7 @@ class InboxReader:
 
     def __init__(
         self,
-        mailbox: Mailbox,
+        messages: OpenMessages,
         address: tuple[str, str],
         *,
         lease_ms: int,
@@ -49,11 +49,11 @@ class InboxReader:
         wait_ms: int | None = None,
     ) -> None:
         """`address` is a node and an agent. With `wait_ms` it ends when none came for so long."""
-        self._mailbox = mailbox
-        self._session = mailbox.connection.session
+        self._messages = messages
+        self._session = messages.connection.session
         did, agent = address
         self._address = f"{did}/{agent}"
-        self._client = mailbox.client(agent)
+        self._client = messages.client(agent)
         self._lease_ms = lease_ms
         self._prefetch = max(1, min(prefetch, MAX_HOLDING // 2))
         self._thread = thread
@@ -63,7 +63,7 @@ class InboxReader:
         self._has_lost = False
         self._failures = 0
         self._is_closed = False
-        mailbox.readers.add(self)
+        messages.readers.add(self)
 
     def __aiter__(self) -> Self:
         return self
@@ -76,7 +76,7 @@ class InboxReader:
                 if asyncio.get_running_loop().time() >= until_s:
                     self._holding.pop(message.id, None)  # it is handed out again
                     continue
-                if resolve(self._mailbox.asked.get(message.in_reply_to), message):
+                if resolve(self._messages.asked.get(message.in_reply_to), message):
                     continue
                 return message
             if not await self._fetch():
@@ -89,7 +89,7 @@ class InboxReader:
         begun_s = asyncio.get_running_loop().time()
         try:
             handed = await self._client.read(
-                self._mailbox.session,
+                self._messages.session,
                 limit=self._prefetch,
                 lease_ms=self._lease_ms,
                 wait_ms=wait_ms,
@@ -117,7 +117,7 @@ class InboxReader:
         except Malformed:
             return  # whatever stored it, nobody signed it: it becomes a dead letter
         self._holding[handed.id] = None
-        message = ReceivedMessage(self._mailbox, self._client, handed, opened, self._settle)
+        message = ReceivedMessage(self._messages, self._client, handed, opened, self._settle)
         self._ready.append((message, handed, until_s))
 
     def _settle(self, id_: str) -> None:
@@ -131,7 +131,7 @@ class InboxReader:
     async def aclose(self) -> None:
         """Give back what was read and not taken; safe twice."""
         self._is_closed = True
-        self._mailbox.readers.discard(self)
+        self._messages.readers.discard(self)
         while self._ready:
             message, handed, _ = self._ready.popleft()
             with suppress(AntiphonError):  # else its lease ends

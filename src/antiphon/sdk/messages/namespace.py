@@ -17,8 +17,8 @@ from antiphon.runtime.presence.live_nodes import live_nodes
 from antiphon.runtime.retries import retrying
 from antiphon.sdk.defaults import ROLL_CALL_S, STALE_MS
 from antiphon.sdk.durations import seconds
-from antiphon.sdk.messages.mailbox import Mailbox
 from antiphon.sdk.messages.message_body import checked_body, encoded_payload
+from antiphon.sdk.messages.open_messages import OpenMessages
 from antiphon.sdk.messages.received_message import resolve
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.messages.inbox import ThreadSummary
     from antiphon.core.presence.cards import Card
-    from antiphon.runtime.messages.mail_gate import PutAnswer
+    from antiphon.runtime.messages.message_gate import PutAnswer
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.connection.connection import Connection
     from antiphon.sdk.messages.inbox_reader import InboxReader
@@ -68,14 +68,14 @@ class Messages:
     def __init__(self, connection: Connection) -> None:
         """Use `mesh.messages`."""
         self._connection = connection
-        self._mailbox: Mailbox | None = None
+        self._open_messages: OpenMessages | None = None
 
-    def _mail(self) -> Mailbox:
+    def _messages(self) -> OpenMessages:
         opened = self._connection.opened
-        if self._mailbox is None or self._mailbox.connection is not opened:
-            self._mailbox = Mailbox(opened, self.send)
-            self._connection.on_close(self._mailbox.close)
-        return self._mailbox
+        if self._open_messages is None or self._open_messages.connection is not opened:
+            self._open_messages = OpenMessages(opened, self.send)
+            self._connection.on_close(self._open_messages.close)
+        return self._open_messages
 
     @property
     def address(self) -> str:
@@ -121,7 +121,7 @@ class Messages:
             in_reply_to=in_reply_to,
             payload=Raw(encoded_payload(payload)),
         )
-        client, keyring = self._mail().client(by), self._connection.keyring
+        client, keyring = self._messages().client(by), self._connection.keyring
 
         async def put() -> PutAnswer:
             signed = envelopes.sign(
@@ -184,13 +184,13 @@ class Messages:
 
         `Unavailable` if none came in time; one that comes later is in the inbox.
         """
-        mailbox, by = self._mail(), self._agent(agent)
+        messages, by = self._messages(), self._agent(agent)
         receiver = await self.address_of(to)
         key = key or self._connection.session.entropy.token(12).hex()
         own = agent_address(self._connection.session.author.did, by)
         id_ = envelopes.message_id(own, receiver, key)
         answer: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
-        mailbox.asked[id_] = answer
+        messages.asked[id_] = answer
         within_s = seconds(within)
         reader = self.inbox(agent=by, thread=id_)
         try:
@@ -210,7 +210,7 @@ class Messages:
                 hint="its agent may be offline; the question waits in its inbox until then",
             ) from None
         finally:
-            del mailbox.asked[id_]
+            del messages.asked[id_]
             await reader.aclose()
 
     # --- read ---------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Messages:
 
         by = self._agent(agent)
         return InboxReader(
-            self._mail(),
+            self._messages(),
             (self._connection.session.author.did, by),
             lease_ms=max(1_000, round(seconds(lease) * 1000)),
             prefetch=prefetch,
@@ -248,19 +248,19 @@ class Messages:
 
     async def ack(self, id_: str, *, agent: str | None = None) -> None:
         """Remove a message from this agent's inbox by its id, whoever has it now."""
-        client = self._mail().client(self._agent(agent))
+        client = self._messages().client(self._agent(agent))
         await retrying(lambda: client.ack(id_), self._connection.session.entropy)
 
     async def threads(self, *, agent: str | None = None) -> list[ThreadSummary]:
         """The threads of this agent's inbox, the oldest first."""
-        return await self._mail().client(self._agent(agent)).threads()
+        return await self._messages().client(self._agent(agent)).threads()
 
     async def dead(self, *, agent: str | None = None, limit: int = 64) -> list[DeadMessage]:
         """Messages to this agent that nobody handled, the newest last."""
         by = self._agent(agent)
         own = agent_address(self._connection.session.author.did, by)
         found: list[DeadMessage] = []
-        for letter in await self._mail().client(by).dead(limit=limit):
+        for letter in await self._messages().client(by).dead(limit=limit):
             opened = envelopes.open_stored(letter.envelope, own, mesh=self._connection.session.mesh)
             found.append(
                 DeadMessage(

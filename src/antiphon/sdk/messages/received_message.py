@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from antiphon.core.bus.signed_message import Message
     from antiphon.core.messages.envelope import MessageBody
-    from antiphon.runtime.messages.mail_client import MailClient
-    from antiphon.runtime.messages.mail_gate import HandedMessage
-    from antiphon.sdk.messages.mailbox import Mailbox
+    from antiphon.runtime.messages.message_client import MessageClient
+    from antiphon.runtime.messages.message_gate import HandedMessage
+    from antiphon.sdk.messages.open_messages import OpenMessages
 
 
 class ReceivedMessage:
@@ -41,14 +41,14 @@ class ReceivedMessage:
 
     def __init__(
         self,
-        mailbox: Mailbox,
-        client: MailClient,
+        messages: OpenMessages,
+        client: MessageClient,
         handed: HandedMessage,
         opened: Message[MessageBody],
         settled: Callable[[str], None],
     ) -> None:
         """Made by `Messages.inbox`; the signature has been checked."""
-        self._mailbox = mailbox
+        self._messages = messages
         self._client = client
         self._revision = handed.revision
         self._settled = settled
@@ -103,7 +103,7 @@ class ReceivedMessage:
 
     async def reply(self, payload: object = None, *, kind: str = "reply") -> str:
         """Answer its sender; the answer's id. The same message is answered once."""
-        return await self._mailbox.send(
+        return await self._messages.send(
             self.sender,
             payload,
             kind=kind,
@@ -115,7 +115,7 @@ class ReceivedMessage:
 
     async def _retry(self, call: Callable[[], Any]) -> None:
         """Settle; what got no answer may be done twice."""
-        await retrying(call, self._mailbox.connection.session.entropy)
+        await retrying(call, self._messages.connection.session.entropy)
 
     def __repr__(self) -> str:
         sender = agent_address("…" + self.sender[-16:], "")[:-1]

@@ -19,7 +19,7 @@ from antiphon.testing.engine_suite.messages import BusSuite
 from antiphon.testing.engine_suite.outages import OutageSuite, RestoreSuite
 from antiphon.testing.engine_suite.queues import QueueSuite, SettleSuite
 from antiphon.testing.engine_suite.reads import ConfirmSuite, LaneSuite, PurgeSuite, ReadSuite
-from antiphon.testing.engine_suite.registers import MailSuite
+from antiphon.testing.engine_suite.registers import MessageSuite
 
 __all__ = [
     "AppendManySuite",
@@ -35,9 +35,9 @@ __all__ = [
     "LaneSuite",
     "LeaseSuite",
     "LifeSuite",
-    "MailSuite",
     "ManyLanesSuite",
     "MessageIdSuite",
+    "MessageSuite",
     "OutageSuite",
     "PurgeSuite",
     "QueueSuite",

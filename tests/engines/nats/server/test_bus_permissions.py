@@ -30,7 +30,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
         (
             NOTHING,
             [HEARTBEAT, "apb.m.inbox.>"],
-            ["apb.m.beat", "apb.m.heartbeat.>", OWN, "apb.m.mailgate", "apb.m.roll"],
+            ["apb.m.beat", "apb.m.heartbeat.>", OWN, "apb.m.messagegate", "apb.m.roll"],
             [],
         ),
         (
@@ -55,7 +55,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.heartbeat.>",
                 OWN,
                 "apb.m.live.>",
-                "apb.m.mailgate",
+                "apb.m.messagegate",
                 "apb.m.promise.>",
                 "apb.m.roll",
                 "apb.m.status.>",
@@ -71,7 +71,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.heartbeat.>",
                 OWN,
                 "apb.m.live.render.video.*",
-                "apb.m.mailgate",
+                "apb.m.messagegate",
                 "apb.m.promise.render.video.*",
                 "apb.m.roll",
                 "apb.m.status.render.video",
@@ -104,7 +104,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 OWN,
                 "apb.m.live.a.b.*",
                 "apb.m.live.c.*.>",
-                "apb.m.mailgate",
+                "apb.m.messagegate",
                 "apb.m.promise.a.b.*",
                 "apb.m.promise.c.*.>",
                 "apb.m.roll",
@@ -129,7 +129,7 @@ def test_what_a_member_may_follows_from_its_scope(scope, publish, subscribe, unh
     [
         (of_ticket("m", USER), [f"apb.m.gate.{USER}.join"], [OWN]),
         (of_refresh_key("m", USER), [f"apb.m.gate.{USER}.login"], [OWN]),
-        (of_ear("m", USER), ["apb.m.inbox.>", "apb.m.mailgate"], ["apb.m.gate.>", OWN]),
+        (of_ear("m", USER), ["apb.m.inbox.>", "apb.m.messagegate"], ["apb.m.gate.>", OWN]),
     ],
 )
 def test_what_everybody_else_may(granted, publish, subscribe):

@@ -205,7 +205,7 @@ def test_a_scope_becomes_subjects():
         "apb.m.roll",
         "apb.m.heartbeat.>",
         "apb.m.beat",
-        "apb.m.mailgate",
+        "apb.m.messagegate",
         "apb.m.care",
         "apb.m.work.render.>",
         "apb.m.work.test.unit",

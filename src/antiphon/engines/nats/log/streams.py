@@ -69,9 +69,9 @@ def blobs_name(mesh: str) -> str:
     return f"AP_{mesh}_BLOBS"
 
 
-def mail_name(mesh: str) -> str:
+def messages_name(mesh: str) -> str:
     """The stream behind the registers of messages."""
-    return f"AP_{mesh}_MAIL"
+    return f"AP_{mesh}_MESSAGES"
 
 
 def log_config(mesh: str, *, replicas: int) -> dict[str, Any]:
@@ -114,10 +114,10 @@ def blobs_config(mesh: str, *, replicas: int) -> dict[str, Any]:
     }
 
 
-def mail_config(mesh: str, *, replicas: int) -> dict[str, Any]:
+def messages_config(mesh: str, *, replicas: int) -> dict[str, Any]:
     """One register per message. Every write is told, without its body, to nodes that watch."""
     return {
-        **_base(mail_name(mesh), [f"apm.{mesh}.>"], replicas),
+        **_base(messages_name(mesh), [f"apm.{mesh}.>"], replicas),
         "max_msgs_per_subject": 1,
         "max_consumers": 16,
         "deny_delete": True,

@@ -10,22 +10,22 @@ from functools import partial
 
 from antiphon.engines.memory.connection import Connection
 from antiphon.errors import LostRace, Rejected
-from antiphon.ports import MailEntry, MailNote, MailTold
+from antiphon.ports import MessageEntry, MessageNote, MessageTold
 
-MailRows = dict[str, tuple[MailEntry, int]]
+MessageRows = dict[str, tuple[MessageEntry, int]]
 """Key to its entry and the millisecond at which it ends; 0 for none."""
 
 
-class MailRegisters:
+class MessageRegisters:
     """The registers of one mesh. The newest are last."""
 
     def __init__(self, *, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._revision = 0
-        self._rows: MailRows = {}
+        self._rows: MessageRows = {}
         self.watchers: dict[_Watcher, None] = {}
 
-    def get(self, key: str) -> MailEntry | None:
+    def get(self, key: str) -> MessageEntry | None:
         """The living entry."""
         row = self._rows.get(key)
         if row is None:
@@ -45,27 +45,29 @@ class MailRegisters:
         self._revision += 1
         self._rows.pop(key, None)
         ends_ms = self._now_ms() + -(-ttl_ms // 1000) * 1000 if ttl_ms else 0
-        self._rows[key] = (MailEntry(key, self._revision, note, value), ends_ms)
+        self._rows[key] = (MessageEntry(key, self._revision, note, value), ends_ms)
         for watcher in list(self.watchers):
             if key.startswith(watcher.stem):
                 watcher.tell(key, self._revision, note)
         return self._revision
 
-    def under(self, prefix: str, after: int, limit: int) -> tuple[list[MailNote], bool]:
+    def under(self, prefix: str, after: int, limit: int) -> tuple[list[MessageNote], bool]:
         """Living entries under a prefix, in the order of their revisions."""
         now = self._now_ms()
         self._rows = {key: row for key, row in self._rows.items() if not 0 < row[1] <= now}
         stem = f"{prefix}."
         found = [row[0] for key, row in self._rows.items() if key.startswith(stem)]
         first = bisect_right(found, after, key=lambda entry: entry.revision)
-        page = [MailNote(one.key, one.revision, one.note) for one in found[first : first + limit]]
+        page = [
+            MessageNote(one.key, one.revision, one.note) for one in found[first : first + limit]
+        ]
         return page, len(found) > first + limit
 
-    def image(self) -> tuple[int, MailRows]:
+    def image(self) -> tuple[int, MessageRows]:
         """A copy of everything that would be on disk."""
         return self._revision, self._rows.copy()
 
-    def load(self, image: tuple[int, MailRows]) -> None:
+    def load(self, image: tuple[int, MessageRows]) -> None:
         """Restore an image."""
         self._revision, rows = image
         self._rows = rows.copy()
@@ -76,7 +78,7 @@ class MailRegisters:
 class _Watcher:
     """One subscription. It is an end of its connection (`connection.End`)."""
 
-    def __init__(self, connection: Connection, stem: str, told: MailTold) -> None:
+    def __init__(self, connection: Connection, stem: str, told: MessageTold) -> None:
         self.stem = stem
         self._connection = connection
         self._told = told
@@ -113,34 +115,34 @@ class _Watcher:
         self._told("", 0, b"")
 
 
-class MemoryMail:
-    """`ports.MailStore` over one connection."""
+class MemoryMessages:
+    """`ports.MessageStore` over one connection."""
 
-    def __init__(self, connection: Connection, store: MailRegisters) -> None:
+    def __init__(self, connection: Connection, store: MessageRegisters) -> None:
         self._connection = connection
         self._store = store
 
     async def write(
         self, key: str, value: bytes, *, note: bytes, expected: int, ttl_ms: int = 0
     ) -> int:
-        """See `ports.MailStore.write`."""
+        """See `ports.MessageStore.write`."""
         work = partial(self._store.write, key, value, note, expected, ttl_ms)
-        return await self._connection.write("mail.write", work)
+        return await self._connection.write("messages.write", work)
 
-    async def get(self, key: str) -> MailEntry | None:
-        """See `ports.MailStore.get`."""
-        return await self._connection.read("mail.get", partial(self._store.get, key))
+    async def get(self, key: str) -> MessageEntry | None:
+        """See `ports.MessageStore.get`."""
+        return await self._connection.read("messages.get", partial(self._store.get, key))
 
     async def list(
         self, prefix: str, *, after: int = 0, limit: int = 512
-    ) -> tuple[list[MailNote], bool]:
-        """See `ports.MailStore.list`."""
+    ) -> tuple[list[MessageNote], bool]:
+        """See `ports.MessageStore.list`."""
         work = partial(self._store.under, prefix, after, limit)
-        return await self._connection.read("mail.list", work)
+        return await self._connection.read("messages.list", work)
 
     @contextmanager
-    def watch(self, prefix: str, told: MailTold) -> Iterator[None]:
-        """See `ports.MailStore.watch`."""
+    def watch(self, prefix: str, told: MessageTold) -> Iterator[None]:
+        """See `ports.MessageStore.watch`."""
         watcher = _Watcher(self._connection, f"{prefix}.", told)
         self._store.watchers[watcher] = None
         self._connection.ends[watcher] = None

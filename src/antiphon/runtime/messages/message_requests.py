@@ -28,10 +28,10 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.runtime.messages.dead_letter_store import DeadLetter
-from antiphon.runtime.messages.mail_gate import HandedMessage
+from antiphon.runtime.messages.message_gate import HandedMessage
 
-PUT: Final = "mailput"
-MAIL: Final = "mail"
+PUT: Final = "messageput"
+MESSAGES: Final = "messages"
 """The verbs on which a member asks; two, so that a flood of one's own messages does not keep one
 from reading."""
 MAX_REQUEST_BYTES: Final = 32 * 1024
@@ -54,7 +54,7 @@ class Named(Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     revision: Count = 0
 
 
-class MailRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MessageRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a reader wants to do with its inbox."""
 
     do: Literal["read", "ack", "nack", "extend", "threads", "dead"]
@@ -71,16 +71,16 @@ class MailRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 REQUESTS: Final = MessageType(
-    "mail-request", MailRequest, max_bytes=MAX_REQUEST_BYTES, max_age_ms=MAX_AGE_MS
+    "message-request", MessageRequest, max_bytes=MAX_REQUEST_BYTES, max_age_ms=MAX_AGE_MS
 )
 
 
 def request_subject(user: str) -> str:
     """The subject for which a request is signed."""
-    return f"mail.{user}"
+    return f"message.{user}"
 
 
-class MailAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MessageAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the gate says: one of these, or an error."""
 
     id: str = ""
@@ -99,7 +99,7 @@ class MailAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 encode_answer = msgspec.msgpack.Encoder().encode
 encode_put = msgspec.msgpack.Encoder().encode
 decode_put = msgspec.msgpack.Decoder(Put).decode
-_decode_answer = msgspec.msgpack.Decoder(MailAnswer).decode
+_decode_answer = msgspec.msgpack.Decoder(MessageAnswer).decode
 
 
 def told(error: AntiphonError) -> bytes:
@@ -108,7 +108,7 @@ def told(error: AntiphonError) -> bytes:
     classes = {one.__name__ for one in type(error).__mro__}
     name = next((one for one in names if one in classes), "Unavailable")
     return encode_answer(
-        MailAnswer(
+        MessageAnswer(
             error=name,
             message=error.message,
             hint=error.hint,
@@ -118,7 +118,7 @@ def told(error: AntiphonError) -> bytes:
     )
 
 
-def read_answer(payload: bytes) -> MailAnswer:
+def read_answer(payload: bytes) -> MessageAnswer:
     """The gate's answer; raises the error that it tells of."""
     try:
         answer = _decode_answer(payload)

@@ -1,8 +1,8 @@
-"""The gate's mail service: members' requests about messages.
+"""The gate's message service: members' requests about messages.
 
-A request comes on one of two verbs, `apg.<mesh>.<user>.mailput` for messages and `….mail` for the
-rest, subjects on which only that user may publish. What it means is the runtime's to say
-(`runtime.messages.mail_desk`).
+A request comes on one of two verbs, `apg.<mesh>.<user>.messageput` for messages and `….messages`
+for the rest, subjects on which only that user may publish. What it means is the runtime's to say
+(`runtime.messages.message_desk`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Desk(Protocol):
         """An error as the asker gets it."""
 
 
-def mail_services(desk: Desk, *, put: str, mail: str) -> tuple[Service, ...]:
+def message_services(desk: Desk, *, put: str, messages: str) -> tuple[Service, ...]:
     """One for messages, and one for everything else: neither keeps its asker from the other."""
 
     async def answer(asked: MemberRequest) -> bytes:
@@ -45,5 +45,5 @@ def mail_services(desk: Desk, *, put: str, mail: str) -> tuple[Service, ...]:
             limits=limits,
             limit_on=lambda asked: desk.limit_on(asked.party, asked.verb),
         )
-        for verb, limits in ((put, PUTS), (mail, READS))
+        for verb, limits in ((put, PUTS), (messages, READS))
     )

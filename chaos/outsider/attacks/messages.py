@@ -18,8 +18,8 @@ from antiphon.core.messages import envelope
 from antiphon.core.messages.envelope import MessageBody
 from antiphon.core.record.ids import split_address
 from antiphon.errors import AntiphonError
-from antiphon.runtime.messages import mail_requests
-from antiphon.runtime.messages.mail_requests import MAIL, PUT, MailRequest, Named
+from antiphon.runtime.messages import message_requests
+from antiphon.runtime.messages.message_requests import MESSAGES, PUT, MessageRequest, Named
 from chaos.network.raw_connection import frame
 from chaos.outsider.attempt import Attempt, Outcome, publish_attempt, subscribe_attempt
 from chaos.outsider.target import PATIENCE_S, Breach, TargetMesh
@@ -28,23 +28,23 @@ FLOOD: Final = 3_000
 Try = Callable[[TargetMesh, str], Awaitable[Outcome]]
 
 
-async def _ask(target: TargetMesh, verb: str, payload: bytes) -> mail_requests.MailAnswer:
+async def _ask(target: TargetMesh, verb: str, payload: bytes) -> message_requests.MessageAnswer:
     """One question to the gate on the outsider's own subject; raises what the gate says."""
     subject = f"apg.{target.mesh}.{target.connection.user}.{verb}"
     answers = await target.connection.ask(subject, payload)
     if not answers:
         raise Breach("the gate stays silent")
-    return mail_requests.read_answer(answers[0].data)
+    return message_requests.read_answer(answers[0].data)
 
 
 def _request(target: TargetMesh, *, author: str = "", user: str = "", **fields: Any) -> bytes:
     """A request that the outsider's key signs, in whoever's name and for whichever login."""
     keyring = target.contractor.signer("machine")
-    return mail_requests.REQUESTS.sign(
-        MailRequest(agent="main", **fields),
+    return message_requests.REQUESTS.sign(
+        MessageRequest(agent="main", **fields),
         (author or keyring.did, keyring.sign),
         mesh=target.mesh,
-        subject=mail_requests.request_subject(user or target.connection.user),
+        subject=message_requests.request_subject(user or target.connection.user),
         at_ms=target.owner.connection.session.wall.now_ms(),
     )
 
@@ -90,38 +90,42 @@ async def _refused(target: TargetMesh, verb: str, payload: bytes) -> Outcome:
 
 
 async def _reads_its_own(target: TargetMesh, _: str) -> Outcome:
-    answer = await _ask(target, MAIL, _request(target, do="read", session="9999999999999.x"))
+    answer = await _ask(target, MESSAGES, _request(target, do="read", session="9999999999999.x"))
     if answer.handed or answer.threads:
         raise Breach("a request of the outsider's showed somebody's messages")
     return Outcome("gate", "it shows the inbox of the key that signed, and that is empty")
 
 
 async def _reads_in_anothers_name(target: TargetMesh, _: str) -> Outcome:
-    return await _refused(target, MAIL, _request(target, author=target.working.mesh.did, do="read"))
+    return await _refused(
+        target, MESSAGES, _request(target, author=target.working.mesh.did, do="read")
+    )
 
 
 async def _replays_for_another_login(target: TargetMesh, _: str) -> Outcome:
     user = target.victim.access().user
-    return await _refused(target, MAIL, _request(target, user=user, do="read"))
+    return await _refused(target, MESSAGES, _request(target, user=user, do="read"))
 
 
 async def _settles_anothers(target: TargetMesh, sent: str) -> Outcome:
     ends = []
     for do in ("ack", "nack", "extend"):
         request = _request(target, do=do, named=(Named(sent, 0),))
-        ends.append(await _refused(target, MAIL, request))
+        ends.append(await _refused(target, MESSAGES, request))
     return ends[-1]
 
 
 async def _settles_in_anothers_name(target: TargetMesh, sent: str) -> Outcome:
     name = target.working.mesh.did
     return await _refused(
-        target, MAIL, _request(target, author=name, do="ack", named=(Named(sent, 0),))
+        target, MESSAGES, _request(target, author=name, do="ack", named=(Named(sent, 0),))
     )
 
 
 def _puts(target: TargetMesh, to: str, author: str = "") -> bytes:
-    return mail_requests.encode_put(mail_requests.Put(to, _message(target, to, author=author)))
+    return message_requests.encode_put(
+        message_requests.Put(to, _message(target, to, author=author))
+    )
 
 
 async def _sends_without_permission(target: TargetMesh, _: str) -> Outcome:
@@ -136,7 +140,7 @@ async def _forges_a_sender(target: TargetMesh, _: str) -> Outcome:
 async def _sends_junk(target: TargetMesh, _: str) -> Outcome:
     for junk in (b"", b"\xc1", b"\x92\xa0\xc4\x00", os.urandom(200), b"[" * 2_000):
         await _refused(target, PUT, junk)
-        await _refused(target, MAIL, junk)
+        await _refused(target, MESSAGES, junk)
     return Outcome("gate", "it does not understand it")
 
 
@@ -150,17 +154,19 @@ async def _floods(target: TargetMesh, _sent: str) -> Outcome:
     return Outcome("gate", "a flood is told to stop, and then dropped by the server")
 
 
-MAIL_ATTEMPTS: Final = [
+MESSAGE_ATTEMPTS: Final = [
     publish_attempt("a message past the gate", "apm.<m>.box.x.-.0123"),
-    publish_attempt("the mail's stream, purged", "$JS.API.STREAM.PURGE.AP_<m>_MAIL"),
-    publish_attempt("the mail's stream, read", "$JS.API.DIRECT.GET.AP_<m>_MAIL", b'{"seq":1}'),
-    publish_attempt("the mail's stream, deleted", "$JS.API.STREAM.DELETE.AP_<m>_MAIL"),
-    publish_attempt("a request as the victim", "apg.<m>.<victim>.mail"),
-    publish_attempt("a message as the victim", "apg.<m>.<victim>.mailput"),
-    publish_attempt("a gate that begins", "apb.<m>.mailgate"),
+    publish_attempt("the messages' stream, purged", "$JS.API.STREAM.PURGE.AP_<m>_MESSAGES"),
+    publish_attempt(
+        "the messages' stream, read", "$JS.API.DIRECT.GET.AP_<m>_MESSAGES", b'{"seq":1}'
+    ),
+    publish_attempt("the messages' stream, deleted", "$JS.API.STREAM.DELETE.AP_<m>_MESSAGES"),
+    publish_attempt("a request as the victim", "apg.<m>.<victim>.messages"),
+    publish_attempt("a message as the victim", "apg.<m>.<victim>.messageput"),
+    publish_attempt("a gate that begins", "apb.<m>.messagegate"),
     subscribe_attempt("notices of messages", "apn.<m>.>"),
-    subscribe_attempt("the mail's subjects", "apm.<m>.>"),
-    subscribe_attempt("others' requests about messages", "apg.<m>.*.mail"),
+    subscribe_attempt("the messages' subjects", "apm.<m>.>"),
+    subscribe_attempt("others' requests about messages", "apg.<m>.*.messages"),
     _attempt("its own inbox", _reads_its_own),
     _attempt("the victim's inbox, by its name", _reads_in_anothers_name),
     _attempt("a request for another login", _replays_for_another_login),

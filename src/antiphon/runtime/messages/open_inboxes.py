@@ -18,7 +18,7 @@ from antiphon.runtime.messages.register_index import RegisterIndex
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from antiphon.ports import MailStore
+    from antiphon.ports import MessageStore
 
 MAX_OPEN: Final = 1024
 MAX_OPEN_BY: Final = 256
@@ -29,10 +29,10 @@ WEIGH_EVERY: Final = 1024
 """Requests between two looks at how much is remembered."""
 
 
-class Mailbox:
+class OpenInbox:
     """One inbox."""
 
-    def __init__(self, store: MailStore, name: str, opened_by: str) -> None:
+    def __init__(self, store: MessageStore, name: str, opened_by: str) -> None:
         self.inbox = RegisterIndex(store, f"box.{name}", Inbox)
         self.dead = RegisterIndex(store, f"dead.{name}", DeadLetters)
         self.opened_by = opened_by
@@ -57,12 +57,12 @@ class Mailbox:
         await self.dead.close()
 
 
-class Mailboxes:
+class OpenInboxes:
     """Those of one gate; one that nobody has used for longest is forgotten first."""
 
-    def __init__(self, store: MailStore) -> None:
+    def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._open: dict[str, Mailbox] = {}
+        self._open: dict[str, OpenInbox] = {}
         self._by: dict[str, int] = {}
         self._until_weighed = WEIGH_EVERY
 
@@ -70,12 +70,12 @@ class Mailboxes:
         return len(self._open)
 
     @asynccontextmanager
-    async def use(self, address: str, by: str) -> AsyncIterator[Mailbox]:
+    async def use(self, address: str, by: str) -> AsyncIterator[OpenInbox]:
         """The inbox of an address, for as long as the block runs."""
         name = envelopes.inbox_name(address)
         box = self._open.pop(name, None)
         if box is None:
-            box = Mailbox(self._store, name, by)
+            box = OpenInbox(self._store, name, by)
             self._by[by] = self._by.get(by, 0) + 1
         self._open[name] = box  # last: the first are forgotten first
         box.users += 1

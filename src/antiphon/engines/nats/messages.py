@@ -2,7 +2,7 @@
 
 A register's sequence is its revision. Every write is a compare-and-set on the register's own
 subject; the note travels in a header, so that the server can tell watchers of a write without its
-body (`mail_config`). The stream is made on first use. Members cannot reach it: their account
+body (`messages_config`). The stream is made on first use. Members cannot reach it: their account
 imports none of its subjects (`accounts`).
 """
 
@@ -21,10 +21,10 @@ from antiphon.engines.nats.connection.gate_subjects import gate_subject
 from antiphon.engines.nats.connection.requester import Requester
 from antiphon.engines.nats.log.direct_get import NO_RESPONDERS, DirectGet
 from antiphon.engines.nats.log.newest_records import Held as HeldRecord
-from antiphon.engines.nats.log.streams import ApiError, Streams, mail_config, mail_name
-from antiphon.engines.nats.mail_notes import HeaderPages
+from antiphon.engines.nats.log.streams import ApiError, Streams, messages_config, messages_name
+from antiphon.engines.nats.message_notes import HeaderPages
 from antiphon.errors import LostRace, Rejected, Unavailable
-from antiphon.ports import MailEntry, MailNote, MailTold
+from antiphon.ports import MessageEntry, MessageNote, MessageTold
 
 WRITE_TIMEOUT_S = 5.0
 SMALL_BYTES = 128 * 1024
@@ -42,18 +42,18 @@ class _PubAck(Struct, frozen=True, gc=False):
 _decode_ack = msgspec.json.Decoder(_PubAck).decode
 
 
-class NatsMail:
-    """`ports.MailStore` on JetStream."""
+class NatsMessages:
+    """`ports.MessageStore` on JetStream."""
 
     def __init__(
         self, connection: Connection, requester: Requester, mesh: str, *, replicas: int
     ) -> None:
         self._connection = connection
         self._requester = requester
-        self._config = mail_config(mesh, replicas=replicas)
-        self._records = DirectGet(requester, mail_name(mesh))
+        self._config = messages_config(mesh, replicas=replicas)
+        self._records = DirectGet(requester, messages_name(mesh))
         self._streams = Streams(requester)
-        self._headers = HeaderPages(connection, self._streams, mail_name(mesh))
+        self._headers = HeaderPages(connection, self._streams, messages_name(mesh))
         self._prefix = f"apm.{mesh}."
         self._notices = f"apn.{mesh}."
         self._is_open = False
@@ -62,7 +62,7 @@ class NatsMail:
     async def write(
         self, key: str, value: bytes, *, note: bytes, expected: int, ttl_ms: int = 0
     ) -> int:
-        """See `ports.MailStore.write`."""
+        """See `ports.MessageStore.write`."""
         subject = self._subject(key)
         if len(note) > MAX_NOTE_BYTES or b"\r" in note or b"\n" in note:
             raise Rejected("a note has one line of at most 4 KiB", reason="note")
@@ -82,8 +82,8 @@ class NatsMail:
             raise LostRace(ack.error.description)
         raise Unavailable(f"the engine did not store the message: {ack.error.description}")
 
-    async def get(self, key: str) -> MailEntry | None:
-        """See `ports.MailStore.get`."""
+    async def get(self, key: str) -> MessageEntry | None:
+        """See `ports.MessageStore.get`."""
         subject = self._subject(key).decode()
         await self._open()
         held = await self._records.last_on(subject)
@@ -91,8 +91,8 @@ class NatsMail:
 
     async def list(
         self, prefix: str, *, after: int = 0, limit: int = 512
-    ) -> tuple[list[MailNote], bool]:
-        """See `ports.MailStore.list`."""
+    ) -> tuple[list[MessageNote], bool]:
+        """See `ports.MessageStore.list`."""
         stem, start = f"{self._prefix}{prefix}.>", len(self._prefix)
         wire.check_filter(stem)
         await self._open()
@@ -102,16 +102,18 @@ class NatsMail:
             )
             pairs = zip(batch.records, batch.headers, strict=True)
             found = [
-                MailNote(record.subject[start:], record.seq, _note_in(header))
+                MessageNote(record.subject[start:], record.seq, _note_in(header))
                 for record, header in pairs
             ]
             return found, bool(found and batch.pending)
         headers, has_more = await self._headers.page(stem, after + 1, limit)
-        return [MailNote(one[start:], seq, _note_in(text)) for one, seq, text in headers], has_more
+        return [
+            MessageNote(one[start:], seq, _note_in(text)) for one, seq, text in headers
+        ], has_more
 
     @contextmanager
-    def watch(self, prefix: str, told: MailTold) -> Iterator[None]:
-        """See `ports.MailStore.watch`."""
+    def watch(self, prefix: str, told: MessageTold) -> Iterator[None]:
+        """See `ports.MessageStore.watch`."""
         start = len(self._notices)
 
         def on_notice(subject: bytes, reply: bytes, _payload: bytes, header: bytes) -> None:
@@ -148,10 +150,10 @@ class NatsMail:
             raise Rejected(f"{key!r} is not a key", reason="key")
         return wire.check_subject(self._prefix + key)
 
-    def _entry(self, held: HeldRecord) -> MailEntry:
+    def _entry(self, held: HeldRecord) -> MessageEntry:
         record = held.record
         key = record.subject[len(self._prefix) :]
-        return MailEntry(key, record.seq, _note_in(held.header), record.payload)
+        return MessageEntry(key, record.seq, _note_in(held.header), record.payload)
 
 
 class MemberGateLine:

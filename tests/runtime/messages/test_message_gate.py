@@ -1,4 +1,4 @@
-"""The gate of the mail: put once, handed out in order, settled under a lease, or refused."""
+"""The message gate: put once, handed out in order, settled under a lease, or refused."""
 
 import asyncio
 
@@ -10,8 +10,8 @@ from antiphon.core.policy.rate_limit import Allowance
 from antiphon.core.record.ids import agent_address
 from antiphon.errors import Held, InboxFull, Malformed, OutcomeUnknown, RateLimited, Rejected
 from antiphon.runtime import rate_books
-from antiphon.runtime.messages import mail_gate, mailboxes
-from antiphon.runtime.messages.mail_gate import MailGate
+from antiphon.runtime.messages import message_gate, open_inboxes
+from antiphon.runtime.messages.message_gate import MessageGate
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import on_both_engines
 from tests.runtime.messages.post_office import Agent, agents, grant, revoke
@@ -49,7 +49,7 @@ async def test_a_gate_that_begins_anew_goes_on_where_the_last_one_ended(engine):
         (held,) = await two.read()
         for agent in (one, two):
             await agent.gate.close()
-            agent.gate = MailGate(agent.session, agent.session.engine.mail)
+            agent.gate = MessageGate(agent.session, agent.session.engine.messages)
         assert await two.read() == []  # the lease of the first holds up its thread
         assert (await one.put(two.address, "k3", thread="t")).is_duplicate
         await two.ack(held)
@@ -167,7 +167,7 @@ async def test_a_read_that_is_cut_short_leaves_nothing_taken():
             await one.put(two.address, f"dead{number}", ttl_ms=1)
         await one.put(two.address, "live")
         await asyncio.sleep(1)
-        store = two.session.engine.mail
+        store = two.session.engine.messages
         write, stuck = store.write, asyncio.Event()
 
         async def never(*_args, **_kwargs):
@@ -318,7 +318,7 @@ def counted(store):
 async def test_looking_at_dead_letters_reads_what_is_shown_and_burying_reads_none():
     async with agents("memory", 2) as (_, (one, two)):
         await bury(one, two, 12, size=50_000)
-        read = counted(two.session.engine.mail)
+        read = counted(two.session.engine.messages)
         (letter,) = await two.gate.dead(two.address, by=two.keyring.did, limit=1)
         assert two.key_of(letter) == "k11"
         assert read["get"] < 60_000
@@ -348,8 +348,8 @@ async def test_a_gate_that_begins_reads_notes_and_no_messages():
     async with agents("memory", 2) as (_, (one, two)):
         for number in range(20):
             await one.put(two.address, f"k{number}", payload=b'"' + b"x" * 60_000 + b'"')
-        store = two.session.engine.mail
-        read, gate = counted(store), MailGate(two.session, store)
+        store = two.session.engine.messages
+        read, gate = counted(store), MessageGate(two.session, store)
         assert [one.messages for one in await gate.threads(two.address, by="x")] == [20]
         assert read["get"] + read["list"] < 20_000
         await gate.close()
@@ -357,16 +357,16 @@ async def test_a_gate_that_begins_reads_notes_and_no_messages():
 
 @pytest.mark.virtual_time
 async def test_an_asker_that_names_many_inboxes_makes_room_with_its_own(monkeypatch):
-    monkeypatch.setattr(mailboxes, "MAX_OPEN_BY", 5)
+    monkeypatch.setattr(open_inboxes, "MAX_OPEN_BY", 5)
     async with agents("memory", 2) as (_, (one, two)):
         await one.put(two.address, "k")
-        listed, list_ = [], two.session.engine.mail.list
+        listed, list_ = [], two.session.engine.messages.list
 
         async def lists(prefix, **how):
             listed.append(prefix)
             return await list_(prefix, **how)
 
-        two.session.engine.mail.list = lists
+        two.session.engine.messages.list = lists
         await two.gate.threads(two.address, by="calm")
         for number in range(20):
             address = agent_address(two.keyring.did, f"agent{number}")
@@ -379,8 +379,8 @@ async def test_an_asker_that_names_many_inboxes_makes_room_with_its_own(monkeypa
 
 @pytest.mark.virtual_time
 async def test_what_all_inboxes_remember_has_a_bound(monkeypatch):
-    monkeypatch.setattr(mailboxes, "MAX_WEIGHT", 10)
-    monkeypatch.setattr(mailboxes, "WEIGH_EVERY", 1)
+    monkeypatch.setattr(open_inboxes, "MAX_WEIGHT", 10)
+    monkeypatch.setattr(open_inboxes, "WEIGH_EVERY", 1)
     async with agents("memory", 2) as (_, (one, two)):
         for number in range(6):
             for key in "abc":
@@ -428,10 +428,10 @@ async def test_no_sender_fills_an_inbox_with_bytes(monkeypatch):
 @pytest.mark.virtual_time
 async def test_what_a_sender_has_waiting_in_all_inboxes_has_a_bound(monkeypatch):
     allowed = Allowance(per_s=1.0, burst=50_000)
-    monkeypatch.setattr(mail_gate, "STORED", allowed)
+    monkeypatch.setattr(message_gate, "STORED", allowed)
     async with agents("memory", 3) as (_, (one, two, three)):
         one.gate, two.gate = [
-            MailGate(each.session, each.session.engine.mail) for each in (one, two)
+            MessageGate(each.session, each.session.engine.messages) for each in (one, two)
         ]
         large = b'"' + b"x" * 10_000 + b'"'
 
@@ -446,7 +446,7 @@ async def test_what_a_sender_has_waiting_in_all_inboxes_has_a_bound(monkeypatch)
             await send("another")
         await one.gate.close()
         with pytest.raises(InboxFull, match="in inboxes of this mesh"):
-            await send("another", gate=MailGate(three.session, three.session.engine.mail))
+            await send("another", gate=MessageGate(three.session, three.session.engine.messages))
         await three.put(two.address, "others are not concerned", payload=large)
         for handed in await two.read(gate=one.gate):
             await two.ack(handed, gate=one.gate)
@@ -477,7 +477,7 @@ async def test_rate_limit_a_flood_is_told_and_another_gate_knows_of_it():
         assert all(0 < one.retry_s < 1 for one in told)
         await three.put(two.address, "others are not concerned")
         await one.gate.close()
-        for gate in (MailGate(one.session, one.session.engine.mail), three.gate):
+        for gate in (MessageGate(one.session, one.session.engine.messages), three.gate):
             assert await refusals(one, two, 40, gate=gate)
             await gate.close()
         await asyncio.sleep(10)
@@ -580,7 +580,7 @@ async def test_a_delegation_may_be_for_some_kinds_of_messages_only():
 @pytest.mark.virtual_time
 async def test_a_write_without_an_answer_is_looked_up():
     async with agents("memory", 2) as (_, (one, two)):
-        store = one.session.engine.mail
+        store = one.session.engine.messages
         write = store.write
         lost = 0
 

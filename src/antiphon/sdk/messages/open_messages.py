@@ -1,4 +1,4 @@
-"""One process's mail: its clients, its session, and the questions that wait for an answer."""
+"""One process's messages: its clients, its session, and the questions that wait for an answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from antiphon.core.messages import register
 from antiphon.errors import Misconfigured
-from antiphon.runtime.messages.mail_client import MemberMail, OwnMail
+from antiphon.runtime.messages.message_client import MemberMessages, OwnMessages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from antiphon.assembly import MeshConnection
-    from antiphon.runtime.messages.mail_client import MailClient
+    from antiphon.runtime.messages.message_client import MessageClient
 
 
 class Closes(Protocol):
@@ -23,8 +23,8 @@ class Closes(Protocol):
         """Give back what was not taken."""
 
 
-class Mailbox:
-    """The mail of one open mesh."""
+class OpenMessages:
+    """The messages of one open mesh."""
 
     def __init__(self, connection: MeshConnection, send: Callable[..., Awaitable[str]]) -> None:
         """Nothing is sent before the first use."""
@@ -37,22 +37,22 @@ class Mailbox:
         self.asked: dict[str, asyncio.Future[Any]] = {}
         """Questions of this process, by the message's id."""
         self.readers: set[Closes] = set()
-        self._clients: dict[str, MailClient] = {}
+        self._clients: dict[str, MessageClient] = {}
 
-    def client(self, agent: str) -> MailClient:
+    def client(self, agent: str) -> MessageClient:
         """The inbox of one of this node's agents."""
         known = self._clients.get(agent)
         if known is None:
             known = self._clients[agent] = self._open(agent)
         return known
 
-    def _open(self, agent: str) -> MailClient:
+    def _open(self, agent: str) -> MessageClient:
         session, engine = self.connection.session, self.connection.engine
-        if engine.mail is not None:
-            return OwnMail(session, engine.mail, agent)
+        if engine.messages is not None:
+            return OwnMessages(session, engine.messages, agent)
         if engine.gate is None:
             raise Misconfigured("this engine carries no messages")
-        return MemberMail(session, engine.gate, self.connection.keyring, agent)
+        return MemberMessages(session, engine.gate, self.connection.keyring, agent)
 
     async def close(self) -> None:
         """Give back what was not handled, and stop."""

@@ -1,4 +1,4 @@
-"""The gate of the mail: stores messages for agents and hands them out (spec §10).
+"""The message gate: stores messages for agents and hands them out (spec §10).
 
 It carries out what the core decides: who may send and read (`send_right`), what comes next
 (`inbox`), how a message changes (`register`), how fast one may send (`send_rate`). Its books are
@@ -35,16 +35,16 @@ from antiphon.errors import Held, InboxFull, LostRace, OutcomeUnknown, RateLimit
 from antiphon.runtime.messages.control_reads import ControlReads
 from antiphon.runtime.messages.dead_letter_store import DeadLetter, DeadLetterStore
 from antiphon.runtime.messages.fair_queue import FairQueue
-from antiphon.runtime.messages.mailboxes import Mailboxes
+from antiphon.runtime.messages.open_inboxes import OpenInboxes
 from antiphon.runtime.messages.register_index import register_key
 from antiphon.runtime.rate_books import RateBooks
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.messages.inbox import Inbox, InboxItem, ThreadSummary
-    from antiphon.ports import MailStore
+    from antiphon.ports import MessageStore
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.messages.mailboxes import Mailbox
+    from antiphon.runtime.messages.open_inboxes import OpenInbox
 
 CACHED: Final = 4096
 CACHED_BYTES: Final = 32 * 1024 * 1024
@@ -94,19 +94,19 @@ class HandedMessage(Struct, frozen=True):
     envelope: bytes
 
 
-class MailGate:
-    """One gate of one mesh's mail."""
+class MessageGate:
+    """One gate for the messages of one mesh."""
 
     def __init__(
-        self, session: Session, store: MailStore, *, queue: FairQueue | None = None
+        self, session: Session, store: MessageStore, *, queue: FairQueue | None = None
     ) -> None:
         self._session = session
         self._store = store
         self._control = ControlReads(session)
-        self._rates = RateBooks(store, session.wall.now_ms, SENDING, name="mail")
+        self._rates = RateBooks(store, session.wall.now_ms, SENDING, name="messages")
         self._stored = RateBooks(store, session.wall.now_ms, STORED, name="stored")
         self._queue = queue or FairQueue()
-        self._boxes = Mailboxes(store)
+        self._boxes = OpenInboxes(store)
         self._dead = DeadLetterStore(store, session.wall.now_ms)
         self._bodies: BoundedCache[tuple[str, int], bytes] = BoundedCache(
             most=CACHED, most_bytes=CACHED_BYTES
@@ -238,7 +238,7 @@ class MailGate:
         due_ms = inbox.due_ms(asked.session, now_ms, thread=asked.thread)
         return None if due_ms is None else max(due_ms - now_ms, 0)
 
-    async def _wait(self, box: Mailbox, asked: Reading, left_s: float) -> None:
+    async def _wait(self, box: OpenInbox, asked: Reading, left_s: float) -> None:
         """Return when there may be something for this reader, or its time is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
@@ -249,7 +249,7 @@ class MailGate:
         await asyncio.sleep(0)
 
     async def _hand_out(
-        self, box: Mailbox, asked: Reading, *, asks_first: bool
+        self, box: OpenInbox, asked: Reading, *, asks_first: bool
     ) -> list[HandedMessage]:
         inbox = await box.inbox.ready()
         if asks_first and asked.holding is not None:
@@ -281,7 +281,7 @@ class MailGate:
             raise failed[0]
         return handed
 
-    async def _settle(self, box: Mailbox, pick: Pick, asked: Reading) -> HandedMessage | None:
+    async def _settle(self, box: OpenInbox, pick: Pick, asked: Reading) -> HandedMessage | None:
         """Lease a message that was picked, or bury it."""
         entry = pick.entry
         try:
@@ -297,7 +297,9 @@ class MailGate:
             box.put_back(entry.id)
             raise
 
-    async def _lease(self, box: Mailbox, entry: InboxItem, asked: Reading) -> HandedMessage | None:
+    async def _lease(
+        self, box: OpenInbox, entry: InboxItem, asked: Reading
+    ) -> HandedMessage | None:
         key, revision = register_key(box.inbox.prefix, entry.note.thread, entry.id), entry.revision
         body = await self._body(key, revision)
         now_ms = self._session.wall.now_ms()
@@ -318,7 +320,7 @@ class MailGate:
             return None
         return HandedMessage(entry.id, held, note.attempts, note.lease_ms, body)
 
-    async def _look_again(self, box: Mailbox, entry: InboxItem) -> None:
+    async def _look_again(self, box: OpenInbox, entry: InboxItem) -> None:
         """The index was behind: take what the store has."""
         key = register_key(box.inbox.prefix, entry.note.thread, entry.id)
         present = await self._store.get(key)
@@ -381,7 +383,7 @@ class MailGate:
             held = await self._change(box, entry, note, None)
             return HandedMessage(id_, held, note.attempts, note.lease_ms, b"")
 
-    async def _entry(self, box: Mailbox, id_: str, revision: int) -> InboxItem | None:
+    async def _entry(self, box: OpenInbox, id_: str, revision: int) -> InboxItem | None:
         """A message of the inbox at this revision; None if it is done."""
         inbox = await box.inbox.ready()
         if revision:
@@ -396,7 +398,9 @@ class MailGate:
             raise Held(f"the lease on message {id_} ended, and it was handed out again")
         return entry
 
-    async def _change(self, box: Mailbox, entry: InboxItem, note: Note, body: bytes | None) -> int:
+    async def _change(
+        self, box: OpenInbox, entry: InboxItem, note: Note, body: bytes | None
+    ) -> int:
         key = register_key(box.inbox.prefix, entry.note.thread, entry.id)
         if body is None:
             body = await self._body(key, entry.revision)
@@ -428,7 +432,7 @@ class MailGate:
             await self._check_reader(address)
             return await self._dead.newest(box, min(limit, READ_AT_ONCE), ANSWER_BYTES)
 
-    async def _bury(self, box: Mailbox, entry: InboxItem, reason: str) -> None:
+    async def _bury(self, box: OpenInbox, entry: InboxItem, reason: str) -> None:
         """Keep it as a dead letter first, and then end it: a crash between leaves both."""
         key = register_key(box.inbox.prefix, entry.note.thread, entry.id)
         body = await self._body(key, entry.revision)

@@ -1,7 +1,7 @@
 """How an agent reaches its inbox: through a gate of its own, or through the mesh's.
 
-A node with all permissions needs nobody in between: it runs a `MailGate` itself. A member asks the
-mesh's gate. Both give the same answers and raise the same errors.
+A node with all permissions needs nobody in between: it runs a `MessageGate` itself. A member asks
+the mesh's gate. Both give the same answers and raise the same errors.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from antiphon.core.bus.subjects import MAIL_GATE
+from antiphon.core.bus.subjects import MESSAGE_GATE
 from antiphon.core.messages.register import LEASE_MS, MAX_ERROR
 from antiphon.core.record.ids import agent_address
 from antiphon.errors import AntiphonError, OutcomeUnknown
-from antiphon.runtime.messages import mail_requests
-from antiphon.runtime.messages.mail_gate import MailGate, PutAnswer, Reading
-from antiphon.runtime.messages.mail_requests import MAIL, PUT, MailRequest, Named
+from antiphon.runtime.messages import message_requests
+from antiphon.runtime.messages.message_gate import MessageGate, PutAnswer, Reading
+from antiphon.runtime.messages.message_requests import MESSAGES, PUT, MessageRequest, Named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.core.messages.inbox import ThreadSummary
-    from antiphon.ports import GateLine, Keyring, MailStore
+    from antiphon.ports import GateLine, Keyring, MessageStore
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.messages.dead_letter_store import DeadLetter
-    from antiphon.runtime.messages.mail_gate import HandedMessage
-    from antiphon.runtime.messages.mail_requests import MailAnswer
+    from antiphon.runtime.messages.message_gate import HandedMessage
+    from antiphon.runtime.messages.message_requests import MessageAnswer
 
 ANSWER_WITHIN_S: Final = 10.0
 
 
-class MailClient(Protocol):
+class MessageClient(Protocol):
     """One agent's inbox, and the way to those of others."""
 
     async def put(self, receiver: str, envelope: bytes) -> PutAnswer:
-        """Store a signed message; see `MailGate.put`."""
+        """Store a signed message; see `MessageGate.put`."""
 
     async def read(
         self,
@@ -50,36 +50,36 @@ class MailClient(Protocol):
         """The next messages; see `Reading`."""
 
     async def ack(self, id_: str, revision: int = 0) -> None:
-        """See `MailGate.ack`."""
+        """See `MessageGate.ack`."""
 
     async def nack(
         self, id_: str, revision: int, *, delay_ms: int | None = None, error: str = ""
     ) -> None:
-        """See `MailGate.nack`."""
+        """See `MessageGate.nack`."""
 
     async def extend(self, id_: str, revision: int, *, lease_ms: int) -> HandedMessage:
-        """See `MailGate.extend`."""
+        """See `MessageGate.extend`."""
 
     async def threads(self) -> list[ThreadSummary]:
-        """See `MailGate.threads`."""
+        """See `MessageGate.threads`."""
 
     async def dead(self, *, limit: int = 64) -> list[DeadLetter]:
-        """See `MailGate.dead`."""
+        """See `MessageGate.dead`."""
 
     async def close(self) -> None:
         """Stop; safe twice."""
 
 
-class OwnMail:
-    """`MailClient` of a node with all permissions."""
+class OwnMessages:
+    """`MessageClient` of a node with all permissions."""
 
-    def __init__(self, session: Session, store: MailStore, agent: str) -> None:
+    def __init__(self, session: Session, store: MessageStore, agent: str) -> None:
         self.address = agent_address(session.author.did, agent)
         self._by = session.author.did
-        self._gate = MailGate(session, store)
+        self._gate = MessageGate(session, store)
 
     async def put(self, receiver: str, envelope: bytes) -> PutAnswer:
-        """See `MailClient.put`."""
+        """See `MessageClient.put`."""
         return await self._gate.put(receiver, envelope, by=self._by)
 
     async def read(
@@ -92,7 +92,7 @@ class OwnMail:
         thread: str = "",
         holding: Iterable[str] | None = None,
     ) -> list[HandedMessage]:
-        """See `MailClient.read`."""
+        """See `MessageClient.read`."""
         reading = Reading(
             address=self.address,
             session=session,
@@ -105,36 +105,36 @@ class OwnMail:
         return await self._gate.read(reading, by=self._by)
 
     async def ack(self, id_: str, revision: int = 0) -> None:
-        """See `MailClient.ack`."""
+        """See `MessageClient.ack`."""
         await self._gate.ack(self.address, id_, revision, by=self._by)
 
     async def nack(
         self, id_: str, revision: int, *, delay_ms: int | None = None, error: str = ""
     ) -> None:
-        """See `MailClient.nack`."""
+        """See `MessageClient.nack`."""
         await self._gate.nack(
             self.address, id_, revision, by=self._by, delay_ms=delay_ms, error=error
         )
 
     async def extend(self, id_: str, revision: int, *, lease_ms: int) -> HandedMessage:
-        """See `MailClient.extend`."""
+        """See `MessageClient.extend`."""
         return await self._gate.extend(self.address, id_, revision, by=self._by, lease_ms=lease_ms)
 
     async def threads(self) -> list[ThreadSummary]:
-        """See `MailClient.threads`."""
+        """See `MessageClient.threads`."""
         return await self._gate.threads(self.address, by=self._by)
 
     async def dead(self, *, limit: int = 64) -> list[DeadLetter]:
-        """See `MailClient.dead`."""
+        """See `MessageClient.dead`."""
         return await self._gate.dead(self.address, by=self._by, limit=limit)
 
     async def close(self) -> None:
-        """See `MailClient.close`."""
+        """See `MessageClient.close`."""
         await self._gate.close()
 
 
-class MemberMail:
-    """`MailClient` of a member: asks the gate."""
+class MemberMessages:
+    """`MessageClient` of a member: asks the gate."""
 
     def __init__(self, session: Session, line: GateLine, keyring: Keyring, agent: str) -> None:
         self._session = session
@@ -146,10 +146,10 @@ class MemberMail:
         self._hearing: asyncio.Task[None] | None = None
 
     async def put(self, receiver: str, envelope: bytes) -> PutAnswer:
-        """See `MailClient.put`."""
-        payload = mail_requests.encode_put(mail_requests.Put(receiver, envelope))
+        """See `MessageClient.put`."""
+        payload = message_requests.encode_put(message_requests.Put(receiver, envelope))
         told = await self._send(PUT, payload, ANSWER_WITHIN_S)
-        answer = mail_requests.read_answer(told)
+        answer = message_requests.read_answer(told)
         return PutAnswer(answer.id, answer.is_duplicate)
 
     async def read(
@@ -162,8 +162,8 @@ class MemberMail:
         thread: str = "",
         holding: Iterable[str] | None = None,
     ) -> list[HandedMessage]:
-        """See `MailClient.read`."""
-        held = None if holding is None else tuple(holding)[: mail_requests.MAX_HOLDING]
+        """See `MessageClient.read`."""
+        held = None if holding is None else tuple(holding)[: message_requests.MAX_HOLDING]
         answer = await self._ask(
             wait_ms / 1000,
             do="read",
@@ -177,47 +177,47 @@ class MemberMail:
         return list(answer.handed)
 
     async def ack(self, id_: str, revision: int = 0) -> None:
-        """See `MailClient.ack`."""
+        """See `MessageClient.ack`."""
         await self._ask(do="ack", named=(Named(id_, revision),))
 
     async def nack(
         self, id_: str, revision: int, *, delay_ms: int | None = None, error: str = ""
     ) -> None:
-        """See `MailClient.nack`."""
+        """See `MessageClient.nack`."""
         named = (Named(id_, revision),)
         await self._ask(do="nack", named=named, delay_ms=delay_ms, error=error[:MAX_ERROR])
 
     async def extend(self, id_: str, revision: int, *, lease_ms: int = LEASE_MS) -> HandedMessage:
-        """See `MailClient.extend`."""
+        """See `MessageClient.extend`."""
         named = (Named(id_, revision),)
         return (await self._ask(do="extend", named=named, lease_ms=lease_ms)).handed[0]
 
     async def threads(self) -> list[ThreadSummary]:
-        """See `MailClient.threads`."""
+        """See `MessageClient.threads`."""
         return list((await self._ask(do="threads")).threads)
 
     async def dead(self, *, limit: int = 64) -> list[DeadLetter]:
-        """See `MailClient.dead`."""
+        """See `MessageClient.dead`."""
         return list((await self._ask(do="dead", limit=limit)).dead)
 
     async def close(self) -> None:
-        """See `MailClient.close`."""
+        """See `MessageClient.close`."""
         if self._hearing is not None:
             self._hearing.cancel()
             await asyncio.gather(self._hearing, return_exceptions=True)
             self._hearing = None
 
-    async def _ask(self, wait_s: float = 0.0, **fields: Any) -> MailAnswer:
+    async def _ask(self, wait_s: float = 0.0, **fields: Any) -> MessageAnswer:
         signer = (self._keyring.did, self._keyring.sign)
-        payload = mail_requests.REQUESTS.sign(
-            MailRequest(agent=self._agent, **fields),
+        payload = message_requests.REQUESTS.sign(
+            MessageRequest(agent=self._agent, **fields),
             signer,
             mesh=self._session.mesh,
-            subject=mail_requests.request_subject(self._line.user),
+            subject=message_requests.request_subject(self._line.user),
             at_ms=self._session.wall.now_ms(),
         )
-        told = await self._send(MAIL, payload, wait_s + ANSWER_WITHIN_S)
-        return mail_requests.read_answer(told)
+        told = await self._send(MESSAGES, payload, wait_s + ANSWER_WITHIN_S)
+        return message_requests.read_answer(told)
 
     async def _send(self, verb: str, payload: bytes, timeout_s: float) -> bytes:
         """Ask the gate. One that begins anew knows nothing of those who wait for the last one."""
@@ -242,7 +242,7 @@ class MemberMail:
         while True:
             with suppress(AntiphonError):
                 bus = self._session.engine.bus
-                async with bus.subscribe(MAIL_GATE.at(), max_pending=4) as notices:
+                async with bus.subscribe(MESSAGE_GATE.at(), max_pending=4) as notices:
                     async for _ in notices:
                         if self._begun is not None and not self._begun.done():
                             self._begun.set_result(None)
