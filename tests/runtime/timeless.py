@@ -16,7 +16,7 @@ from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.presence.roll_call import Presence
+from antiphon.runtime.presence.roll_call import OwnPresence
 from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 from antiphon.testing.host_clock import HostClock, SeededEntropy
@@ -78,7 +78,7 @@ async def answering(connection: MeshConnection) -> AsyncIterator[None]:
             at_ms=connection.session.wall.now_ms(),
         )
 
-    async with beside(Presence(connection.session, connection.keyring, card).run()):
+    async with beside(OwnPresence(connection.session, connection.keyring, card).run()):
         await asyncio.sleep(0)
         yield
 

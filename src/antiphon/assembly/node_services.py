@@ -12,7 +12,7 @@ from antiphon.core.presence.cards import Card, Role
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime.identity.host_clock import installed_version
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.presence.roll_call import Presence
+from antiphon.runtime.presence.roll_call import OwnPresence
 from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 
@@ -75,7 +75,7 @@ async def working(
             done=worker.done,
         )
 
-    services = [worker.run(), Presence(connection.session, connection.keyring, card).run()]
+    services = [worker.run(), OwnPresence(connection.session, connection.keyring, card).run()]
     if settings.battery_low:
         watch = BatteryWatch(worker, battery or HostBattery(), low=settings.battery_low)
         services.append(watch.run())
@@ -90,7 +90,9 @@ async def working(
 @asynccontextmanager
 async def announcing(connection: MeshConnection) -> AsyncIterator[None]:
     """Say that an agent is there while the block runs. Nothing that goes wrong there ends it."""
-    presence = Presence(connection.session, connection.keyring, lambda: _card(connection, "agent"))
+    presence = OwnPresence(
+        connection.session, connection.keyring, lambda: _card(connection, "agent")
+    )
     saying = asyncio.ensure_future(presence.run())
     try:
         yield
@@ -176,7 +178,7 @@ async def replicating(
             "lane entries": EntryService(node).run,
             "artifacts": Evictor(node, blobs=blobs).run,
             "heartbeats": watch.run,
-            "presence": Presence(connection.session, connection.keyring, card, watch).run,
+            "presence": OwnPresence(connection.session, connection.keyring, card, watch).run,
         }
         services += [
             keep_running(ItemGuard(name, node.session, replica.attention), run)

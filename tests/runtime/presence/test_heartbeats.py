@@ -27,7 +27,7 @@ from antiphon.runtime.presence import heartbeat_watch
 from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
 from antiphon.runtime.presence.live_nodes import live_nodes
 from antiphon.runtime.presence.presence_changes import PresenceChanges
-from antiphon.runtime.presence.roll_call import FOR_ALL, Presence, roll_call
+from antiphon.runtime.presence.roll_call import FOR_ALL, OwnPresence, roll_call
 from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 from tests.patience import PATIENCE_S
@@ -58,7 +58,7 @@ def describing(connection, role, **fields):
 async def present(connection, role="worker", **fields):
     """A node that sends heartbeats and answers roll calls."""
     card = describing(connection, role, **fields)
-    async with beside(Presence(connection.session, connection.keyring, card).run()):
+    async with beside(OwnPresence(connection.session, connection.keyring, card).run()):
         await asyncio.sleep(0)
         yield
 
@@ -68,7 +68,7 @@ async def listening(connection, changes):
     """A full node's part of it."""
     watch = HeartbeatWatch(connection.session, lambda at_ms, change: changes.append(change))
     card = describing(connection, "node")
-    presence = Presence(connection.session, connection.keyring, card, watch)
+    presence = OwnPresence(connection.session, connection.keyring, card, watch)
     async with beside(watch.run(), presence.run(), ready=watch.ready):
         yield watch
 

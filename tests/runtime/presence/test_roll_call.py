@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.core.bus.subjects import ROLL
 from antiphon.core.presence.cards import Card
-from antiphon.runtime.presence.roll_call import Presence, roll_call
+from antiphon.runtime.presence.roll_call import OwnPresence, roll_call
 from tests.runtime.meshes import a_mesh, eventually
 
 DAY_MS = 86_400_000
@@ -27,7 +27,7 @@ async def present(connection, *, off_ms=0):
         )
 
     answering = asyncio.ensure_future(
-        Presence(connection.session, connection.keyring, describe).run()
+        OwnPresence(connection.session, connection.keyring, describe).run()
     )
     await asyncio.sleep(0)
     try:

@@ -27,12 +27,14 @@ from antiphon.core.presence.cards import (
 from antiphon.core.presence.presence_table import (
     BEAT_MS,
     GRACE_MS,
+    MAX_NODES,
     STALE_MS,
     Heard,
     PresenceChange,
     PresenceTable,
 )
 from antiphon.errors import Unavailable
+from antiphon.runtime.presence.rights_cache import RightsCache
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
@@ -62,9 +64,7 @@ class HeartbeatWatch:
         self._listens_since_ms: int | None = None
         self._shares: dict[str, int] = {}
         self._shares_until_ms = 0
-        self._ended: dict[str, bool] = {}
-        self._ended_key: tuple[int, int] | None = None
-        self._ended_until_ms = 0
+        self._ended = RightsCache(session, self._ends, kept_s=_RIGHTS_FOR_S, most=2 * MAX_NODES)
 
     @property
     def now_ms(self) -> int:
@@ -115,7 +115,7 @@ class HeartbeatWatch:
         )
         if isinstance(message, Refused) or message.body.node != message.author:
             return
-        if self._has_ended(message.author):
+        if self._ended.of(message.author):
             return
         changed = self.table.hear(
             message.body,
@@ -126,7 +126,7 @@ class HeartbeatWatch:
 
     def sweep(self) -> None:
         """Notice who fell silent, and whose authority ended."""
-        for changed in self.table.sweep(self.now_ms, self._has_ended):
+        for changed in self.table.sweep(self.now_ms, self._ended.of):
             self._keep(self._session.wall.now_ms(), changed)
 
     def _may_be_heard(self, subject: str) -> bool:
@@ -136,20 +136,12 @@ class HeartbeatWatch:
         heard = self._shares[subject] = self._shares.get(subject, 0) + 1
         return heard <= MAX_OF_USER
 
-    def _has_ended(self, did: str) -> bool:
-        """Whether a node has no right on this mesh, as of a moment ago."""
-        control = self._session.control
-        key = (control.since, control.grants.revision)
-        if key != self._ended_key or self.now_ms >= self._ended_until_ms:
-            self._ended.clear()
-            self._ended_key = key
-            self._ended_until_ms = self.now_ms + round(_RIGHTS_FOR_S * 1000)
-        known = self._ended.get(did)
-        if known is None:
-            now_s = self._session.wall.now_ms() // 1000
-            scope = scope_of(control, self._session.protocol.branches, did, now_s)
-            known = self._ended[did] = scope.by_command == NOTHING.by_command
-        return known
+    def _ends(self, did: str) -> bool:
+        """Whether a node has no right on this mesh."""
+        session = self._session
+        now_s = session.wall.now_ms() // 1000
+        scope = scope_of(session.control, session.protocol.branches, did, now_s)
+        return scope.by_command == NOTHING.by_command
 
     # --- answers for all ----------------------------------------------------------------------
 

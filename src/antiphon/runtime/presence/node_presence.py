@@ -2,6 +2,9 @@
 
 They use the messages of `worker_presence`, on their own subject. A node that announces itself and
 does nothing can delay an expiry by its turn, and any number of them by `MOST_TURNS` turns at most.
+
+Heartbeats (`roll_call`) would tell the same, later: a node that has just begun knows the others
+here in a fraction of a second, and so does not write what is another's turn.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.authority.job_rights import WORKED_BY
 from antiphon.core.authority.scope import Scope, scope_of
 from antiphon.core.policy import selection
+from antiphon.runtime.presence.rights_cache import RightsCache
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 
 if TYPE_CHECKING:
@@ -30,7 +34,7 @@ class NodePresence(WorkerPresence):
     def __init__(self, session: Session) -> None:
         """Alone, until others are heard."""
         super().__init__(session, "", Traits(), lambda: 1)
-        self._scopes: dict[str, tuple[int, int, float, Scope]] = {}
+        self._scopes = RightsCache(session, self._scope, kept_s=_SCOPE_FOR_S, most=_SCOPES_KEPT)
 
     def fault_of(self, did: str) -> Verdict | None:  # noqa: ARG002 - permissions are checked by kind
         """Any node may announce itself."""
@@ -42,18 +46,9 @@ class NodePresence(WorkerPresence):
         return min(selection.turn(job_id, fence, self.session.author.did, able), MOST_TURNS)
 
     def _may_work(self, did: str, kind: str) -> bool:
-        return self._scope(did).admits(kind, *WORKED_BY)
+        return self._scopes.of(did).admits(kind, *WORKED_BY)
 
     def _scope(self, did: str) -> Scope:
-        control, now_s = self.session.control, self.session.wall.boot_s()
-        key = (control.since, control.grants.revision)
-        known = self._scopes.get(did)
-        if known is not None and known[:2] == key and now_s < known[2]:
-            return known[3]
-        if len(self._scopes) >= _SCOPES_KEPT:
-            self._scopes.clear()
-        scope = scope_of(
-            control, self.session.protocol.branches, did, self.session.wall.now_ms() // 1000
-        )
-        self._scopes[did] = (*key, now_s + _SCOPE_FOR_S, scope)
-        return scope
+        session = self.session
+        now_s = session.wall.now_ms() // 1000
+        return scope_of(session.control, session.protocol.branches, did, now_s)

@@ -38,7 +38,7 @@ _SPREAD: Final = 0.1
 """Heartbeats come sooner by up to this part, so that those of a fleet do not stay together."""
 
 
-class Presence:
+class OwnPresence:
     """Says that one node is online, and answers roll calls for it, until cancelled."""
 
     def __init__(

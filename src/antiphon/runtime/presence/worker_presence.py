@@ -8,6 +8,9 @@ A message (`worker_messages.py`) is signed and counts once: nobody can invent an
 replay a message. But it proves nothing, and nothing on the log depends on it. A worker that
 believes a false one waits a little, and reads the log.
 
+Heartbeats (`roll_call`) are another matter: one of each node for everybody, every six seconds,
+about what it is. These are for the workers of one kind alone, tell of jobs, and come at once.
+
 Everything is bounded: known workers, jobs in one message, messages per second.
 """
 
@@ -28,6 +31,7 @@ from antiphon.core.clock import hlc
 from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Labels, Need, Weight
 from antiphon.errors import Rejected, Unavailable
+from antiphon.runtime.presence.rights_cache import RightsCache
 from antiphon.runtime.presence.worker_messages import (
     AGE_MS,
     MAX_MENTIONED,
@@ -89,7 +93,9 @@ class WorkerPresence:
         self.revision = 0
         """Changes whenever the candidates may have changed."""
         self._known: dict[str, _Known] = {}
-        self._faults: dict[str, tuple[int, int, float, Verdict | None]] = {}
+        self._faults = RightsCache(
+            session, self._claim_fault, kept_s=_FAULT_FOR_S, most=2 * MAX_KNOWN
+        )
         self._wallets: dict[str, ChainChoice] = {}
         self._unsaid: dict[str, dict[str, tuple[int, int]]] = {"took": {}, "ended": {}, "back": {}}
         self._said_ms = 0
@@ -297,24 +303,19 @@ class WorkerPresence:
 
     def fault_of(self, did: str) -> Verdict | None:
         """Why the log would reject a claim of this kind by that worker, as of a moment ago."""
-        control, now_s = self.session.control, self.session.wall.boot_s()
-        key = (control.since, control.grants.revision)
-        known = self._faults.get(did)
-        if known is not None and known[:2] == key and now_s < known[2]:
-            return known[3]
-        if len(self._faults) >= 2 * MAX_KNOWN:
-            self._faults.clear()
+        return self._faults.of(did)
+
+    def _claim_fault(self, did: str) -> Verdict | None:
+        if len(self._wallets) >= 2 * MAX_KNOWN:
             self._wallets.clear()
-        fault = selection.claim_fault(
-            control,
+        return selection.claim_fault(
+            self.session.control,
             self._wallets.setdefault(did, ChainChoice(did)),
             did=did,
             kind=self.kind,
             job_id="0" * 64,
             now_ms=self.session.wall.now_ms(),
         )
-        self._faults[did] = (*key, now_s + _FAULT_FOR_S, fault)
-        return fault
 
 
 def _first(jobs: dict[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
