@@ -14,8 +14,9 @@ from antiphon.engines.nats.gate.request_guard import Limits, MemberRequest, Serv
 from antiphon.errors import AntiphonError
 
 PUTS: Final = Limits(heard=512, of_party=256, in_all=1024, request_bytes=80 * 1024, seconds=30.0)
-READS: Final = Limits(heard=512, of_party=256, in_all=8192, request_bytes=32 * 1024, seconds=90.0)
-"""Most of them wait for a message, up to a minute."""
+READS: Final = Limits(heard=128, of_party=256, in_all=8192, request_bytes=32 * 1024, seconds=90.0)
+"""Most of them wait for a message, up to a minute. 512 a second are more than an agent needs, and
+few enough that others do not notice a member that never stops asking."""
 
 
 class Desk(Protocol):
