@@ -55,6 +55,9 @@ class Secret(Struct, frozen=True):
     def __repr__(self) -> str:
         return "Secret(…)"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("value", "…")]
+
 
 class Settings(Struct, frozen=True, kw_only=True):
     """One process's settings."""

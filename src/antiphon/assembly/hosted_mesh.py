@@ -258,9 +258,7 @@ async def gatekeeping(
     )
     services = [gate.run(), hearing.serve(*others), house.run(), storeroom.run()]
     if node is not None:
-        pace = PaceWatch(node, gate)
-        node.watchers.append(pace.applied)
-        services.append(pace.run())
+        services.append(PaceWatch(node, gate).run())
     try:
         async with beside(*services, ready=house.ready):
             await storeroom.ready.wait()

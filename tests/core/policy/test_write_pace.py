@@ -2,8 +2,15 @@
 
 import pytest
 
+from antiphon.core.families.jobs.ops import JobClaim, JobComplete, JobStart, JobYield
 from antiphon.core.policy import write_pace
-from antiphon.core.policy.write_pace import BEHIND_MS, LEAST_RECORDS, WINDOW_MS, WritePace
+from antiphon.core.policy.write_pace import (
+    BEHIND_MS,
+    LEAST_RECORDS,
+    WINDOW_MS,
+    WritePace,
+    is_counted,
+)
 
 AT_MS = 1_700_000_000_000
 
@@ -40,6 +47,13 @@ def test_nobody_is_found_for_records_of_which_nobody_knows_whose_they_are():
     written(pace, "", 10 * LEAST_RECORDS)
     written(pace, "honest", 2 * LEAST_RECORDS)
     assert pace.excess(BEHIND_MS) is None
+
+
+def test_a_worker_is_not_counted_for_the_jobs_of_others_nor_anybody_for_a_rejected_record():
+    assert is_counted("/job/schedule", is_accepted=True)
+    assert not is_counted("/job/schedule", is_accepted=False)
+    for command in {JobClaim.COMMAND, JobComplete.COMMAND, JobYield.COMMAND, JobStart.COMMAND}:
+        assert not is_counted(command, is_accepted=True)
 
 
 def test_large_records_count_as_several():

@@ -5,8 +5,8 @@ member writes in excess delays what all others do. So the node beside the gate c
 is behind with who wrote what it is reading (docs/decisions/0061).
 
 A party is found only if all of this holds: the node is behind, the party wrote more than half of
-the last seconds, and more than any node should mind. So nobody is paused for another's records,
-nor for a node that slept.
+the last seconds, and more than any node should mind. So nobody is paused for what others wrote, or
+because a node is slow.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ SLOT_MS: Final = 500
 LEAST_RECORDS: Final = 800
 """What a party may always write within the window, in records of up to 4 KiB."""
 _RECORD_BYTES: Final = 4_096
+_ANSWERS: Final = frozenset({"/job/claim", "/job/complete"})
 PAUSE_S: Final = 10
 LONGEST_PAUSE_S: Final = 320
 FORGIVEN_S: Final = 600
@@ -37,6 +38,15 @@ class Excess(Struct, frozen=True):
     party: str
     records: int
     """What it wrote in the window; a large record counts as several."""
+
+
+def is_counted(command: str, *, is_accepted: bool) -> bool:
+    """Whether a record counts for whoever signed it.
+
+    Not one that was rejected: anybody who may read a record can send it again. And not what a
+    worker writes about jobs that others submitted: the more it does, the better.
+    """
+    return is_accepted and command not in _ANSWERS
 
 
 class WritePace:

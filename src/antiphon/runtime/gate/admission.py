@@ -262,6 +262,11 @@ class Gate:
         log.warning("member_paused", node=node, length_s=length_s, reason=why)
         await self._issuer.expel(self._members.users_of((node,)), now_s)
 
+    def _require_unpaused(self, node: str) -> None:
+        until_s, why = self._paused.get(node, (0, ""))
+        if (left_s := until_s - self._now_s()) > 0:
+            raise RateLimited(f"this machine is paused for {left_s} s: {why}", retry_s=left_s)
+
     # --- requests -----------------------------------------------------------------------------
 
     async def _answer(self, request: BusMessage) -> bool:
@@ -308,6 +313,7 @@ class Gate:
         request, (node, user, refresh_key) = asked.body, asked.signers
         if node == self._session.control.owner:
             raise Rejected("the owner does not need a ticket", reason="ticket")
+        self._require_unpaused(node)
         known = self._members.by_user(user) or self._members.by_refresh_key(refresh_key)
         if known is not None and known.node != node:
             raise Rejected("these engine keys belong to another machine", reason="member")
@@ -373,9 +379,7 @@ class Gate:
             raise Rejected(
                 "the gate does not know this machine", reason="member", hint="antiphon join TICKET"
             )
-        until_s, why = self._paused.get(member.node, (0, ""))
-        if (left_s := until_s - self._now_s()) > 0:
-            raise RateLimited(f"this machine is paused for {left_s} s: {why}", retry_s=left_s)
+        self._require_unpaused(member.node)
         await self._session.sync_control()
         await self.look_after()
         member = self._members.by_refresh_key(refresh_key) or member

@@ -1,4 +1,4 @@
-"""Pauses the login of a member that writes faster than the gate's node reads (spec §9).
+"""Pauses the login of a member that writes faster than the gate's node reads (spec §6).
 
 Watches the records that the node applies, and asks `core.policy.write_pace` whose they are when
 the node is behind. The gate ends that member's connections and gives it a new login when the pause
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.parties import party_of
 from antiphon.core.bounded_cache import BoundedCache
-from antiphon.core.policy.write_pace import WINDOW_MS, WritePace
-from antiphon.runtime.attention.item_guard import ItemGuard
+from antiphon.core.policy.write_pace import WINDOW_MS, WritePace, is_counted
+from antiphon.runtime.attention.item_guard import ItemGuard, keep_running
 
 if TYPE_CHECKING:
     from antiphon.runtime.gate.admission import Gate
@@ -38,15 +38,18 @@ class PaceWatch:
         self._guard = ItemGuard[str]("write pace", node.session, node.replica.attention)
 
     def applied(self, applied: Applied) -> None:
-        """Count a record; registered as a watcher of the node."""
+        """Count a record."""
         opened = applied.opened
-        self._behind_ms = self._node.session.wall.now_ms() - opened.commit_ms
+        # By both clocks: a machine whose clock is ahead of the engine's is not behind.
+        self._behind_ms = self._node.session.now_by_both_clocks_ms() - opened.commit_ms
         self._pace.note(self._party(applied), opened.commit_ms, len(applied.record.payload))
 
     def _party(self, applied: Applied) -> str:
-        """Whose record it is; empty if it took no effect: anybody can send it a second time."""
+        """For whom a record counts; empty: for nobody."""
         op, control = applied.opened.op, self._node.session.history.current
-        if op is None or control is None or not applied.verdict.is_accepted:
+        if op is None or control is None:
+            return ""
+        if not is_counted(op.COMMAND, is_accepted=applied.verdict.is_accepted):
             return ""
         known = self._parties.get((op.author, op.auth))
         if known is None:
@@ -55,7 +58,14 @@ class PaceWatch:
         return known
 
     async def run(self) -> None:
-        """Look now and then until cancelled."""
+        """Look now and then until cancelled; what goes wrong here does not end the gate."""
+        self._node.watchers.append(self.applied)
+        try:
+            await keep_running(self._guard, self._look)
+        finally:
+            self._node.watchers.remove(self.applied)
+
+    async def _look(self) -> None:
         paused: dict[str, int] = {}
         await self._node.ready.wait()
         while True:
@@ -71,7 +81,6 @@ class PaceWatch:
             if not self._gate.is_member(excess.party):
                 continue  # the owner's own nodes: whoever runs them can stop them
             length_s = self._pace.pause_s(excess.party, now_ms // 1000)
-            paused[excess.party] = now_ms + length_s * 1000
             why = (
                 f"it wrote {excess.records:,} records within {WINDOW_MS // 1000} s, more than the"
                 " mesh can read"
@@ -79,3 +88,4 @@ class PaceWatch:
             self._guard.note(excess.party, f"paused for {length_s} s: {why}", whose=excess.party)
             with self._guard.about(excess.party, whose=excess.party):
                 await self._gate.pause(excess.party, length_s, why)
+                paused[excess.party] = now_ms + length_s * 1000

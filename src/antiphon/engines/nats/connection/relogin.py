@@ -20,6 +20,8 @@ TRIES = 8
 """In one outage; a connection that came up starts again."""
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
+PAUSED_MAX_S = 60.0
+"""How long to wait at most before the gate is asked again, whatever it said."""
 
 Renew = Callable[[], Awaitable[None]]
 """Returns when there is another login; `Unavailable` if it is worth asking again."""
@@ -76,7 +78,7 @@ class Relogin:
             except RateLimited as paused:
                 log.warning("%s", paused.message)
                 self._tries, self.paused = 0, paused.message
-                await asyncio.sleep(paused.retry_s)
+                await asyncio.sleep(min(paused.retry_s, PAUSED_MAX_S))
             except Unavailable:
                 continue
             except AntiphonError as refused:
