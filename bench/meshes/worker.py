@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog  # noqa: F401 - a worker loads it with its first job; that is not counted
 
 from antiphon import assembly
+from antiphon.interfaces.cli.screen.command_loop import collect_less_often
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.worker.worker import WorkerSettings
@@ -35,6 +36,7 @@ async def work(home: StateDirectory, slots: int, jobs: int, work_ms: float) -> N
             connection, handlers.executors(), WorkerSettings(slots=slots, drain_s=0)
         ) as worker,
     ):
+        collect_less_often()
         print(f"ready {time.process_time()}", flush=True)
         if jobs:
             while worker.done < jobs:

@@ -129,6 +129,12 @@ class WorkQueue(Protocol):
     async def next(self) -> Delivery:
         """Wait for the next delivery. Cancel it to stop waiting; nothing is lost."""
 
+    def next_now(self) -> Delivery | None:
+        """A delivery that has arrived already; None if `next` would have to wait, or may have to.
+
+        Whoever took one with `next` gets with this what arrived together with it.
+        """
+
     async def close(self) -> None:
         """Stop asking; return deliveries that `next` has not handed over."""
 

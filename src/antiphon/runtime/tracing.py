@@ -37,6 +37,11 @@ def _tracer(api: Any) -> Any:
     return _known[2]
 
 
+def is_loaded() -> bool:
+    """Whether the program may want traces."""
+    return _api() is not None
+
+
 def current() -> str | None:
     """The present span as a `traceparent`; None: there is none."""
     api = _api()

@@ -119,6 +119,11 @@ class MemoryQueue:
                 raise Unavailable("this queue is closed")
             await self._signal.wait()
 
+    def next_now(self) -> MemoryDelivery | None:
+        """See `ports.WorkQueue.next_now`."""
+        is_running = not (self._connection.is_paused or self._connection.is_closed)
+        return self._arrived.popleft() if self._arrived and is_running else None
+
     async def close(self) -> None:
         """Stop asking; give back what arrived and was not taken."""
         self.finish()

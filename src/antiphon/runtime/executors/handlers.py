@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +42,7 @@ from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.values.signature import CallSignature
 
 if TYPE_CHECKING:
+    from antiphon.runtime.executors.printed_output import Stream
     from antiphon.runtime.executors.process_pool import Pool
     from antiphon.runtime.executors.run_services import ExecutorServices
 
@@ -87,6 +88,18 @@ class HandlerExecutor(Struct, frozen=True):
     room: ValueRoom
     """For its worker's stored arguments."""
     wall: WallClock
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call needs nothing but its arguments and the event loop."""
+        how = self.handler.how
+        return (
+            self.is_async
+            and self.pool is None
+            and how.on_disconnect == "stop"
+            and not how.keep_output
+            and not self.handler.signature.wants_context
+        )
 
     @property
     def grace_s(self) -> float:
@@ -140,9 +153,24 @@ class HandlerExecutor(Struct, frozen=True):
             facts = await facts_of(assignment, self.artifacts)
             context = JobContext(**structs.asdict(facts), run=assignment.run)
             args, kwargs = signature.with_context(context, args, kwargs)
+        value = self._value(args, kwargs, assignment.run)
+        return await self._outcome(_printing(value, assignment.run.output), assignment, context)
+
+    def begin(self, text: str, prints: Callable[[Stream, bytes], None]) -> Coroutine[Any, Any, Any]:
+        """Call it without a run around it, if it is plain; `goes_on_with` is for the rest."""
+        args, kwargs = self.handler.signature.decode(text)
+        return _printing(self.handler.function(*args, **kwargs), prints)
+
+    def goes_on_with(self, call: asyncio.Future[Any]) -> Executor:
+        """The executor of a job whose handler was called before."""
+        return _Called(self, call)
+
+    async def _outcome(
+        self, call: Awaitable[Any], assignment: Assignment, context: JobContext | None
+    ) -> Ran:
+        """What became of a call."""
         try:
-            with PrintingTo(assignment.run.output):
-                value = await self._value(args, kwargs, assignment.run)
+            value = await call
         except asyncio.CancelledError:
             if context is not None:
                 context.stop.set()
@@ -153,7 +181,7 @@ class HandlerExecutor(Struct, frozen=True):
             awaited = await to_await(after, parent, keep, self.wall.now_ms())
             return Ran(runner=python_runner(), after=awaited)
         with given_up:
-            result = signature.encode_result(value)
+            result = self.handler.signature.encode_result(value)
         return Ran(runner=python_runner(), outputs=(await self._kept(result),))
 
     async def _kept(self, result: bytes) -> Output:
@@ -175,6 +203,28 @@ class HandlerExecutor(Struct, frozen=True):
             return value
         gauge.measured(Resources())  # the rest runs in the loop, where it cannot be measured
         return await _awaited(value)
+
+
+class _Called(Struct, frozen=True):
+    """The executor of a job whose handler was called before."""
+
+    executor: HandlerExecutor
+    call: asyncio.Future[Any]
+
+    @property
+    def grace_s(self) -> float:
+        return self.executor.grace_s
+
+    @property
+    def goes_on(self) -> bool:
+        return self.executor.goes_on
+
+    async def run(self, assignment: Assignment) -> Ran:
+        assignment.run.store_in(self.executor.artifacts)
+        return await self.executor._outcome(self.call, assignment, None)  # noqa: SLF001 - its own
+
+    async def fall_back(self, name: str, assignment: Assignment) -> Ran | None:
+        return await self.executor.fall_back(name, assignment)
 
 
 class Handlers:
@@ -295,3 +345,8 @@ def _check_place(kind: str, how: HandlerOptions, *, is_async: bool) -> None:
 
 async def _awaited(value: Awaitable[object]) -> object:
     return await value
+
+
+async def _printing(value: Awaitable[Any], prints: Callable[[Stream, bytes], None]) -> Any:
+    with PrintingTo(prints):
+        return await value

@@ -8,14 +8,15 @@ A turn takes what is there and waits for nothing: at rest an intent goes at once
 path of a single write. While a few turns are under way, or one that is larger, intents gather for
 the next: the jobs of a large turn go on one after the other, and belong together again.
 
-Whatever does not go as hoped is left to the task that waits for it: an answer that is missing, a
-race that was lost, a read that failed. It continues alone, from where its op stands, so no intent
-waits for the trouble of another, and no record's fate is guessed from another's.
+Whatever does not go as hoped is left to whoever wanted it: an answer that is missing, a race that
+was lost, a read that failed. That continues alone, from where its op stands, so no intent waits for
+the trouble of another, and no record's fate is guessed from another's.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -38,7 +39,7 @@ from antiphon.runtime.log.writer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from antiphon.core.family import Lane
     from antiphon.core.record.branches import LaneKey
@@ -58,19 +59,26 @@ SLOW_S: Final = 0.5
 """A turn that takes longer than this holds up no others: its answers may be lost."""
 
 
+Told = Callable[[Begun | None], None]
+"""Told how far a turn has brought an intent, which goes on from there; None: the session ends.
+Called once, in the event loop. It must not wait, and must not raise."""
+
+
 class _Waiting(Struct, eq=False):
-    """An intent, and the task that waits for it."""
+    """An intent, and who wants to know."""
 
     intent: Intent
     policy: Policy
-    begun: asyncio.Future[Begun]
-    """How far the turn has brought it: the task goes on from there."""
+    told: Told
     draft: Draft | None = None
     seq: int = 0
+    is_over: bool = False
+    """Whether it was told, or nobody waits for it any more."""
 
-    def goes_on(self, begun: Begun) -> None:
-        if not self.begun.done():  # else its task was cancelled
-            self.begun.set_result(begun)
+    def goes_on(self, begun: Begun | None) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.told(begun)
 
 
 class WriteTurns:
@@ -88,20 +96,39 @@ class WriteTurns:
 
     async def write_one(self, intent: Intent, policy: Policy) -> Written:
         """Write one intent to the log, together with what others write now; see `writer`."""
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(intent, policy, loop.create_future())
+        begun = asyncio.get_running_loop().create_future()
+
+        def told(how_far: Begun | None) -> None:
+            if how_far is None:
+                begun.cancel()
+            elif not begun.done():
+                begun.set_result(how_far)
+            else:  # cancelled in the same moment
+                self._end(how_far.turn)
+
+        waiting = self.begin(intent, policy, told)
+        try:
+            return await self.go_on(intent, policy, await begun)
+        finally:
+            waiting.is_over = True
+
+    def begin(self, intent: Intent, policy: Policy, told: Told) -> _Waiting:
+        """Write one intent in the next turn, and tell how far that came; then `go_on` with it."""
+        waiting = _Waiting(intent, policy, told)
         self._waiting.append(waiting)
         if self._soon is None:
-            # Tasks that were woken together get to say what they want to write, too.
-            self._soon = loop.call_soon(self._next)
+            # Whoever was woken in the same moment gets to say what it wants to write, too.
+            self._soon = asyncio.get_running_loop().call_soon(self._next)
+        return waiting
+
+    async def go_on(self, intent: Intent, policy: Policy, begun: Begun) -> Written:
+        """The rest of what a turn has begun: nothing, where it went as hoped."""
         try:
-            begun = await waiting.begun
             if (written := begun.written) is not None and not policy.insists:
                 return written.check()
             return await write_one(self._session, intent, policy, begun)
         finally:
-            if not waiting.begun.cancelled():
-                self._end(waiting.begun.result().turn)
+            self._end(begun.turn)
 
     # --- when a turn begins -----------------------------------------------------------------
 
@@ -121,7 +148,7 @@ class WriteTurns:
                 self._timer = loop.call_at(min(current)[0] + SLOW_S, self._next)
                 return
             taken, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
-            taken = [one for one in taken if not one.begun.done()]  # else its task was cancelled
+            taken = [one for one in taken if not one.is_over]
             if not taken:
                 continue
             turn = object()
@@ -154,7 +181,7 @@ class WriteTurns:
             pass  # each goes on alone, and meets the problem itself if it is still there
         except asyncio.CancelledError:
             for one in taken:
-                one.begun.cancel()
+                one.goes_on(None)
             raise
         finally:
             self._end(turn)

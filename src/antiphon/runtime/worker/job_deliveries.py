@@ -18,7 +18,7 @@ What stands apart: when the lease is renewed or lost (`tenure`), what a handler 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import structs
 
@@ -54,8 +54,9 @@ from antiphon.errors import (
 )
 from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.children import key_of
-from antiphon.runtime.executors.executor import GivenBack
+from antiphon.runtime.executors.executor import GivenBack, Ran
 from antiphon.runtime.log.writer import Intent, Policy
+from antiphon.runtime.worker.plain_jobs import Leaving, PlainJob, PlainJobs
 from antiphon.runtime.worker.runs import run_work
 from antiphon.runtime.worker.runs.job_run import JobRun
 from antiphon.runtime.worker.runs.kept_output import with_output
@@ -65,11 +66,14 @@ from antiphon.runtime.worker.tenure import Leases, Tenure, TenureLost
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery, WorkQueue
-    from antiphon.runtime.executors.executor import Executor, Executors, Ran
+    from antiphon.runtime.executors.executor import Executor, Executors
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.log.writer import Begun
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.queue_credits import Credits
     from antiphon.runtime.worker.run_slots import RunSlots
@@ -79,6 +83,8 @@ UNAVAILABLE_NAK_S: Final = 2.0
 SOON_S: Final = 0.05
 """When an announcement of a job that is in hand is looked at again; doubled each time."""
 SOON_DOUBLINGS: Final = 8
+TURN_LOOK_S: Final = 0.02
+"""How often a worker that stops looks whether a turn has ended that writes for plain jobs."""
 LATER_S: Final = 3600.0
 """How long to try to write the end of a job that kept running through a disconnect."""
 LONGEST_PAUSE: Final = 6
@@ -118,6 +124,9 @@ class JobDeliveries:
         self._in_hand: set[tuple[str, str]] = set()
         self._siblings = SiblingTurns()
         self._taken_away: set[str] = set()
+        self._plain = PlainJobs(executors, leases, slots, self.figures)
+        self._plain.go_on = self._go_on
+        self._plain.settled = self._plain_settled
 
     # --- pull -------------------------------------------------------------------------------------
 
@@ -145,19 +154,37 @@ class JobDeliveries:
                 delivery.nak()
                 self._credits.top_up()
                 continue
-            task = self._leases.spawn(self._attend(delivery, kind, queue.loan_s))
-            self.running.add(task)
-            task.add_done_callback(self._freed)
+            self._take(delivery, kind, queue.loan_s)
+            while self._credits.admits_now(kind) and (more := queue.next_now()) is not None:
+                self._take(more, kind, queue.loan_s)
             self._credits.top_up_soon()  # there may be more in the queue, and room for it
+
+    def _take(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+        """Begin with an announcement: with others if it is of a plain job, else alone."""
+        plain = self._plain.plain(delivery, kind, loan_s)
+        if plain is None or plain.key in self._in_hand:
+            self._begin(self._answer(delivery, kind, loan_s), delivery, kind)
+        else:
+            self._in_hand.add(plain.key)
+            self._plain.begin(plain)
+
+    def _begin(self, work: Coroutine[Any, Any, None], delivery: Delivery, kind: str) -> None:
+        try:
+            task = self._leases.spawn(self._attend(work, delivery, kind))
+        except RuntimeError:  # the worker has failed: others get its jobs when their leases end
+            work.close()
+            return
+        self.running.add(task)
+        task.add_done_callback(self._freed)
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self.running.discard(task)
         self._credits.top_up_soon()
 
-    async def _attend(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+    async def _attend(self, work: Coroutine[Any, Any, None], delivery: Delivery, kind: str) -> None:
         """Handle one announcement; settle it in every case."""
         try:
-            await self._answer(delivery, kind, loan_s)
+            await work
         except Unavailable as away:
             log.warning("engine_unavailable", problem=away.message, kind=kind)
             delivery.nak(UNAVAILABLE_NAK_S + self._jitter_s(UNAVAILABLE_NAK_S))
@@ -195,21 +222,102 @@ class JobDeliveries:
             claimed = await self._claimed(delivery, opened, job, loan_s)
             if claimed is None:
                 return
-            run, executor = claimed
-            if not await self._has_slot(run):
-                return
-            ran = await self._run(run, executor)
-            if ran is None:
-                return
-            # The result is worth a few tries: as long as the lease lasts, and longer if the handler
-            # keeps running without one.
-            patience_s = max(run.tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
-            until_s = self.session.wall.boot_s() + patience_s
-            op_type, end = await self._prove(run, ran)
-            is_accepted = await self._complete(run, op_type, end, until_s=until_s)
-            self.figures.over(run, ran, is_accepted=is_accepted)
+            await self._work(*claimed)
         finally:
             self._in_hand.discard(job)
+
+    async def _work(self, run: JobRun, executor: Executor) -> None:
+        """The steps that follow the claim."""
+        if not await self._has_slot(run):
+            return
+        ran = await self._run(run, executor)
+        if ran is None:
+            return
+        # The result is worth a few tries: as long as the lease lasts, and longer if the handler
+        # keeps running without one.
+        patience_s = max(run.tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
+        until_s = self.session.wall.boot_s() + patience_s
+        op_type, end = await self._prove(run, ran)
+        is_accepted = await self._complete(run, op_type, end, until_s=until_s)
+        self.figures.over(run, ran, is_accepted=is_accepted)
+
+    # --- plain jobs -------------------------------------------------------------------------------
+
+    def _go_on(self, leaving: Leaving) -> None:
+        """A plain job is one no more: carry on with it, from where it stands."""
+        one = leaving.one
+        self._begin(self._rest_of(leaving), one.delivery, one.key[0])
+
+    async def _rest_of(self, leaving: Leaving) -> None:
+        one, end = leaving.one, leaving.one.end
+        try:
+            if leaving.claim is not None:
+                tenure = await self._claim(one.delivery, one.lane, one.body, one.loan_s, leaving)
+            else:
+                tenure = Tenure(
+                    self._leases,
+                    one.delivery,
+                    one.lane,
+                    one.body,
+                    boot_s=one.boot_s,
+                    loan_s=one.loan_s,
+                )
+            if tenure is None:
+                return
+            run = JobRun(tenure, self._clock, self._status)
+            one.goes_on_as(run)
+            if end is None:
+                task, executor = one.task, one.executor
+                await self._work(run, executor if task is None else executor.goes_on_with(task))
+                return
+            until_s = self.session.wall.boot_s() + tenure.lease_left_s
+            is_accepted = await self._complete(
+                run, JobComplete, end, until_s=until_s, begun=leaving.end
+            )
+            ran = Ran(runner=proof_writer.python_runner(), outputs=end.outputs)
+            self.figures.over(run, ran, is_accepted=is_accepted)
+        finally:
+            self._slots.leave(one)
+            self._in_hand.discard(one.key)
+
+    def _plain_settled(self, one: PlainJob) -> None:
+        self.done += 1
+        self._in_hand.discard(one.key)
+        self._credits.top_up_soon()
+
+    @property
+    def held(self) -> int:
+        """Jobs in hand."""
+        return len(self.running) + len(self._plain.jobs)
+
+    async def finish(
+        self, within_s: float, reason: attempt_end.GivingBack, *, for_good: bool = False
+    ) -> None:
+        """Let what is in hand end within a time, and give back the rest."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + within_s
+        self._plain.close()
+        while self.held and (left_s := until_s - loop.time()) > 0:
+            await self._some_end(left_s)
+        self.reason, self.is_stopping = reason, for_good
+        told: set[asyncio.Task[None]] = set()
+        while self.held:
+            # What a turn is writing for plain jobs comes out of it as tasks.
+            for task in self.running - told:
+                told.add(task)
+                task.cancel()
+            await self._some_end(TURN_LOOK_S if self._plain.jobs else None)
+
+    def take_plain_jobs(self) -> None:
+        """After `finish`: take them again."""
+        self._plain.open()
+
+    async def _some_end(self, timeout_s: float | None) -> None:
+        if self.running:
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait(self.running, timeout=timeout_s, return_when=first)
+        else:
+            await asyncio.sleep(min(timeout_s or 0.0, TURN_LOOK_S))
 
     # --- claim ------------------------------------------------------------------------------------
 
@@ -258,9 +366,17 @@ class JobDeliveries:
         return cast("JobLane", outcome.lane)
 
     async def _claim(
-        self, delivery: Delivery, lane: JobLane, submitted: ScheduleBody, loan_s: float
+        self,
+        delivery: Delivery,
+        lane: JobLane,
+        submitted: ScheduleBody,
+        loan_s: float,
+        begun: Leaving | None = None,
     ) -> Tenure | None:
-        """Claim the job, and read its lane back; None if that failed, and it is settled."""
+        """Claim the job, and read its lane back; None if that failed, and it is settled.
+
+        `begun` is a plain job whose claim is written already, as far as that came.
+        """
         drafted_boot_s = 0.0
         phrase: PhraseRun | None = None
 
@@ -291,8 +407,13 @@ class JobDeliveries:
             delivery.ack()
             return None
         policy = Policy(again=lambda now: wanted(now.lane), foresees=True, insists=False)
+        turns = self._leases.turns
         try:
-            written = await self._leases.turns.write_one(intent, policy)
+            if begun is not None and begun.claim is not None:
+                drafted_boot_s = begun.one.boot_s
+                written = await turns.go_on(intent, policy, begun.claim)
+            else:
+                written = await turns.write_one(intent, policy)
         except LostRace:
             delivery.nak(self._jitter_s(LONGEST_S))
             return None
@@ -317,7 +438,7 @@ class JobDeliveries:
     async def _has_slot(self, run: JobRun) -> bool:
         """Wait for the slot of a job that was claimed ahead; without one it is given back."""
         try:
-            await self._slots.take(run)
+            await self._slots.take(run.slot)
         except TimeoutError:
             await self._give_back(run, "other")
         except asyncio.CancelledError:
@@ -332,8 +453,9 @@ class JobDeliveries:
         ran: Ran | None = None
         task = asyncio.current_task()
         try:
-            run.began_s = self.session.wall.boot_s()
-            self.figures.begun(job)
+            if not run.began_s:  # else it began as a plain job
+                run.began_s = self.session.wall.boot_s()
+                self.figures.begun(job)
             assignment = run_work.assignment_of(run)
             work = asyncio.ensure_future(run_work.work_of(self.session, executor, assignment))
             limit_s: float = run.body.manifest.timeout
@@ -347,7 +469,7 @@ class JobDeliveries:
             log.info("job_given_back", kind=job.kind, job=job.id, why=str(why))
             await self._give_back(run, "other")
         finally:
-            self._slots.leave(run)
+            self._slots.leave(run.slot)
             run.ended_s = self.session.wall.boot_s()
             if run.gave_up and task is not None:
                 task.uncancel()
@@ -425,11 +547,12 @@ class JobDeliveries:
         end: attempt_end.Ending,
         *,
         until_s: float = 0.0,
+        begun: Begun | None = None,
     ) -> bool:
         """Commit the end; whether it was accepted. Acknowledge only a job that the log shows ended.
 
         While the engine does not answer it tries again, until `until_s` on the clock that runs in
-        suspend.
+        suspend. `begun` is how far a turn has written it already.
         """
         tenure, attempt = run.tenure, 0
         if isinstance(end, YieldBody) and (cost := run.cost(run.usage(()))) is not None:
@@ -437,7 +560,7 @@ class JobDeliveries:
         verdict: Verdict | None = None
         while verdict is None:
             try:
-                verdict = await tenure.write(op_type, end)
+                verdict, begun = await tenure.write(op_type, end, begun), None
             except TenureLost as lost:
                 _tell_refusal(tenure, op_type, lost.verdict)
                 self._stay_away(tenure.delivery, tenure.job, Verdict.HELD)

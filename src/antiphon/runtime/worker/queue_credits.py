@@ -97,6 +97,10 @@ class Credits:
         self.surplus += not is_welcome
         return is_welcome
 
+    def admits_now(self, kind: str) -> bool:
+        """Whether what arrived together with a delivery that was admitted may begin, too."""
+        return kind not in self._buckets and self._free() > 0
+
     async def _is_its_turn(self, one: _Asked) -> bool:
         one.source.asked_s = asyncio.get_running_loop().time()
         self._hot = one

@@ -279,6 +279,10 @@ class SwitchedQueue:
                 if source is self._source:
                     raise
 
+    def next_now(self) -> Delivery | None:
+        """See `ports.WorkQueue.next_now`."""
+        return None if self._source is None else self._source.next_now()
+
     async def close(self) -> None:
         """Does nothing: the code that opened the sources closes them."""
         self.let_go()
@@ -299,6 +303,8 @@ class SiftedQueue:
         """Jobs that require nothing: their further announcements need no read."""
         self._in_hand = 0
         """Deliveries that are being checked."""
+        self._next: Delivery | None = None
+        """One that has arrived, and has to be checked."""
 
     @property
     def loan_s(self) -> float:
@@ -308,12 +314,12 @@ class SiftedQueue:
     @property
     def credits(self) -> int:
         """Granted and not yet used."""
-        return self._shared.credits + self._in_hand
+        return self._shared.credits + self._in_hand + (self._next is not None)
 
     @property
     def is_dry(self) -> bool:
         """See `ports.WorkQueue.is_dry`."""
-        return self._shared.is_dry and not self._in_hand
+        return self._shared.is_dry and not self._in_hand and self._next is None
 
     def watch(self, told: Callable[[], None]) -> None:
         """See `ports.WorkQueue.watch`."""
@@ -330,15 +336,29 @@ class SiftedQueue:
 
     def revoke_credits(self) -> None:
         """Ask for nothing more."""
+        held, self._next = self._next, None
+        if held is not None:
+            held.nak()
         self._shared.revoke_credits()
 
     async def close(self) -> None:
         """Does nothing: the code that opened the shared queue closes it."""
 
+    def next_now(self) -> Delivery | None:
+        """See `ports.WorkQueue.next_now`; one that has to be checked first waits for `next`."""
+        delivery = None if self._next is not None else self._shared.next_now()
+        if delivery is None:
+            return None
+        op = self._session.open(delivery.record).op
+        if not isinstance(op, JobSchedule | JobOffer) or self._is_plain(delivery, op):
+            return delivery
+        self._next = delivery
+        return None
+
     async def next(self) -> Delivery:
         """Wait for the next delivery that any worker can run."""
         while True:
-            delivery = await self._shared.next()
+            delivery, self._next = self._next or await self._shared.next(), None
             op = self._session.open(delivery.record).op
             if not isinstance(op, JobSchedule | JobOffer) or self._is_plain(delivery, op):
                 return delivery

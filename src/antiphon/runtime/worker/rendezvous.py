@@ -270,6 +270,10 @@ class RendezvousQueue:
             except TimeoutError:
                 continue
 
+    def next_now(self) -> AnnouncementDelivery | None:
+        """Nothing: each is drawn for by itself."""
+        return None
+
     async def close(self) -> None:
         """Does nothing: the code that opened the rendezvous closes it."""
         self.revoke_credits()

@@ -12,9 +12,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core.policy.queue_credit import claims_ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RUNS_KEPT: Final = 16
 """The last runs that say whether the next ones will be short."""
@@ -30,8 +33,8 @@ class RunSlots:
         self.slots = slots
         self._running: dict[object, float] = {}
         """Since when, the oldest first."""
-        self._waiting: dict[object, asyncio.Future[None]] = {}
-        """In the order in which they came."""
+        self._waiting: dict[object, Callable[[], None]] = {}
+        """What each does with its slot, in the order in which they came."""
         self._lasted: deque[float] = deque([math.inf], maxlen=RUNS_KEPT)
 
     @property
@@ -41,15 +44,24 @@ class RunSlots:
         oldest_s = now_s - next(iter(self._running.values()), now_s)
         return self.slots + claims_ahead(self.slots, longest_s=max(self._lasted), oldest_s=oldest_s)
 
-    async def take(self, run: object) -> None:
-        """Take a slot, or wait for one; `TimeoutError` if there is none soon."""
+    def enter(self, run: object, begin: Callable[[], None]) -> bool:
+        """Whether it has a slot now; else `begin` is called when it has one, unless it leaves."""
+        if run in self._running:
+            return True
         if len(self._running) < self.slots:
             self._running[run] = asyncio.get_running_loop().time()
+            return True
+        self._waiting[run] = begin
+        return False
+
+    async def take(self, run: object) -> None:
+        """Take a slot, or wait for one; `TimeoutError` if there is none soon."""
+        turn = asyncio.Event()
+        if self.enter(run, turn.set):
             return
-        turn = self._waiting[run] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(WAIT_S):
-                await turn
+                await turn.wait()
         except BaseException:
             self._waiting.pop(run, None)
             self.leave(run)  # it may have been given one in the same moment
@@ -63,10 +75,7 @@ class RunSlots:
             return
         now_s = asyncio.get_running_loop().time()
         self._lasted.append(now_s - began_s)
-        while self._waiting:
+        if self._waiting:
             following = next(iter(self._waiting))
-            turn = self._waiting.pop(following)
-            if not turn.done():  # else its task was cancelled
-                self._running[following] = now_s
-                turn.set_result(None)
-                return
+            self._running[following] = now_s
+            self._waiting.pop(following)()

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from antiphon.ports import Delivery
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.log.write_turns import WriteTurns
+    from antiphon.runtime.log.writer import Begun
 
 RENEW_AT: Final = 1 / 3
 STOP_AT: Final = 2 / 3
@@ -397,8 +398,12 @@ class Tenure:
 
     # --- writing ------------------------------------------------------------------------------
 
-    async def write(self, op_type: type[JobOp], body: Struct) -> Verdict:
+    async def write(
+        self, op_type: type[JobOp], body: Struct, begun: Begun | None = None
+    ) -> Verdict:
         """Commit one op of this tenure and read back its verdict.
+
+        `begun` is how far a turn has written it already.
 
         Raises `TenureLost` when the lane shows that another worker has the lease, and
         `Unavailable` when the engine does not answer: then nothing is known.
@@ -411,8 +416,11 @@ class Tenure:
         policy = Policy(again=again, look=own_record, insists=False)
         async with self._writing:
             try:
-                intent = Intent(op_type, body, self.lane)
-                written = await self.leases.turns.write_one(intent, policy)
+                intent, turns = Intent(op_type, body, self.lane), self.leases.turns
+                if begun is None:
+                    written = await turns.write_one(intent, policy)
+                else:
+                    written = await turns.go_on(intent, policy, begun)
             except LostRace as lost:
                 raise Unavailable(lost.message) from lost
             self._move(written.lane)

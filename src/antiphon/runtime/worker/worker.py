@@ -115,7 +115,7 @@ class Worker:
     @property
     def held(self) -> int:
         """Jobs in its hands: those that run, and short ones that it claimed ahead."""
-        return len(self._deliveries.running)
+        return self._deliveries.held
 
     async def run(self) -> None:
         """Work until `drain` is called and everything in hand is settled."""
@@ -156,19 +156,14 @@ class Worker:
         `within_s` None is the time that a worker which stops has. `resume` ends it.
         """
         self.paused.add(reason)
-        running = set(self._deliveries.running)
-        if running:
-            drain_s = self.settings.drain_s if within_s is None else within_s
-            _, running = await asyncio.wait(running, timeout=drain_s)
-        self._deliveries.reason = reason
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running)
+        drain_s = self.settings.drain_s if within_s is None else within_s
+        await self._deliveries.finish(drain_s, reason)
 
     def resume(self, reason: GivingBack) -> None:
         """Take jobs again, unless there is another reason not to."""
         self.paused.discard(reason)
+        if not self.paused:
+            self._deliveries.take_plain_jobs()
         self._credits.top_up()
 
     def drain(self) -> None:
@@ -179,14 +174,7 @@ class Worker:
         self._credits.stop()
         for puller in pullers:
             puller.cancel()
-        if self._deliveries.running:
-            await asyncio.wait(self._deliveries.running, timeout=self.settings.drain_s)
-        self._deliveries.is_stopping = True
-        self._deliveries.reason = "drain"
-        for task in list(self._deliveries.running):
-            task.cancel()
-        while self._deliveries.running:
-            await asyncio.wait(self._deliveries.running)
+        await self._deliveries.finish(self.settings.drain_s, "drain", for_good=True)
 
     async def _follow_control(self) -> None:
         control = subjects.all_control(self.session.mesh)

@@ -213,6 +213,10 @@ class PullQueue:
                 elif self._ready:
                     self._wake()  # woken and cancelled in the same moment: pass it on
 
+    def next_now(self) -> PulledDelivery | None:
+        """See `ports.WorkQueue.next_now`."""
+        return self._ready.popleft() if self._ready and self._failure is None else None
+
     async def close(self) -> None:
         """See `ports.WorkQueue.close`; safe twice."""
         if self._closed:

@@ -57,8 +57,9 @@ class JobRun:
     """What it printed, if its task wants that stored."""
     artifacts: Artifacts | None = None
     """Where checkpoints and kept output are stored; the executor says it."""
+    live: LiveOutputSender | None = None
+    """Sends what it prints, from the first of it on."""
     _gauge: UsageGauge | None = None
-    _live: LiveOutputSender | None = None
     _is_released = False
     began_s = ended_s = 0.0
     """On the clock that runs in suspend."""
@@ -68,6 +69,8 @@ class JobRun:
         self.tenure = tenure
         self.job = tenure.job
         """As it was claimed."""
+        self.slot: object = self
+        """Under what name it has its slot."""
         self.body = body = tenure.body
         self.clock = clock
         self._status = status
@@ -97,7 +100,7 @@ class JobRun:
         """The work is over, or is no longer waited for."""
         with _making:
             self._is_released = True
-        for used in (self.beats, self.budget, self.saver, self._live):
+        for used in (self.beats, self.budget, self.saver, self.live):
             if used is not None:
                 used.close()
 
@@ -150,12 +153,12 @@ class JobRun:
 
     def _sender(self) -> LiveOutputSender | None:
         with _making:
-            if self._live is None and not self._is_released:
+            if self.live is None and not self._is_released:
                 tenure, job = self.tenure, self.tenure.job
                 name = (job.kind, job.id, tenure.fence)
-                self._live = LiveOutputSender(tenure.session, *name, loop=tenure.loop)
-                self._live.on_progress = self._progressed
-            return self._live
+                self.live = LiveOutputSender(tenure.session, *name, loop=tenure.loop)
+                self.live.on_progress = self._progressed
+            return self.live
 
     def _progressed(self, done: float, note: str) -> None:
         """In the event loop."""

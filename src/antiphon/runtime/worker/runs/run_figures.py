@@ -35,6 +35,10 @@ class RunFigures:
         claimed_ms = hlc.unpack(job.fence).wall_ms
         self.claim_s[job.kind].add((claimed_ms - job.open_since_ms) / 1000)
 
+    def succeeded(self, job: Job, seconds: float) -> None:
+        """A run that took so long has ended its job, by the log."""
+        self._count(job, seconds, "succeeded", None)
+
     def over(self, run: JobRun, ran: Ran, *, is_accepted: bool) -> None:
         """A run's end was written."""
         job = run.tenure.job
@@ -44,16 +48,17 @@ class RunFigures:
             outcome = job.outcome or job.state.value
         else:
             outcome = "waits" if ran.after else "retries"
-        self._count(run, outcome, ran.failure)
+        self._count(run.job, run.ended_s - run.began_s, outcome, ran.failure)
 
     def unfinished(self, run: JobRun) -> None:
         """A run has no result here."""
         tenure = run.tenure
         outcome = "given_back" if tenure.lost is None else "lost"
-        self._count(run, "cancelled" if tenure.job.outcome == "cancelled" else outcome, None)
+        outcome = "cancelled" if tenure.job.outcome == "cancelled" else outcome
+        self._count(run.job, run.ended_s - run.began_s, outcome, None)
 
-    def _count(self, run: JobRun, outcome: str, failure: Failure | None) -> None:
-        job, seconds = run.job, round(run.ended_s - run.began_s, 3)
+    def _count(self, job: Job, took_s: float, outcome: str, failure: Failure | None) -> None:
+        seconds = round(took_s, 3)
         self.ended[job.kind, outcome] += 1
         self.run_s[job.kind].add(seconds)
         fields: dict[str, Any] = {
