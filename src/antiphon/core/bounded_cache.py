@@ -1,11 +1,13 @@
 """A cache that is bounded by the weight of its values as well as by their number.
 
 Most of what is cached comes from records that others wrote, and they choose the size. The oldest
-values are dropped first.
+values are dropped first. That takes an `OrderedDict`: finding the first key of a `dict` that loses
+its first keys takes longer the more it has lost.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -21,7 +23,7 @@ class BoundedCache(Generic[K, V]):
         """Start empty."""
         self._most = most
         self._most_bytes = most_bytes
-        self._held: dict[K, tuple[V, int]] = {}
+        self._held: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._weight = 0
 
     def __len__(self) -> int:
@@ -32,6 +34,12 @@ class BoundedCache(Generic[K, V]):
         found = self._held.get(key)
         return None if found is None else found[0]
 
+    def drop(self, key: K) -> None:
+        """Forget a value, if it is there."""
+        found = self._held.pop(key, None)
+        if found is not None:
+            self._weight -= found[1]
+
     def put(self, key: K, value: V, weight: int) -> None:
         """Store a value; the oldest ones make room for it."""
         before = self._held.pop(key, None)
@@ -40,5 +48,5 @@ class BoundedCache(Generic[K, V]):
         self._held[key] = (value, weight)
         self._weight += weight
         while self._held and (len(self._held) > self._most or self._weight > self._most_bytes):
-            _, gone = self._held.pop(next(iter(self._held)))
+            _, (_, gone) = self._held.popitem(last=False)
             self._weight -= gone

@@ -80,6 +80,31 @@ def open_own(protocol: Protocol, op_bytes: bytes, subject: str, op_id: str) -> O
     return OpenedRecord(0, 0, subject, op, op_id, None, place, family, op.SINCE)
 
 
+def as_read(protocol: Protocol, op: Op, subject: str, op_id: str) -> OpenedRecord:
+    """An op that this process has just encoded, taken as what a reader gets from its bytes.
+
+    Only where that is certain: then it is what `open_own` returns.
+    """
+    family, place = protocol.family_of[type(op)], protocol.place_of(subject)
+    return OpenedRecord(0, 0, subject, op, op_id, None, place, family, op.SINCE)
+
+
+def placed(opened: OpenedRecord, seq: int, commit_ms: int) -> OpenedRecord:
+    """The same at its place on the log."""
+    return OpenedRecord(
+        seq,
+        commit_ms,
+        opened.subject,
+        opened.op,
+        opened.op_id,
+        opened.fault,
+        opened.place,
+        opened.family,
+        opened.since,
+        opened.is_own,
+    )
+
+
 def unsigned(protocol: Protocol, op: Op, seq: int, commit_ms: int) -> OpenedRecord:
     """An op that is not signed yet, as if it had been committed at this place."""
     subject, family = subject_of(op), protocol.family_of[type(op)]

@@ -93,6 +93,10 @@ class MarkedClock:
             return Promise(next_ms + AHEAD_MS, next_ms, self.spent)
         return Promise(next_ms + AHEAD_MS, self._from_ms, self._aside)
 
+    def stamp_more(self, count: int) -> list[Hlc]:
+        """Issue timestamps right behind the one that `stamp` has just issued; as many, or fewer."""
+        return self._clock.tick_more(count)
+
     def reserve(self, promise: Promise) -> None:
         """Allow timestamps up to a mark, now that it is on disk."""
         self._from_ms, self._aside = promise.from_ms, promise.aside

@@ -207,6 +207,11 @@ def remember(envelope: DsseEnvelope, payload: bytes, said: Statement | None = No
         _opened.put(envelope.payload, said, _WEIGHT * len(envelope.payload))
 
 
+def forget(envelope: DsseEnvelope) -> None:
+    """Have this proof read from its bytes when it is opened next."""
+    _opened.drop(envelope.payload)
+
+
 def is_certainly_readable(said: Predicate) -> bool:
     """Whether every reader accepts it: only these fields can have a value that some refuse."""
     return (

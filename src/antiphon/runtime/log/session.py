@@ -19,10 +19,12 @@ from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.authority.control import Control
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.control_history import ControlHistory
+from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.family import UNSEEN_ROOT, Dep, Lane, Needs, Reads
-from antiphon.core.opened_record import OpenedRecord
+from antiphon.core.opened_record import OpenedRecord, placed
 from antiphon.core.policy.backoff import backoff_ms
+from antiphon.core.proof.statement import forget
 from antiphon.core.record import subjects
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import message_id
@@ -46,7 +48,7 @@ from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from antiphon.core.clock.mesh_time import Now
+    from antiphon.core.clock.hlc import Hlc
     from antiphon.core.protocol import Protocol
     from antiphon.ports import Engine, Entropy, Record, WallClock
     from antiphon.runtime.log.author import Author, Draft
@@ -140,14 +142,11 @@ class Session:
         body: Struct,
         lane: Lane,
         *,
+        hlc: Hlc,
         deps: tuple[tuple[int, str], ...] = (),
-        now: Now | None = None,
     ) -> Op:
-        """An op that follows the last one on its subject of this lane, stamped and unsigned.
-
-        `now` is the author's time, for several ops of one moment.
-        """
-        auth, hlc = self._choose_auth(op_type, body), self.author.tick(now)
+        """An op that follows the last one on its subject of this lane, unsigned."""
+        auth = self._choose_auth(op_type, body)
         op = self.author.compose(op_type, body, prev=0, hlc=hlc, auth=auth, deps=deps)
         place = self.protocol.place_of(subject_of(op))
         prev = lane.tails[place.slot] if place is not None else 0
@@ -184,7 +183,7 @@ class Session:
             if opened.seq == record.seq and opened.commit_ms == commit_ms:
                 return opened
             self._tell_time(record)
-            return replace(opened, seq=record.seq, commit_ms=commit_ms)
+            return placed(opened, record.seq, commit_ms)
         self._tell_time(record)
         opened = open_stored(self.protocol, self.mesh, record)
         if record.seq > self._end.seq:
@@ -192,6 +191,13 @@ class Session:
         if opened.op is not None:
             self._opened.put(record.seq, (record.payload, opened), len(record.payload))
         return opened
+
+    def forget_own(self, seq: int, draft: Draft) -> None:
+        """Open and verify this record as somebody else's when it is read next."""
+        self._opened.drop(seq)
+        body = draft.op.body
+        if isinstance(body, CompleteBody) and body.proof is not None:
+            forget(body.proof)
 
     def _tell_time(self, record: Record) -> None:
         """Every stamp is the engine's time. For a record just sent it is an upper bound, too."""

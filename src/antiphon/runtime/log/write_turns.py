@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from antiphon.core.opened_record import placed
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
 from antiphon.ports import APPENDS_AT_ONCE, LANES_AT_ONCE
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.family import Lane
     from antiphon.core.record.branches import LaneKey
+    from antiphon.core.record.op import Op
     from antiphon.ports import Record
     from antiphon.runtime.log.author import Draft
     from antiphon.runtime.log.session import Session
@@ -72,13 +74,52 @@ class _Waiting(Struct, eq=False):
     told: Told
     draft: Draft | None = None
     seq: int = 0
-    is_over: bool = False
-    """Whether it was told, or nobody waits for it any more."""
+    waiter: asyncio.Future[Begun] | None = None
+    """What a task waits for, if one does; done before it was told, its task was cancelled."""
+    is_told: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_told or (self.waiter is not None and self.waiter.done())
 
     def goes_on(self, begun: Begun | None) -> None:
         if not self.is_over:
-            self.is_over = True
+            self.is_told = True
             self.told(begun)
+
+
+class _Samples:
+    """Of a turn's ops that are sure, one of each type is read back as a stranger's.
+
+    Whoever does not check what it writes itself believes its own mistakes. So if that one is
+    rejected, for whatever reason, all others of its type are read as strangers' as well.
+    """
+
+    def __init__(self, session: Session, stored: list[_Waiting]) -> None:
+        self._session = session
+        self._sure = [one for one in stored if one.policy.is_sure]
+        first: dict[type[Op], _Waiting] = {}
+        for one in self._sure:
+            first.setdefault(one.intent.op, one)
+        self._doubted: set[int] = set()
+        for one in first.values():
+            self._doubt(one)
+
+    def _doubt(self, one: _Waiting) -> None:
+        if one.draft is not None:
+            self._doubted.add(one.seq)
+            self._session.forget_own(one.seq, one.draft)
+
+    def is_believed(self, one: _Waiting) -> bool:
+        """Whether its bytes need not be read."""
+        return one.seq not in self._doubted
+
+    def judged(self, one: _Waiting, verdict: Verdict) -> None:
+        """Told of every verdict."""
+        if verdict is not Verdict.OK and not self.is_believed(one):
+            for other in self._sure:
+                if other.intent.op is one.intent.op and self.is_believed(other):
+                    self._doubt(other)
 
 
 class WriteTurns:
@@ -96,30 +137,32 @@ class WriteTurns:
 
     async def write_one(self, intent: Intent, policy: Policy) -> Written:
         """Write one intent to the log, together with what others write now; see `writer`."""
-        begun = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
 
-        def told(how_far: Begun | None) -> None:
-            if how_far is None:
-                begun.cancel()
-            elif not begun.done():
-                begun.set_result(how_far)
-            else:  # cancelled in the same moment
-                self._end(how_far.turn)
+        def told(begun: Begun | None) -> None:
+            if begun is None:
+                waiter.cancel()
+            else:
+                waiter.set_result(begun)
 
-        waiting = self.begin(intent, policy, told)
+        self._add(_Waiting(intent, policy, told, waiter=waiter))
         try:
-            return await self.go_on(intent, policy, await begun)
-        finally:
-            waiting.is_over = True
+            begun = await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():  # told in the same moment
+                self._end(waiter.result().turn)
+            raise
+        return await self.go_on(intent, policy, begun)
 
-    def begin(self, intent: Intent, policy: Policy, told: Told) -> _Waiting:
+    def begin(self, intent: Intent, policy: Policy, told: Told) -> None:
         """Write one intent in the next turn, and tell how far that came; then `go_on` with it."""
-        waiting = _Waiting(intent, policy, told)
+        self._add(_Waiting(intent, policy, told))
+
+    def _add(self, waiting: _Waiting) -> None:
         self._waiting.append(waiting)
         if self._soon is None:
             # Whoever was woken in the same moment gets to say what it wants to write, too.
             self._soon = asyncio.get_running_loop().call_soon(self._next)
-        return waiting
 
     async def go_on(self, intent: Intent, policy: Policy, begun: Begun) -> Written:
         """The rest of what a turn has begun: nothing, where it went as hoped."""
@@ -221,12 +264,13 @@ class WriteTurns:
                 one.goes_on(Begun(draft=one.draft, seq=one.seq))
         if stored:
             self._session.confirm_soon(max(one.seq for one in stored))
-        reads = (self._read_own(own), self._read_whole(whole))
+        samples = _Samples(self._session, stored)
+        reads = (self._read_own(own, samples), self._read_whole(whole, samples))
         for problem in await asyncio.gather(*reads, return_exceptions=True):
             if problem is not None:
                 raise problem
 
-    async def _read_own(self, stored: list[_Waiting]) -> None:
+    async def _read_own(self, stored: list[_Waiting], samples: _Samples) -> None:
         """Judge ends and renewals on the lanes that they were written for."""
         if not stored:
             return
@@ -242,20 +286,30 @@ class WriteTurns:
                 if record is None or record.seq < one.seq:
                     missed.append(one)
                 elif record.seq == one.seq and one.intent.lane is not None:
-                    await self._judge_own(one, record, one.intent.lane)
+                    await self._judge_own(one, record, one.intent.lane, samples)
             if not missed:
                 return
             left = missed
 
-    async def _judge_own(self, one: _Waiting, record: Record, lane: Lane) -> None:
+    async def _judge_own(
+        self, one: _Waiting, record: Record, lane: Lane, samples: _Samples
+    ) -> None:
+        draft = one.draft
+        if draft is None:
+            return
         try:
-            outcome = await self._session.judge(self._session.open(record), lane)
+            if record.payload == draft.payload and samples.is_believed(one):
+                opened = placed(draft.opened, record.seq, record.commit_ms)
+            else:
+                opened = self._session.open(record)
+            outcome = await self._session.judge(opened, lane)
         except AntiphonError:
             return
+        samples.judged(one, outcome.verdict)
         written = Written(one.intent, one.seq, verdict=outcome.verdict, lane=outcome.lane)
         one.goes_on(Begun(written=written))
 
-    async def _read_whole(self, stored: list[_Waiting]) -> None:
+    async def _read_whole(self, stored: list[_Waiting], samples: _Samples) -> None:
         """Judge claims on their whole lanes: nothing runs on an assumption (decision 0006)."""
         placed = {
             one.draft.opened.place.key: one
@@ -275,6 +329,7 @@ class WriteTurns:
                     continue
                 # A reader forgets some of the rejected records, and none of the accepted ones.
                 verdict = view.verdict_of(one.draft.op_id) or Verdict.MALFORMED
+                samples.judged(one, verdict)
                 written = Written(one.intent, one.seq, verdict=verdict, lane=view.lane, view=view)
                 one.goes_on(Begun(written=written))
             if not missed:

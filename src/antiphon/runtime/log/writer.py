@@ -30,7 +30,6 @@ from antiphon.runtime.log.author import Author, Draft
 from antiphon.runtime.log.clock_check import HINT
 
 if TYPE_CHECKING:
-    from antiphon.core.clock.mesh_time import Now
     from antiphon.runtime.log.session import Session
 
 TRIES: Final = 8
@@ -149,6 +148,10 @@ class Policy(Struct, frozen=True, kw_only=True):
     """How error messages name it; empty: the op's type."""
     timeout_s: float = 5.0
     """How long the engine has to answer one write."""
+    is_sure: bool = False
+    """Whether the op is made of nothing but what was read strictly and what this process made of
+    it, and is no different from others of its type and kind. Then of those in one turn the first
+    stands for all: it is read again as it was encoded, and its verdict is foreseen."""
 
 
 ONCE: Final = Policy()
@@ -192,6 +195,8 @@ class Begun(Struct, frozen=True, kw_only=True):
 
 
 NOT_BEGUN: Final = Begun()
+SURE: Final = Begun()
+"""The same for an op of which another in the turn stands for it (`Policy.is_sure`)."""
 
 
 def sign_together(session: Session, wanted: Sequence[tuple[Intent, Policy]]) -> list[Begun]:
@@ -199,9 +204,15 @@ def sign_together(session: Session, wanted: Sequence[tuple[Intent, Policy]]) -> 
 
     One without a draft is settled, or has to be written alone.
     """
-    now = session.author.mesh_time.now()
-    composed = [_composed(session, intent, policy, now) for intent, policy in wanted]
-    signed = iter(session.author.sign([op for op, _ in composed if op is not None]))
+    composed = _composed(session, wanted)
+    ops: list[Op] = []
+    sure: set[int] = set()
+    for op, settled in composed:
+        if op is not None:
+            if settled is SURE:
+                sure.add(len(ops))
+            ops.append(op)
+    signed = iter(session.author.sign(ops, sure))
     begun: list[Begun] = []
     for (intent, _), (op, settled) in zip(wanted, composed, strict=True):
         if op is None:
@@ -225,22 +236,35 @@ async def send_together(
 
 
 def _composed(
-    session: Session, intent: Intent, policy: Policy, now: Now
-) -> tuple[Op | None, Begun]:
-    """The op that an intent is now, unsigned; None if it is settled, or needs a path alone."""
-    lane = intent.lane
-    if lane is None or intent.by is not None or intent.prev is not None:
-        return None, NOT_BEGUN
+    session: Session, wanted: Sequence[tuple[Intent, Policy]]
+) -> list[tuple[Op | None, Begun]]:
+    """The ops that intents are now, unsigned; None if one is settled, or needs a path alone."""
+    alone: tuple[Op | None, Begun] = (None, NOT_BEGUN)
     try:
-        op = session.compose_behind(intent.op, intent.body, lane, deps=intent.deps, now=now)
+        hlcs = session.author.ticks(len(wanted), session.author.mesh_time.now())
     except AntiphonError:
-        return None, NOT_BEGUN  # such as a clock that is ahead: alone, it is told so
-    foreseen = session.foresee_op(op, lane) if policy.foresees else Verdict.OK
-    if foreseen is Verdict.OK:
-        return op, NOT_BEGUN
-    # Whoever insists has control read again first.
-    written = Written(intent, verdict=foreseen, lane=lane)
-    return None, NOT_BEGUN if policy.insists else Begun(written=written)
+        return [alone] * len(wanted)  # such as a clock that is ahead: alone, each is told so
+    found: list[tuple[Op | None, Begun]] = []
+    seen: set[tuple[type[Op], str]] = set()
+    for (intent, policy), hlc in zip(wanted, hlcs, strict=True):
+        lane = intent.lane
+        if lane is None or intent.by is not None or intent.prev is not None:
+            found.append(alone)
+            continue
+        op = session.compose_behind(intent.op, intent.body, lane, hlc=hlc, deps=intent.deps)
+        alike = (intent.op, getattr(intent.body, "kind", ""))
+        if policy.is_sure and alike in seen:
+            found.append((op, SURE))
+            continue
+        foreseen = session.foresee_op(op, lane) if policy.foresees else Verdict.OK
+        if foreseen is Verdict.OK:
+            seen.add(alike)
+            found.append((op, NOT_BEGUN))
+        else:
+            # Whoever insists has control read again first.
+            written = Written(intent, verdict=foreseen, lane=lane)
+            found.append((None, NOT_BEGUN if policy.insists else Begun(written=written)))
+    return found
 
 
 async def write_one(

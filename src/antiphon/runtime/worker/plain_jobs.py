@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.worker.runs.run_figures import RunFigures
     from antiphon.runtime.worker.tenure import Leases
 
-CLAIM: Final = Policy(foresees=True, insists=False)
-END: Final = Policy(look=own_record, insists=False)
+CLAIM: Final = Policy(foresees=True, insists=False, is_sure=True)
+END: Final = Policy(look=own_record, insists=False, is_sure=True)
 _making: Final = threading.Lock()
 """For the output of a handler, which any of its threads may be the first to write."""
 
@@ -341,4 +341,5 @@ def _is_bare(kind: str, body: ScheduleBody) -> bool:
         and body.score is None
         and body.budget is None
         and body.replica is None
+        and body.start_by is None
     )

@@ -16,6 +16,7 @@ ended (docs/decisions/0015).
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -299,7 +300,7 @@ class SiftedQueue:
         self._presence = presence
         self._session = presence.session
         self._pointers = pointers
-        self._plain: dict[str, None] = {}
+        self._plain: OrderedDict[str, None] = OrderedDict()
         """Jobs that require nothing: their further announcements need no read."""
         self._in_hand = 0
         """Deliveries that are being checked."""
@@ -388,7 +389,7 @@ class SiftedQueue:
         if op.body.requires or op.prev != 0:
             return False
         if len(self._plain) >= PLAIN_KEPT:
-            del self._plain[next(iter(self._plain))]
+            self._plain.popitem(last=False)
         self._plain[job_id] = None
         return True
 
