@@ -21,13 +21,14 @@ from antiphon.core.families.jobs.derivation import Cron, Reaction, Trigger
 from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
 from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.jobs.priority import Priority
-from antiphon.core.families.jobs.state import EMPTY, JobLane
+from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import plan_key
 from antiphon.core.family import Lane
 from antiphon.errors import Conflict, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.bulk_submission import submit_many
+from antiphon.runtime.executors import printed_output
 from antiphon.runtime.executors.handler_call import JobContext, call_text
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.log.author import Draft
@@ -40,6 +41,8 @@ from simulator.checks.referee import Referee
 from simulator.cluster import Cluster
 
 KINDS: Final = ("build.fast", "render.slow", "fetch.flaky", "doomed")
+PLAIN_KIND: Final = KINDS[0]
+"""Its handler asks for no context, so that most of its jobs are plain ones for a worker."""
 ALWAYS: Final = 1_000
 """More failures than any job has attempts."""
 SHARED: Final = 0.06
@@ -185,21 +188,40 @@ class Workload:
 
     def _handler(self, referee: Referee, name: str, kind: str) -> Callable[..., Awaitable[object]]:
 
-        async def work(
-            number: int, duration_ms: int, fails: int, ctx: JobContext, before: object = NOTHING
+        async def run(
+            job: Job, number: int, duration_ms: int, fails: int, before: object
         ) -> object:
             self.runs += 1
+            key, attempt = (kind, job.id), job.attempts + 1
             if before is not NOTHING and not isinstance(before, dict):
-                key = (kind, ctx.job_id)
                 referee.accuse("results_arrive", f"{number} was given {before!r}", key)
-            with referee.running(name, (kind, ctx.job_id), ctx.fence, slots=SLOTS):
+            with referee.running(name, key, job.fence, slots=SLOTS):
                 await asyncio.sleep(duration_ms / 1000)
-            if ctx.attempt <= fails:
-                raise RuntimeError(f"attempt {ctx.attempt} of {number} fails")
+            if attempt <= fails:
+                raise RuntimeError(f"attempt {attempt} of {number} fails")
             is_lie = name == LIAR and number % (2 * REPLICATED_EVERY) == REPLICATED_AT
             return {"number": -number if is_lie else number}
 
-        return work
+        async def plain(
+            number: int, duration_ms: int, fails: int, before: object = NOTHING
+        ) -> object:
+            return await run(_current_job(), number, duration_ms, fails, before)
+
+        async def work(
+            number: int, duration_ms: int, fails: int, ctx: JobContext, before: object = NOTHING
+        ) -> object:
+            job = _current_job()
+            if (ctx.job_id, ctx.fence, ctx.attempt) != (job.id, job.fence, job.attempts + 1):
+                referee.accuse("context_is_true", f"{number} was told {ctx}", (kind, job.id))
+            return await run(job, number, duration_ms, fails, before)
+
+        return plain if kind == PLAIN_KIND else work
+
+
+def _current_job() -> Job:
+    """The job whose handler runs here, also of one that asks for no context."""
+    job: Job = printed_output._current.get().__self__.job  # type: ignore[union-attr]  # noqa: SLF001 - what it prints is told to its run
+    return job
 
 
 def _draw(chance: random.Random, number: int, span_s: float) -> Call:

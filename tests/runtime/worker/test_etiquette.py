@@ -45,10 +45,18 @@ class Overtaken:
         return getattr(self._log, name)
 
     async def append(self, subject, payload, **rest):
+        await self._tries(subject)
+        return await self._log.append(subject, payload, **rest)
+
+    async def append_many(self, records, **rest):
+        for record in records:
+            await self._tries(record.subject)
+        return await self._log.append_many(records, **rest)
+
+    async def _tries(self, subject):
         if ".job." in subject:
             self.tries.append((asyncio.get_running_loop().time(), subject[-64:]))
             await self._quicker(len(self.tries), subject[-64:])
-        return await self._log.append(subject, payload, **rest)
 
 
 async def nobody(_number: int) -> None:

@@ -5,8 +5,9 @@ What a turn shares is the work around that: one signature over many ops, one req
 them, one read that brings all of them back, one confirmation of control.
 
 A turn takes what is there and waits for nothing: at rest an intent goes at once, alone, and by the
-path of a single write. While a few turns are under way, or one that is larger, intents gather for
-the next: the jobs of a large turn go on one after the other, and belong together again.
+path of a single write if a task waits for it. While a few turns are under way, or one that is
+larger, intents gather for the next: the jobs of a large turn go on one after the other, and belong
+together again.
 
 Whatever does not go as hoped is left to whoever wanted it: an answer that is missing, a race that
 was lost, a read that failed. That continues alone, from where its op stands, so no intent waits for
@@ -57,6 +58,8 @@ LOOKS: Final = 3
 """How often a turn looks for what was stored: of a log's copies some are a moment behind."""
 LOOK_AGAIN_S: Final = 0.003
 """The pause before it looks again, twice as long each time."""
+SAMPLE_EVERY: Final = 16
+"""Of so many own ops of a type that are believed, at least one is read as a stranger's."""
 SLOW_S: Final = 0.5
 """A turn that takes longer than this holds up no others: its answers may be lost."""
 
@@ -92,18 +95,25 @@ class _Samples:
     """Of a turn's ops that are sure, one of each type is read back as a stranger's.
 
     Whoever does not check what it writes itself believes its own mistakes. So if that one is
-    rejected, for whatever reason, all others of its type are read as strangers' as well.
+    rejected, for whatever reason, all others of its type are read as strangers' as well. `unread`
+    counts by type what was believed since; small turns share a sample.
     """
 
-    def __init__(self, session: Session, stored: list[_Waiting]) -> None:
+    def __init__(
+        self, session: Session, stored: list[_Waiting], unread: dict[type[Op], int]
+    ) -> None:
         self._session = session
         self._sure = [one for one in stored if one.policy.is_sure]
+        self._doubted: set[int] = set()
         first: dict[type[Op], _Waiting] = {}
         for one in self._sure:
-            first.setdefault(one.intent.op, one)
-        self._doubted: set[int] = set()
-        for one in first.values():
-            self._doubt(one)
+            op = one.intent.op
+            first.setdefault(op, one)
+            unread[op] = unread.get(op, SAMPLE_EVERY) + 1
+        for op, one in first.items():
+            if unread[op] >= SAMPLE_EVERY:
+                unread[op] = 0
+                self._doubt(one)
 
     def _doubt(self, one: _Waiting) -> None:
         if one.draft is not None:
@@ -132,6 +142,7 @@ class WriteTurns:
         self._waiting: list[_Waiting] = []
         self._turns: dict[object, tuple[float, int]] = {}
         """The turns under way: since when, and how many intents each has."""
+        self._unread: dict[type[Op], int] = {}
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -196,7 +207,7 @@ class WriteTurns:
                 continue
             turn = object()
             self._turns[turn] = (now_s, len(taken))
-            if len(taken) == 1:
+            if len(taken) == 1 and taken[0].waiter is not None:
                 taken[0].goes_on(Begun(turn=turn))
             else:
                 self._start(turn, taken)
@@ -264,7 +275,7 @@ class WriteTurns:
                 one.goes_on(Begun(draft=one.draft, seq=one.seq))
         if stored:
             self._session.confirm_soon(max(one.seq for one in stored))
-        samples = _Samples(self._session, stored)
+        samples = _Samples(self._session, stored, self._unread)
         reads = (self._read_own(own, samples), self._read_whole(whole, samples))
         for problem in await asyncio.gather(*reads, return_exceptions=True):
             if problem is not None:

@@ -169,9 +169,11 @@ class JobDeliveries:
             self._plain.begin(plain)
 
     def _begin(self, work: Coroutine[Any, Any, None], delivery: Delivery, kind: str) -> None:
+        attending = self._attend(work, delivery, kind)
         try:
-            task = self._leases.spawn(self._attend(work, delivery, kind))
+            task = self._leases.spawn(attending)
         except RuntimeError:  # the worker has failed: others get its jobs when their leases end
+            attending.close()
             work.close()
             return
         self.running.add(task)
@@ -297,6 +299,7 @@ class JobDeliveries:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + within_s
         self._plain.close()
+        await asyncio.sleep(0)  # a task that is cancelled before it begins settles nothing
         while self.held and (left_s := until_s - loop.time()) > 0:
             await self._some_end(left_s)
         self.reason, self.is_stopping = reason, for_good
@@ -453,11 +456,13 @@ class JobDeliveries:
         ran: Ran | None = None
         task = asyncio.current_task()
         try:
-            if not run.began_s:  # else it began as a plain job
+            if run.call is None:
                 run.began_s = self.session.wall.boot_s()
                 self.figures.begun(job)
             assignment = run_work.assignment_of(run)
             work = asyncio.ensure_future(run_work.work_of(self.session, executor, assignment))
+            if run.call is not None:  # also if the work is cancelled before it has begun
+                work.add_done_callback(run.end_call)
             limit_s: float = run.body.manifest.timeout
             limit_s += executor.grace_s if limit_s else 0
             tenure.keep(work, limit_s=limit_s, goes_on=executor.goes_on)

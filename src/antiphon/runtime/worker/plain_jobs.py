@@ -128,7 +128,8 @@ class PlainJob:
         """It has left: what its handler prints from now on is told to this run."""
         with _making:
             run.live, self.run = self.live, run
-        run.began_s, run.ended_s, run.slot = self.began_s, self.ended_s, self
+        run.began_s, run.ended_s = self.began_s, self.ended_s
+        run.slot, run.call = self, self.task
 
 
 class Leaving(Struct, frozen=True):

@@ -59,6 +59,8 @@ class JobRun:
     """Where checkpoints and kept output are stored; the executor says it."""
     live: LiveOutputSender | None = None
     """Sends what it prints, from the first of it on."""
+    call: asyncio.Future[Any] | None = None
+    """Its handler, if that was called before there was a run."""
     _gauge: UsageGauge | None = None
     _is_released = False
     began_s = ended_s = 0.0
@@ -95,6 +97,11 @@ class JobRun:
         if self.body.budget is not None:
             self.budget = BudgetTimer(self.tenure, self.body.budget, self.gauge, self.clock)
             self.budget.watch(work, give_up)
+
+    def end_call(self, _: object) -> None:
+        """End its handler, if that was called before there was a run."""
+        if self.call is not None:
+            self.call.cancel()
 
     def release(self) -> None:
         """The work is over, or is no longer waited for."""
