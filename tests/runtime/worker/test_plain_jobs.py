@@ -10,10 +10,9 @@ from antiphon.core.families.jobs.ops import JobClaim, JobComplete
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import OutcomeUnknown
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.handler_call import INLINE_BYTES
 from antiphon.runtime.executors.printed_output import passing_on_prints
-from antiphon.runtime.log import write_turns
+from antiphon.runtime.log import author, write_turns
 from antiphon.runtime.worker import job_deliveries
 from antiphon.runtime.worker.job_output import listening
 from antiphon.runtime.worker.runs.job_run import JobRun
@@ -225,14 +224,13 @@ async def test_a_worker_that_stops_cancels_and_gives_back_what_it_has_just_begun
 
 @pytest.mark.virtual_time
 async def test_a_worker_does_not_believe_its_own_mistakes(monkeypatch):
-    """Its proofs are of another status than its completions: every other reader rejects them."""
+    """Its proofs are signed wrongly, which it would not see: it has signed them itself."""
 
-    def prove(session, body, run):
-        wrong = structs.replace(body, status="failed")
-        return structs.replace(body, proof=really_prove(session, wrong, run).proof)
+    def put_in_envelope(payload, keyid, sign):
+        return really_put(payload, keyid, lambda kind, text: sign(kind, text + b" "))
 
-    really_prove = proof_writer.prove
-    monkeypatch.setattr(proof_writer, "prove", prove)
+    really_put = author.put_in_envelope
+    monkeypatch.setattr(author, "put_in_envelope", put_in_envelope)
     async with a_mesh("memory", structs.replace(CALM, lease_ms=600, lease_ms_max=600)) as mesh:
         caller = (await mesh.connection()).session
         jobs = [await call(caller, value) for value in range(20)]
