@@ -14,6 +14,9 @@ median of the rounds' ratios. What is measured is the mode:
 Beside the rate each round has the processor time per job of the worker processes, of the servers,
 of the caller and of the gate, which depends far less on what else the machine does.
 
+Of our side's jobs another session reads and judges a sample; the run fails unless all of these
+ended well by its verdicts.
+
 Claim latency is measured apart, with a load well below the limit: from the schedule's commit
 stamp to the claim's.
 """
@@ -75,9 +78,14 @@ async def run(load: Load, rounds: int, latency_jobs: int) -> int:
         replicas=load.replicas,
         sync="always",
         record_bytes=list(sizes),
+        judged=sum(one.judged for one in sides["ours"]),
+        judged_ok=sum(one.judged_ok for one in sides["ours"]),
         jobs=load.jobs,
         rounds=rounds,
     )
+    if any(one.judged_ok < one.judged for one in sides["ours"]):
+        say("another session does not accept what the workers wrote")
+        return 1
     is_judged = (load.mode, load.mesh, load.workers, load.slots) == (
         ASKED.mode,
         ASKED.mesh,

@@ -17,7 +17,14 @@ from antiphon.runtime.log.session import Session
 from bench.measurement.child_process import child_process, start_together
 from bench.measurement.process_usage import cpu_s
 from bench.meshes.fresh_mesh import FreshMesh, Sort, fresh_mesh
-from bench.meshes.job_load import job_body, newest_seq, rate_of, wait_for_jobs
+from bench.meshes.job_load import (
+    ended_well,
+    job_body,
+    newest_seq,
+    rate_of,
+    sample,
+    wait_for_jobs,
+)
 
 SUBMIT_WINDOW: Final = 256
 
@@ -52,6 +59,9 @@ class Round(Struct, frozen=True):
     gate_cpu_ms: float
     sizes: Sizes
     """Of its records: the smallest and the largest of a claim and a completion."""
+    judged: int = 0
+    """Jobs that another session has read and judged, and how many of them ended well."""
+    judged_ok: int = 0
 
 
 async def append_single(session: Session, drafts: list[Draft]) -> None:
@@ -131,6 +141,9 @@ async def one_round(side: Side, load: Load, sizes: Sizes) -> Round:
         )
         worker_s = sum(cpu_s(pid) - before_s for pid, before_s in begun)
         server_s, gate_s = mesh.server_cpu_s() - server_s, mesh.gate_cpu_s() - gate_s
+        is_judged = side == "ours" and load.mode != "submit"
+        judged = sample(found) if is_judged else []
+        judged_ok = await ended_well(mesh.observer, judged)
     about = [one for one in found if ".job." in one.subject]
     called = [one for one in found if ".call." in one.subject]
     counted = {"drain": about, "submit": called, "both": called + about}[load.mode]
@@ -143,4 +156,6 @@ async def one_round(side: Side, load: Load, sizes: Sizes) -> Round:
         caller_cpu_ms=caller_s * each_ms,
         gate_cpu_ms=gate_s * each_ms,
         sizes=(min(weights), max(weights)),
+        judged=len(judged),
+        judged_ok=judged_ok,
     )

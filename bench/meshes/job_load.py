@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from typing import Final
 
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.record import subjects
+from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.log.session import Session
 from bench.signed_log import KIND
 
 DRAINED_WITHIN_S: Final = 600.0
+JUDGED: Final = 200
+"""Jobs of a round that another session reads and judges."""
 MS: Final = 1_000_000
 """In nanoseconds."""
 
@@ -62,6 +66,25 @@ async def wait_for_jobs(
             if missing <= 0:
                 return found
             total = await newest_seq(session) + missing  # some jobs were claimed twice
+
+
+def sample(records: list[Record]) -> list[str]:
+    """Some of the jobs that these records are about, drawn at random."""
+    jobs = sorted({one.subject[-64:] for one in records if ".job." in one.subject})
+    return random.sample(jobs, min(len(jobs), JUDGED))
+
+
+async def ended_well(session: Session, jobs: list[str]) -> int:
+    """How many of these have succeeded by the verdicts of this session, which wrote none of it.
+
+    A worker that reads little of what it writes could count jobs as done that no reader accepts.
+    """
+    well = 0
+    for job in jobs:
+        view = await session.read_lane(KIND, job)
+        accepted = all(one.verdict is Verdict.OK for one in view.history)
+        well += accepted and view.lane.job is not None and view.lane.job.outcome == "succeeded"
+    return well
 
 
 def rate_of(records: list[Record], jobs: int) -> float:

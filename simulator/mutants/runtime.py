@@ -34,8 +34,9 @@ from antiphon.runtime.node.delayed_jobs import LONGEST_SLEEP_S, DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.plans import plan_runner
 from antiphon.runtime.plans.plan_runner import PlanRunner
-from antiphon.runtime.worker import job_deliveries
+from antiphon.runtime.worker import job_deliveries, plain_jobs
 from antiphon.runtime.worker.job_deliveries import JobDeliveries
+from antiphon.runtime.worker.plain_jobs import PlainJob, PlainJobs
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.run_slots import RunSlots
 from antiphon.runtime.worker.runs.job_run import JobRun
@@ -69,7 +70,35 @@ def slots_uncounted() -> Iterator[None]:
     async def take(*_: object) -> bool:
         return True
 
-    with patched(Credits, "admit", take), patched(RunSlots, "take", take):
+    def enter(*_: object) -> bool:
+        return True
+
+    with (
+        patched(Credits, "admit", take),
+        patched(RunSlots, "take", take),
+        patched(RunSlots, "enter", enter),
+    ):
+        yield
+
+
+@contextmanager
+def plain_ends_unread() -> Iterator[None]:
+    """A worker acknowledges a plain job when its end is sent, whatever becomes of that."""
+    really_ran: Any = PlainJobs._ran  # noqa: SLF001
+
+    def ran(self: PlainJobs, one: PlainJob, task: Any) -> None:
+        if not one.has_left:
+            one.delivery.ack()
+        really_ran(self, one, task)
+
+    with patched(PlainJobs, "_ran", ran):
+        yield
+
+
+@contextmanager
+def plain_jobs_never_leave() -> Iterator[None]:
+    """A worker goes on with a plain job without renewing its lease, however long it takes."""
+    with patched(plain_jobs, "SHORT_S", 3_600.0):
         yield
 
 
@@ -179,9 +208,9 @@ def turn_results_mixed() -> Iterator[None]:
     really_read = WriteTurns._read_back  # noqa: SLF001
 
     async def read_back(self: WriteTurns, stored: list[Any]) -> None:
-        waits = [one.begun for one in stored]
-        for one, begun in zip(stored, [*waits[1:], *waits[:1]], strict=True):
-            one.begun = begun
+        told = [(one.told, one.waiter) for one in stored]
+        for one, others in zip(stored, [*told[1:], *told[:1]], strict=True):
+            one.told, one.waiter = others
         await really_read(self, stored)
 
     with patched(WriteTurns, "_read_back", read_back):
@@ -198,9 +227,10 @@ def torn_turn_believed() -> Iterator[None]:
         sessions.update((draft.payload, self) for draft in drafts)
         return await really_send(self, drafts, **named)
 
-    def goes_on(self: Any, begun: Begun) -> None:
-        draft, lane = begun.draft, self.intent.lane
-        if draft is not None and begun.told is not None and self.policy.look is own_record:
+    def goes_on(self: Any, begun: Begun | None) -> None:
+        draft, lane = begun.draft if begun is not None else None, self.intent.lane
+        was_lost = begun is not None and begun.told is not None
+        if draft is not None and was_lost and self.policy.look is own_record:
             session = sessions[draft.payload]
             seq, now_ms = max(lane.tails) + 1, session.wall.now_ms()
             opened = replace(draft.opened, seq=seq, commit_ms=now_ms)
@@ -236,6 +266,8 @@ MUTANTS: Final = (
     early_ack,
     second_life,
     slots_uncounted,
+    plain_ends_unread,
+    plain_jobs_never_leave,
     first_verdicts_kept,
     stolen_calls_unheeded,
     delays_unheeded,

@@ -18,7 +18,8 @@ What stands apart: when the lease is renewed or lost (`tenure`), what a handler 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import structs
 
@@ -66,7 +67,7 @@ from antiphon.runtime.worker.tenure import Leases, Tenure, TenureLost
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable
 
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.policy.phrase_run import PhraseRun
@@ -163,18 +164,17 @@ class JobDeliveries:
         """Begin with an announcement: with others if it is of a plain job, else alone."""
         plain = self._plain.plain(delivery, kind, loan_s)
         if plain is None or plain.key in self._in_hand:
-            self._begin(self._answer(delivery, kind, loan_s), delivery, kind)
+            self._begin(partial(self._answer, delivery, kind, loan_s), delivery, kind)
         else:
             self._in_hand.add(plain.key)
             self._plain.begin(plain)
 
-    def _begin(self, work: Coroutine[Any, Any, None], delivery: Delivery, kind: str) -> None:
+    def _begin(self, work: Callable[[], Awaitable[None]], delivery: Delivery, kind: str) -> None:
         attending = self._attend(work, delivery, kind)
         try:
             task = self._leases.spawn(attending)
         except RuntimeError:  # the worker has failed: others get its jobs when their leases end
             attending.close()
-            work.close()
             return
         self.running.add(task)
         task.add_done_callback(self._freed)
@@ -183,10 +183,12 @@ class JobDeliveries:
         self.running.discard(task)
         self._credits.top_up_soon()
 
-    async def _attend(self, work: Coroutine[Any, Any, None], delivery: Delivery, kind: str) -> None:
+    async def _attend(
+        self, work: Callable[[], Awaitable[None]], delivery: Delivery, kind: str
+    ) -> None:
         """Handle one announcement; settle it in every case."""
         try:
-            await work
+            await work()
         except Unavailable as away:
             log.warning("engine_unavailable", problem=away.message, kind=kind)
             delivery.nak(UNAVAILABLE_NAK_S + self._jitter_s(UNAVAILABLE_NAK_S))
@@ -248,7 +250,7 @@ class JobDeliveries:
     def _go_on(self, leaving: Leaving) -> None:
         """A plain job is one no more: carry on with it, from where it stands."""
         one = leaving.one
-        self._begin(self._rest_of(leaving), one.delivery, one.key[0])
+        self._begin(partial(self._rest_of, leaving), one.delivery, one.key[0])
 
     async def _rest_of(self, leaving: Leaving) -> None:
         one, end = leaving.one, leaving.one.end
