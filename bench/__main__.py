@@ -13,6 +13,7 @@ COMMANDS = {
     "fairness": "bench.fairness.command",
     "flames": "bench.flames.command",
     "graph": "bench.graph.command",
+    "growth": "bench.growth",
     "lanes": "bench.lanes",
     "latency": "bench.latency.command",
     "lifecycle": "bench.lifecycle.command",
