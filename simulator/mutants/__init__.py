@@ -76,7 +76,6 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "attempts_uncounted": ("crash",),
     "slots_uncounted": ("outage",),
     "plain_ends_unread": ("crash", "outage"),
-    "plain_jobs_never_leave": ("outage",),
     "second_life": ("second_life",),
     "stolen_calls_unheeded": ("unquenchable",),
     "first_page_only": ("bury",),

@@ -34,7 +34,7 @@ from antiphon.runtime.node.delayed_jobs import LONGEST_SLEEP_S, DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.plans import plan_runner
 from antiphon.runtime.plans.plan_runner import PlanRunner
-from antiphon.runtime.worker import job_deliveries, plain_jobs
+from antiphon.runtime.worker import job_deliveries
 from antiphon.runtime.worker.job_deliveries import JobDeliveries
 from antiphon.runtime.worker.plain_jobs import PlainJob, PlainJobs
 from antiphon.runtime.worker.queue_credits import Credits
@@ -92,13 +92,6 @@ def plain_ends_unread() -> Iterator[None]:
         really_ran(self, one, task)
 
     with patched(PlainJobs, "_ran", ran):
-        yield
-
-
-@contextmanager
-def plain_jobs_never_leave() -> Iterator[None]:
-    """A worker goes on with a plain job without renewing its lease, however long it takes."""
-    with patched(plain_jobs, "SHORT_S", 3_600.0):
         yield
 
 
@@ -267,7 +260,6 @@ MUTANTS: Final = (
     second_life,
     slots_uncounted,
     plain_ends_unread,
-    plain_jobs_never_leave,
     first_verdicts_kept,
     stolen_calls_unheeded,
     delays_unheeded,

@@ -32,7 +32,9 @@ from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.plans.plan_runner import PlanRunner
 from antiphon.runtime.worker import job_deliveries
 from antiphon.runtime.worker.job_deliveries import JobDeliveries
+from antiphon.runtime.worker.plain_jobs import PlainJobs
 from antiphon.runtime.worker.queue_credits import Credits
+from antiphon.runtime.worker.run_slots import RunSlots
 from simulator.hostile.attacks import DEEDS
 from simulator.hostile.forgeries import FORGERIES
 from simulator.hostile.misused_services import MISUSE
@@ -64,6 +66,7 @@ CAUGHT_BY = {
     "tenures_without_end": {"bounded"},
     "attempts_uncounted": {"final"},
     "slots_uncounted": {"within_slots"},
+    "plain_ends_unread": {"acks_are_true"},
     "stolen_calls_unheeded": {"every_job_ends"},
     "first_page_only": {"light_equals_full"},
     "ticks_doubled": {"derived_once", "ticks_in_order"},
@@ -109,7 +112,7 @@ KNOWN_TO_CATCH = {
     "seals_unread": 2,
     "tenures_without_end": 13,
     "limits_forgotten": 4,
-    "first_page_only": 2,
+    "first_page_only": 1,
     "quarantine_ends_no_lease": 5,
     "authors_clock_only": 17,
     "commit_clock_only": 7,
@@ -154,6 +157,8 @@ def patchable():
         lock_table._held,
         job_deliveries.HELD,
         JobDeliveries._complete,
+        PlainJobs._ran,
+        RunSlots.enter,
         WriteTurns._read_back,
         _Waiting.goes_on,
         _Bulk._resolve,

@@ -11,7 +11,8 @@
 Unless the job has certainly ended, the announcement is handed back and not acknowledged (spec §8):
 an acknowledgement proves nothing and cannot be undone.
 
-What stands apart: when the lease is renewed or lost (`tenure`), what a handler tells and asks
+Plain short jobs go the same way many at a time (`plain_jobs`), and come back here with whatever is
+not as hoped. What stands apart: when the lease is renewed or lost (`tenure`), what a handler tells and asks
 (`runs.job_run`), and what follows when its work does not end by itself (`runs.run_work`).
 """
 
