@@ -93,8 +93,8 @@ async def run(names: list[str], jobs: int) -> int:
     return report(summaries, holds=all(holds(summary) for summary in summaries.values()))
 
 
-async def run_right(right: str, attack_s: float) -> int:
-    summary = await rights.trial(right, rights.plan_of(right, attack_s))
+async def run_right(right: str, floods: list[str], flood_s: float) -> int:
+    summary = await rights.trial(right, rights.plan_of(flood_s), floods)
     return report(summary, holds=rights.holds(summary))
 
 
@@ -111,12 +111,22 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--right", choices=rights.RIGHTS, help="with --only reader: another right than to read"
     )
+    parser.add_argument(
+        "--flood", action="append", default=[], help="with --right: only this; may be repeated"
+    )
+    parser.add_argument("--flood-s", type=float, help="with --right: how long each lasts")
     args = parser.parse_args(argv)
     if args.right is not None and args.only != ["reader"]:
         parser.error("--right is for --only reader: the member that has this right, and no other")
+    if args.right is None and (args.flood or args.flood_s):
+        parser.error("--flood and --flood-s are for --right: one member that does one thing")
     if args.right is not None:
+        known = rights.floods_of(args.right)
+        if unknown := [one for one in args.flood if one not in known]:
+            parser.error(f"--right {args.right} has no flood {unknown[0]!r}: {', '.join(known)}")
         attack_s = rights.QUICK_ATTACK_S if args.quick else rights.ATTACK_S
-        return run_to_end(run_right(args.right, attack_s))
+        flood_s = args.flood_s or attack_s / len(known)
+        return run_to_end(run_right(args.right, args.flood or [*known], flood_s))
     if "reader" in args.only:
         if len(args.only) > 1:
             parser.error("--only reader is a run of its own and takes no other --only beside it")

@@ -21,7 +21,7 @@ from nats import errors as nats_errors
 
 from antiphon import assembly
 from antiphon.assembly.logins import log_in
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, RateLimited
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.messages.message_requests import REQUESTS, MessageRequest
 from chaos.hostile.rights.behaviours import BEHAVIOURS
@@ -29,6 +29,8 @@ from chaos.hostile.rights.member import Member, Step, repeat
 from chaos.network.raw_connection import RawConnection
 
 LOGIN_S: Final = 5.0
+PAUSED_S: Final = 0.25
+"""How often it asks again while it is paused."""
 
 
 def emit(event: str, **fields: object) -> None:
@@ -58,6 +60,9 @@ async def watch(home: StateDirectory) -> None:
         except (nats_errors.Error, OSError, TimeoutError) as refused:
             try:
                 await asyncio.wait_for(log_in(home, home.access(), ()), LOGIN_S)
+            except RateLimited as paused:  # for a while, and not for good
+                emit("paused", why=str(paused))
+                await asyncio.sleep(PAUSED_S)
             except AntiphonError as denied:
                 emit("shut out", why=str(denied))
                 return

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,14 +81,18 @@ WORK: Final[dict[str, Work]] = {
 }
 
 
-def plan_of(right: str, attack_s: float) -> Plan:
-    """The time of the whole attack, divided among what the right allows."""
-    each_s = attack_s / (len(BEHAVIOURS[right]) + 1)
-    return Plan(flood_s=each_s, beside_s=min(BESIDE_S, each_s), rounds=1)
+def floods_of(right: str) -> tuple[str, ...]:
+    """What a member with this right does: one thing after the other, and then all at once."""
+    return (*BEHAVIOURS[right], "everything")
 
 
-async def trial(right: str, plan: Plan) -> dict[str, Any]:
-    """One mesh, one right, everything that it allows; the report."""
+def plan_of(flood_s: float) -> Plan:
+    """So long for each flood."""
+    return Plan(flood_s=flood_s, beside_s=min(BESIDE_S, flood_s), rounds=1)
+
+
+async def trial(right: str, plan: Plan, floods: Sequence[str] = ()) -> dict[str, Any]:
+    """One mesh, one right, everything that it allows or only these floods; the report."""
     hostile = Terms(can=(right,), kinds=("render.*",), alias=READER)
     rights = ("claim", "schedule", "message", "lock", "memory")
     victim = Terms(can=rights, kinds=("build.*",), alias="victim")
@@ -98,7 +103,7 @@ async def trial(right: str, plan: Plan) -> dict[str, Any]:
             others = agent_address(homes["observer"].signer("machine").did, "main")
             words = (str(homes[READER].path), right, others, ",".join(jobs))
             async with flooding(mesh, "chaos.hostile.rights.client", *words) as target:
-                return await _measured(target, right, plan)
+                return await _measured(target, right, plan, floods or floods_of(right))
 
 
 async def _jobs(target: TargetMesh) -> list[str]:
@@ -108,8 +113,9 @@ async def _jobs(target: TargetMesh) -> list[str]:
     return [one.id for one in handles]
 
 
-async def _measured(target: TargetMesh, right: str, plan: Plan) -> dict[str, Any]:
-    names = (*BEHAVIOURS[right], "everything")
+async def _measured(
+    target: TargetMesh, right: str, plan: Plan, names: Sequence[str]
+) -> dict[str, Any]:
     calls, begun = Calls(target, WORK[right], patience_s=LATE_S), time.monotonic()
     floods = FloodMeasurement(target, calls, plan, {name: (name,) for name in names})
     before = {pid: resident_mb(pid) for pid in target.full_nodes}
@@ -124,7 +130,7 @@ async def _measured(target: TargetMesh, right: str, plan: Plan) -> dict[str, Any
             growth = max(growth, _growth(before))
         await floods.baseline()
         measured = floods.summarize()
-        sent = (await target.command_flooder("everything"))["sent"]
+        sent = (await target.command_flooder(names[-1]))["sent"]
         revoked_s, _ = await asyncio.gather(revoke(target), calls.during(plan.flood_s))
         await _ordinary(target)
         growth = max(growth, _growth(before))

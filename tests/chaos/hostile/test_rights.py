@@ -5,7 +5,7 @@ import pytest
 from chaos.hostile.command import main
 from chaos.hostile.reader.trial import Plan
 from chaos.hostile.rights.client import steps_of
-from chaos.hostile.rights.trial import MAX_GROWTH_MB, RIGHTS, WORK, holds, plan_of, trial
+from chaos.hostile.rights.trial import MAX_GROWTH_MB, RIGHTS, WORK, floods_of, holds, trial
 
 
 @pytest.mark.nats
@@ -24,7 +24,7 @@ def test_every_right_has_behaviours_and_work_that_they_could_slow_down(right):
     assert len(steps_of(right, "everything")) > 2
     assert steps_of(right, "nowhere") != steps_of(right, "everything")
     assert right in WORK
-    assert plan_of(right, 60.0).flood_s > 5
+    assert 60.0 / len(floods_of(right)) > 5
 
 
 UNHARMED = {
@@ -47,3 +47,16 @@ def test_a_right_is_for_the_reader(words, capsys):
     with pytest.raises(SystemExit):
         main(words)
     assert "--right is for --only reader" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (["--flood", "crowds"], "are for --right"),
+        (["--only", "reader", "--right", "lock", "--flood", "quorums"], "many locks, crowds"),
+    ],
+)
+def test_a_flood_alone_is_one_of_its_right(words, why, capsys):
+    with pytest.raises(SystemExit):
+        main(words)
+    assert why in capsys.readouterr().err
