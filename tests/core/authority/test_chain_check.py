@@ -125,6 +125,7 @@ def test_what_a_policy_sees_is_what_would_be_written_and_the_defaults():
     assert {name: seen[name] for name in written} == written
     assert seen["retry"] == {"attempts": 7, "base_ms": 1_000, "cap_ms": 60_000, "give_up_on": []}
     assert (seen["priority"], seen["start_by"]) == ("low", None)
+    assert arguments_of(body, {"kind", "nothing"}) == {"kind": "a"}
 
 
 def test_a_delegation_counts_from_its_place_on_the_log():

@@ -347,6 +347,28 @@ def test_any_statement_is_judged_and_never_together_with_its_negation(statement,
 
 
 @BRISK
+@given(STATEMENTS, st.dictionaries(st.sampled_from("ab"), VALUES))
+def test_a_policy_says_which_fields_it_depends_on(statement, arguments):
+    policy = Policy([statement])
+    if policy.reads is not None:
+        read = {name: value for name, value in arguments.items() if name in policy.reads}
+        assert holds(policy, read) is holds(policy, arguments)
+
+
+@pytest.mark.parametrize(
+    "statement, reads",
+    [
+        (["like", ".kind", "render.*"], {"kind"}),
+        (["not", ["or", [["==", ".a.b", 1], ["==", '.["c d"]', 1]]]], {"a", "c d"}),
+        (["==", ".[0]", 1], None),
+        (["and", [["==", ".a", 1], ["==", ".", {}]]], None),
+    ],
+)
+def test_what_policies_read(statement, reads):
+    assert Policy([statement]).reads == reads
+
+
+@BRISK
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4), max_leaves=12), VALUES)
 def test_any_data_is_a_policy_or_malformed(source, value):
     try:

@@ -8,6 +8,7 @@ chain.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,22 +46,23 @@ def fault(control: Control, op: Op, *, seq: int, commit_ms: int) -> Verdict | No
     outcome = chain.judge(
         op.author,
         op.COMMAND,
-        arguments_of(op.body) if chain.policies else {},
+        arguments_of(op.body, chain.reads),
         (op.hlc[0] // 1000, commit_ms // 1000),
         grants.revoked(op.auth, before=seq),
     )
     return None if outcome.ok else _REASONS[outcome.verdict]
 
 
-def arguments_of(body: Struct) -> dict[str, Any]:
+def arguments_of(body: Struct, only: Collection[str] | None = None) -> dict[str, Any]:
     """The arguments that policies are checked against: the op's body, defaults included.
 
-    A record leaves defaults out, but a policy may be about one.
+    A record leaves defaults out, but a policy may be about one. `only` is what the policies
+    depend on: a body may name a thousand jobs that none of them is about.
     """
     return {
         written: _plain(value)
         for name, written in _fields(type(body))
-        if (value := getattr(body, name)) is not UNSET
+        if (only is None or written in only) and (value := getattr(body, name)) is not UNSET
     }
 
 

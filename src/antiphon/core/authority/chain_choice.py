@@ -7,7 +7,7 @@ delegations on the log and decides nothing: an op with a wrong chain is rejected
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -27,8 +27,8 @@ PER_COMMAND: Final = 8
 PER_GIVER: Final = 48
 """How many in all: an invitation has one for each command that it admits."""
 CHOICES_KEPT: Final = 1024
-KIND: Final = ".kind"
-"""The selector of nearly every policy."""
+KIND: Final = "kind"
+"""What nearly every policy is about."""
 _NO_END: Final = 2**63
 
 
@@ -151,7 +151,7 @@ class ChainChoice:
         if chain is None:
             return False
         revoked = control.grants.revoked(cids, before=_NO_END)
-        arguments = chain_check.arguments_of(body)
+        arguments = chain_check.arguments_of(body, chain.reads)
         return chain.judge(self._did, command, arguments, (now_s,), revoked).ok
 
     def _look(self, control: Control, command: str, body: Struct, now_s: int) -> _Choice:
@@ -161,12 +161,12 @@ class ChainChoice:
         wrong with it: expired, revoked, another command, another kind.
         """
         grants = control.grants
-        arguments = chain_check.arguments_of(body)
         nearest: tuple[int, tuple[str, ...]] = (len(_NEARNESS), ())
         is_by_kind = True
         for chain in chains_to(grants, control.owner, self._did, before=_NO_END):
             cids = tuple(link.cid for link in chain.links)
             revoked = grants.revoked(cids, before=_NO_END)
+            arguments = chain_check.arguments_of(body, chain.reads)
             outcome = chain.judge(self._did, command, arguments, (now_s,), revoked)
             if outcome.ok:
                 until_s = _NO_END if chain.expires is None else chain.expires
@@ -179,17 +179,7 @@ class ChainChoice:
 
 def _is_by_kind(chain: Chain) -> bool:
     """Whether the policies of a chain are about nothing but the kind."""
-    return all(_is_about_kind(one) for _, policy in chain.policies for one in policy.source)
-
-
-def _is_about_kind(statement: list[Any]) -> bool:
-    match statement:
-        case ["not", inner]:
-            return _is_about_kind(inner)
-        case ["and" | "or", inner]:
-            return all(map(_is_about_kind, inner))
-        case _:
-            return bool(statement[1] == KIND)
+    return chain.reads is not None and chain.reads <= {KIND}
 
 
 _NEARNESS: Final = {

@@ -86,6 +86,8 @@ class Chain:
     not_before: int | None
     expires: int | None
     policies: tuple[tuple[int, Policy], ...]
+    reads: frozenset[str] | None
+    """The fields of the arguments that its policies depend on; None: all of them."""
 
     @classmethod
     def of(
@@ -101,6 +103,8 @@ class Chain:
         payloads = [link.payload for link in links]
         starts = [p.not_before for p in payloads if p.not_before is not None]
         ends = [p.exp for p in payloads if p.exp is not None]
+        fields = [p.pol.reads for p in payloads]
+        named = [one for one in fields if one is not None]
         return cls(
             links=links,
             fault=fault,
@@ -109,6 +113,7 @@ class Chain:
             not_before=max(starts, default=None),
             expires=min(ends, default=None),
             policies=tuple((i, p.pol) for i, p in enumerate(payloads) if p.pol.statements),
+            reads=frozenset().union(*named) if len(named) == len(fields) else None,
         )
 
     def judge(

@@ -182,11 +182,15 @@ class Quantifier(Statement):
 class Policy:
     """A parsed policy, and the plain list it was parsed from."""
 
-    __slots__ = ("source", "statements")
+    __slots__ = ("reads", "source", "statements")
 
     def __init__(self, source: list[Any]) -> None:
         self.source = source
-        self.statements = _Parser().statements(source, depth=0)
+        parser = _Parser()
+        self.statements = parser.statements(source, depth=0)
+        named = frozenset(one for one in parser.reads if one is not None)
+        self.reads = named if len(named) == len(parser.reads) else None
+        """The fields of the arguments that it depends on; None: all of them."""
 
     def __repr__(self) -> str:
         return f"Policy({self.source!r})"
@@ -251,6 +255,8 @@ class _Parser:
 
     def __init__(self) -> None:
         self.count = 0
+        self.reads: set[str | None] = set()
+        """Fields of the arguments; None for a selector of all of them."""
 
     def statements(self, source: Any, *, depth: int) -> tuple[Statement, ...]:
         if not isinstance(source, list):
@@ -277,6 +283,7 @@ class _Parser:
 
     def about(self, name: str, selector: Selector, argument: Any, *, depth: int) -> Statement:
         """A statement about what a selector finds."""
+        self.reads.add(selector.first_field)
         if name in {"==", "!="}:
             return Equality(selector, argument, when_equal=name == "==")
         if name in _ORDERS and is_number(argument):
