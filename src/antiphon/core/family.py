@@ -203,6 +203,9 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     """The lanes that the verdict on an op is read from, besides its own."""
     blobs: Callable[[Any], tuple[tuple[str, ...], tuple[Evicted, ...]]] | None = None
     """Digests that a state still needs, and those that it no longer needs."""
+    follows: Callable[[Any], tuple[tuple[str, str], ...]] | None = None
+    """Lanes of this family that a state waits or waited for, as kind and name: a replica finds it
+    by them."""
 
     @property
     def is_control(self) -> bool:

@@ -27,6 +27,11 @@ def key(at):
     return KIND, f"{at:064x}"
 
 
+def take(waiting, now_ms, room={}.get, *, most=100, most_cost=NO_LIMIT):
+    """The numbers of the jobs that are handed out; without `room` no label has a limit."""
+    return [int(name, 16) for _, name in waiting.take(now_ms, room, most=most, most_cost=most_cost)]
+
+
 @st.composite
 def graphs(draw):
     """Jobs in the order of the log; each waits for some before it."""
@@ -61,7 +66,10 @@ def test_a_job_is_handed_out_once_and_only_when_nothing_holds_it_back(made, data
             label: most - sum(one.concurrency == label for one in held)
             for label, most in room.items()
         }
-        found = waiting.take(now_ms, free.__getitem__, most=100)
+        found = [
+            made[int(name, 16)]
+            for _, name in waiting.take(now_ms, free.get, most=100, most_cost=NO_LIMIT)
+        ]
         for one in found:
             ends = [states[each] for each in one.after]
             is_lost = not one.after_any_outcome and any(
@@ -93,22 +101,89 @@ def test_of_one_label_the_more_urgent_and_then_the_older_come_first():
     waiting = WaitingJobs()
     for at, priority in enumerate(["low", "normal", "high", "normal"]):
         waiting.add(job(at, label="a", priority=priority), {}.get)
-    order = [waiting.take(0, lambda _: 1, most=10)[0].id for _ in range(4)]
-    assert order == [f"{at:064x}" for at in (2, 1, 3, 0)]
-    assert waiting.take(0, lambda _: 1, most=10) == []
+    order = [take(waiting, 0, lambda _: 1) for _ in range(4)]
+    assert order == [[at] for at in (2, 1, 3, 0)]
+    assert take(waiting, 0, lambda _: 1) == []
 
 
 def test_what_names_an_unknown_job_is_handed_out_at_once_to_be_cancelled():
     waiting = WaitingJobs()
     waiting.add(job(5, after=[4]), {}.get)
-    assert [one.id for one in waiting.take(0, lambda _: 0, most=10)] == [f"{5:064x}"]
+    assert take(waiting, 0, lambda _: 0) == [5]
 
 
 def test_a_job_that_waits_no_longer_is_not_handed_out():
     waiting = WaitingJobs()
     waiting.add(job(1), {}.get)
     waiting.remove(key(1))
-    assert waiting.take(0, lambda _: 1, most=10) == []
+    assert take(waiting, 0, lambda _: 1) == []
+
+
+def test_whoever_has_thousands_of_jobs_waiting_leaves_others_their_turn():
+    waiting = WaitingJobs()
+    for at in range(1_000):
+        waiting.add(job(at), {}.get, "greedy")
+    waiting.add(job(1_000), {}.get, "modest")
+    waiting.add(job(1_001), {}.get, "another")
+    assert take(waiting, 0, most=4) == [0, 1000, 1001, 1]
+    assert take(waiting, 0, most=2) == [2, 3]
+
+
+def test_a_turn_is_as_long_as_what_it_costs_to_look_up():
+    waiting, done = WaitingJobs(), {key(at): State.SUCCEEDED for at in range(10)}
+    for at in range(20, 30):
+        waiting.add(job(at, after=range(10)), done.get, "wide")
+    for at in range(30, 60):
+        waiting.add(job(at), {}.get, "narrow")
+    taken = take(waiting, 0, most_cost=33)
+    assert sum(at < 30 for at in taken) == 2
+    assert sum(at >= 30 for at in taken) == 11
+
+
+def test_one_job_is_handed_out_however_much_it_costs():
+    waiting, done = WaitingJobs(), {key(at): State.SUCCEEDED for at in range(10)}
+    waiting.add(job(20, after=range(10)), done.get)
+    assert take(waiting, 0, most_cost=1) == [20]
+
+
+def test_who_was_not_served_in_one_round_is_first_in_the_next():
+    waiting = WaitingJobs()
+    for at in range(30):
+        waiting.add(job(at), {}.get, f"party {at % 10}")
+    rounds = [take(waiting, 0, most=5) for _ in range(6)]
+    assert [sorted(at % 10 for at in one) for one in rounds] == [
+        [0, 1, 2, 3, 4],
+        [5, 6, 7, 8, 9],
+    ] * 3
+
+
+def test_what_is_to_be_cancelled_waits_for_the_turn_of_its_party_too():
+    waiting = WaitingJobs()
+    for at in range(100):
+        waiting.add(job(at, after=[1_000]), {}.get, "greedy")
+    waiting.add(job(500), {}.get, "modest")
+    assert take(waiting, 0, most=2) == [0, 500]
+
+
+def test_labels_without_a_limit_give_nobody_more_turns():
+    waiting = WaitingJobs()
+    for at in range(100):
+        waiting.add(job(at, label=f"label{at}"), {}.get, "greedy")
+    waiting.add(job(500), {}.get, "modest")
+    assert take(waiting, 0, most=2) == [0, 500]
+
+
+def test_a_limit_that_is_set_later_holds_what_was_only_waiting_for_its_turn():
+    waiting = WaitingJobs()
+    for at in range(3):
+        waiting.add(job(at, label="a"), {}.get)
+    assert take(waiting, 0, most=1) == [0]
+    waiting.limits_changed()
+    assert take(waiting, 0, {"a": 1}.get) == [1]
+    assert take(waiting, 0, {"a": 0}.get) == []
+    assert waiting.labels == {"a"}
+    waiting.limits_changed()
+    assert take(waiting, 0) == [2]
 
 
 def test_the_room_under_a_limit_is_what_is_offered_and_has_not_ended():

@@ -37,6 +37,7 @@ INLINE_TOTAL: Final = 64 * 1024
 ERROR_EACH: Final = 2 * 1024
 ERRORS_TOTAL: Final = 32 * 1024
 """Bytes of what went wrong in children; each has an equal share, and is cut to it."""
+FOUND_AT_ONCE: Final = 64
 SHORT_ID: Final = 12
 MAX_REASON: Final = 1_000
 """Characters of a reason: some of its words are others' names."""
@@ -82,9 +83,12 @@ class Derived(Struct, frozen=True):
 
 
 def derive(
-    waiter: Waiter, manifest: Manifest, find: Find, look: Look, may_read: MayRead
+    waiter: Waiter, manifest: Manifest | None, find: Find, look: Look, may_read: MayRead
 ) -> Derived | None:
-    """What follows for a waiting job; None while it has to wait."""
+    """What follows for a waiting job; None while it has to wait.
+
+    Its manifest is needed only if it reads results of others (`Job.results_read`).
+    """
     steps = derive_in_steps(waiter, manifest, find, look, may_read)
     while True:
         try:
@@ -95,16 +99,18 @@ def derive(
 
 
 def derive_in_steps(
-    waiter: Waiter, manifest: Manifest, find: Find, look: Look, may_read: MayRead
+    waiter: Waiter, manifest: Manifest | None, find: Find, look: Look, may_read: MayRead
 ) -> Generator[None, None, Derived | None]:
-    """The same, with a pause after each job that was read: there may be a thousand."""
+    """The same, with pauses: there may be a thousand jobs to look up, and to read."""
     job = waiter.job
     unread = waiter.unread_kind(may_read)
     if unread is not None:
         who = "submitter" if unread[0] == job.scheduler else "worker"
         return _cancel(job, f"its {who} may not read jobs of kind {unread[1]}")
     found: dict[tuple[str, str], Job] = {}
-    for key in job.awaited:
+    for at, key in enumerate(job.awaited, start=1):
+        if at % FOUND_AT_ONCE == 0:
+            yield
         before = find(key)
         if before is None or before.scheduled_seq >= job.waiting_seq:
             return _cancel(job, f"{_name(key)} was not submitted before it")
@@ -122,7 +128,7 @@ def derive_in_steps(
             yield
         return results.offer(job)
     results = _Results()
-    for one in results_read(manifest):
+    for one in results_read(manifest) if manifest is not None else ():
         name = RESULT if one.output is UNSET else str(one.output)
         before = found[one.of]
         output = next((each for each in look(before).outputs if each.name == name), None)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from antiphon.core.derivations.derived_use import party_of_derived
 from antiphon.core.derivations.limit_use import LimitUse, limit_of
 from antiphon.core.derivations.offer_derivation import cannot_be_offered
 from antiphon.core.derivations.waiting_jobs import WaitingJobs
@@ -31,6 +32,7 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.derivations.offer_derivation import Derived
+    from antiphon.core.record.op import Op
     from antiphon.ports import Blobs
     from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import Applied, FullNode
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 JOBS_PER_ROUND: Final = 256
 TRIED_AGAIN: Final = JOBS_PER_ROUND // 4
 """How many of those were tried before: jobs that cannot be offered leave room for others."""
+LINKS_PER_ROUND: Final = 4_096
+"""How many jobs are looked up for them: whoever waits for many waits longer, and nobody else."""
 LOADED_AT_ONCE: Final = 1_000
 RETRY_S: Final = 0.5
 """How long to wait after the engine could not be reached."""
@@ -84,7 +88,7 @@ class Coordinator(WokenService):
         key = (job.kind, job.id)
         self._use.see(job)
         if job.waits_for_coordinator:
-            waiting.add(job, self._predecessors.states_for(job, applied.opened.op))
+            self._add(job, applied.opened.op)
         else:
             waiting.remove(key)
             self._settle(key)
@@ -107,14 +111,14 @@ class Coordinator(WokenService):
         if self._rules is not control.rules:
             self._rules = control.rules
             self._use = limit_use_in(self.node, control.rules)
+            waiting.limits_changed()
         now_ms = self.node.session.now_by_both_clocks_ms()
         room = partial(self._room, control, now_ms)
         jobs = self.guard.aside.due(self.node.session.wall.now_ms(), most=TRIED_AGAIN)
         again = len(jobs)
-        fresh = waiting.take(now_ms, room, most=JOBS_PER_ROUND - again)
-        jobs += [(job.kind, job.id) for job in fresh]
+        jobs += waiting.take(now_ms, room, most=JOBS_PER_ROUND - again, most_cost=LINKS_PER_ROUND)
         await self._write(jobs)
-        if again == TRIED_AGAIN or len(jobs) == JOBS_PER_ROUND:
+        if again == TRIED_AGAIN or len(jobs) == JOBS_PER_ROUND or waiting.has_more:
             return 0.0
         return self._pause_s(control, waiting, now_ms)
 
@@ -135,16 +139,25 @@ class Coordinator(WokenService):
         node.replica.flush()  # what is applied later comes through `_applied`
         while jobs := node.replica.ask(ReplicaWaits).waiting(since, limit=LOADED_AT_ONCE):
             for job in jobs:
-                waiting.add(job, self._predecessors.states_for(job))
+                self._add(job)
                 await asyncio.sleep(0)
             since = jobs[-1].waiting_seq
         if len(waiting):
             log.info("coordinating", waiting=len(waiting))
         return waiting
 
-    def _room(self, control: Control, now_ms: int, label: str) -> int:
+    def _add(self, job: Job, op: Op | None = None) -> None:
+        """A job that waits, since `op` if that is at hand."""
+        if self._waiting is not None:
+            party = party_of_derived(self.node.session.control, job)
+            self._waiting.add(job, self._predecessors.states_for(job, op), party)
+
+    def _room(self, control: Control, now_ms: int, label: str) -> int | None:
+        limit = limit_of(control.rules, label)
+        if limit is None:
+            return None
         unknown = sum(one == label for one in self._in_doubt.values())
-        return self._use.room(limit_of(control.rules, label), now_ms) - unknown
+        return self._use.room(limit, now_ms) - unknown
 
     def _pause_s(self, control: Control, waiting: WaitingJobs, now_ms: int) -> float | None:
         times = [waiting.next_ms, self.guard.aside.next_ms]
@@ -172,8 +185,7 @@ class Coordinator(WokenService):
                 derived = await self._predecessors.derive_in_turns(job)
                 if derived is None:  # permitted since it was looked at first, and not ended yet
                     self._settle(key)
-                    if self._waiting is not None:
-                        self._waiting.add(job, self._predecessors.states_for(job))
+                    self._add(job)
                     continue
                 await self._store(derived)
                 intents[key] = self._intent(job, derived)

@@ -20,7 +20,7 @@ from antiphon.core.derivations.offer_derivation import (
     derive_in_steps,
 )
 from antiphon.core.families.jobs.ops import JobComplete, JobResolve, JobSchedule, JobYield
-from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.families.jobs.state import Job, State, job_key
 from antiphon.errors import Rejected
 from antiphon.runtime.replica.replica_jobs import job_lane
 from antiphon.runtime.replica.replica_waits import ReplicaWaits
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.node.full_node import FullNode
 
 MOST_LABELLED: Final = 1_000_000
+SCOPES_KEPT: Final = 4_096
 ENDS_KEPT: Final = 8_192
 ENDS_KEPT_BYTES: Final = 16 * 1024 * 1024
 _END_BYTES, _OUTPUT_BYTES = 4 * 1024, 512
@@ -42,6 +43,9 @@ class Predecessors:
 
     def __init__(self, node: FullNode) -> None:
         self.node = node
+        self._scopes: dict[str, tuple[str, ...]] = {}
+        self._scopes_at: tuple[int, ...] = ()
+        """The control state and the second for which those were computed."""
         self._ends = BoundedCache[int, Predecessor](most=ENDS_KEPT, most_bytes=ENDS_KEPT_BYTES)
         """How jobs ended, by the record that ended them: many may wait for the same ones."""
 
@@ -56,11 +60,19 @@ class Predecessors:
         waiter = self._waiter(job, op)
         may_read = waiter is not None and waiter.unread_kind(self._readers()) is None
 
+        replica = self.node.replica
+
         def state(key: tuple[str, str]) -> State | None:
-            before = self._find(key) if may_read else None
-            if before is None or before.scheduled_seq >= job.waiting_seq:
+            if not may_read:
                 return None
-            return before.state
+            lane = replica.held(job_key(*key))
+            if lane is None:
+                # Not the whole lane: it may wait for a thousand jobs itself.
+                found = replica.ask(ReplicaWaits).glance(*key)
+                return None if found is None or found[1] >= job.waiting_seq else found[0]
+            before: Job | None = lane.state
+            is_older = before is not None and before.scheduled_seq < job.waiting_seq
+            return before.state if before is not None and is_older else None
 
         return state
 
@@ -89,12 +101,16 @@ class Predecessors:
         outputs = self._read_end(job).outputs if job is not None else ()
         return next((one.text for one in outputs if one.name == name), None)
 
-    def _known(self, job: Job) -> tuple[Waiter, Manifest] | None:
-        """A waiting job, who waits with it, and its content; None if its records are not here."""
-        schedule, waiter = self._op(job.scheduled_seq), self._waiter(job)
-        if waiter is None or not isinstance(schedule, JobSchedule):
-            return None
-        return waiter, schedule.body.manifest
+    def _known(self, job: Job) -> tuple[Waiter, Manifest | None] | None:
+        """A waiting job, who waits with it, and its content; None if its records are not here.
+
+        Its content only where it reads results: most jobs do not, and it takes another record.
+        """
+        waiter = self._waiter(job)
+        if waiter is None or not job.results_read:
+            return None if waiter is None else (waiter, None)
+        schedule = self._op(job.scheduled_seq)
+        return (waiter, schedule.body.manifest) if isinstance(schedule, JobSchedule) else None
 
     def _waiter(self, job: Job, op: Op | None = None) -> Waiter | None:
         """A waiting job and who waits with it; only after a yield that takes another record."""
@@ -134,11 +150,15 @@ class Predecessors:
         return None if stored is None else session.open(stored.record).op
 
     def _readers(self) -> MayRead:
-        """Who may read which kinds now; each node's scope is computed once."""
+        """Who may read which kinds now; each node's scope is computed once in a second."""
         session = self.node.session
         now_ms = session.wall.now_ms()
         control = session.history.newest(now_ms)
-        known: dict[str, tuple[str, ...]] = {}
+        state = () if control is None else (control.since, control.grants.revision)
+        at = (*state, now_ms // 1000)
+        if self._scopes_at != at or len(self._scopes) >= SCOPES_KEPT:
+            self._scopes, self._scopes_at = {}, at
+        known = self._scopes
 
         def may_read(node: str, kind: str) -> bool:
             if control is None:

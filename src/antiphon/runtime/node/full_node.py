@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.replica.replica import Replica
 
 APPLY_SLICE: Final = 64
-"""Records that are applied before other tasks get a turn."""
+"""Records that are applied before other tasks get a turn; fewer if they are large."""
+APPLY_SLICE_BYTES: Final = 64 * 1024
 QUEUES_KEPT: Final = 4096
 """Queues for which the newest answered job is remembered; the most recent ones."""
 LONGEST_PAUSE: Final = 6
@@ -181,9 +182,12 @@ class FullNode:
 
     async def apply(self, batch: list[Record]) -> None:
         """Judge and store a run of records, oldest first."""
-        for at, record in enumerate(batch, start=1):
+        records = size = 0
+        for record in batch:
             await self._apply_one(record)
-            if at % APPLY_SLICE == 0:
+            records, size = records + 1, size + len(record.payload)
+            if records >= APPLY_SLICE or size >= APPLY_SLICE_BYTES:
+                records = size = 0
                 await asyncio.sleep(0)
         self.replica.flush()
         self.applied = batch[-1].seq

@@ -36,9 +36,11 @@ from antiphon.runtime.attention import attention_table
 from antiphon.runtime.presence import presence_changes
 from antiphon.runtime.replica import replica_reports, replica_schema, replica_tree
 from antiphon.runtime.replica.replica_sizes import ALL_KINDS, ReplicaSizes
-from antiphon.runtime.replica.replica_table import LaneTable, Row
+from antiphon.runtime.replica.replica_table import LaneTable, Row, link
 
 LANES_IN_MEMORY: Final = 50_000
+LANE_BYTES: Final = 512
+"""A lane that takes more in the file counts as several: a job may wait for a thousand others."""
 CACHE_KIB: Final = 16 * 1024
 MOST_FOUND: Final = 16
 """How many lanes are listed for an ambiguous prefix."""
@@ -73,6 +75,9 @@ class _Held(Struct):
     named: tuple[str, ...] = ()
     """The digests that the file lists for it, and what it no longer needed at that time."""
     gone: tuple[Evicted, ...] = ()
+    follows: tuple[tuple[str, str], ...] = ()
+    """The lanes that the file lists it for, which it waits for."""
+    weight: int = 1
 
 
 class Queries:
@@ -133,6 +138,8 @@ class Replica:
     def _load(self) -> None:
         """Continue from what is in the file."""
         self._lanes: dict[LaneKey, _Held] = {}
+        self._weight = 0
+        """Of all lanes in memory."""
         self._dirty: list[tuple[LaneKey, _Held]] = []
         self._pending: list[tuple[int, int, str, str, LaneKey | None, bytes]] = []
         self._next_row = 1 + max(
@@ -184,6 +191,11 @@ class Replica:
         """A lane as of the last record that was noted."""
         return self._hold(key).lane
 
+    def held(self, key: LaneKey) -> Lane | None:
+        """The same if it is in memory; every lane is that is newer than in the file."""
+        found = self._lanes.get(key)
+        return None if found is None else found.lane
+
     def ask(self, of: type[Q]) -> Q:
         """A family's own queries, over this replica."""
         made = self._queries.get(of)
@@ -202,7 +214,9 @@ class Replica:
                 lane = table.decode(row[1])
                 held = _Held(row[0], lane, table, row[2], table.state_of(lane))
                 held.named, held.gone = table.blobs(lane)
+                held.follows, held.weight = table.follows(lane), _weight(row[1])
             self._lanes[key] = held
+            self._weight += held.weight
         return held
 
     def note(
@@ -263,6 +277,8 @@ class Replica:
                     moved[key.family, kind, state] += 1
                 held.counted_as = state
             values = table.values(held.lane)
+            before, held.weight = held.weight, _weight(values[0])
+            self._weight += held.weight - before
             if held.row == 0:
                 held.row = self._next_row
                 self._next_row += 1
@@ -271,6 +287,7 @@ class Replica:
             else:
                 known.setdefault(key.family, []).append((*values, held.row))
             self._write_needs(held)
+            self._write_follows(held)
         self._dirty.clear()
         for family, rows in fresh.items():
             self._db.executemany(self.tables[family].insert, rows)
@@ -303,14 +320,27 @@ class Replica:
             )
         held.named, held.gone = needs, gone
 
+    def _write_follows(self, held: _Held) -> None:
+        """The lanes that a lane waits for. What is no longer true stays: readers look again."""
+        follows = held.table.follows(held.lane)
+        if follows is held.follows or follows == held.follows:
+            return
+        fresh = set(map(link, follows)).difference(map(link, held.follows))
+        # In order, so that neighbours in the file are written together.
+        rows = [(before, held.row) for before in sorted(fresh)]
+        self._db.executemany("insert or ignore into follows values (?, ?)", rows)
+        held.follows = follows
+
     def _forget(self) -> None:
         """Keep memory bounded: ended lanes go first, then the oldest."""
-        if len(self._lanes) <= LANES_IN_MEMORY:
+        if self._weight <= LANES_IN_MEMORY:
             return
         for key in [k for k, held in self._lanes.items() if held.table.is_over(held.lane)]:
-            del self._lanes[key]
-        while len(self._lanes) > LANES_IN_MEMORY:
-            del self._lanes[next(iter(self._lanes))]
+            self._weight -= self._lanes.pop(key).weight
+        # A little more than needed: looking for ended lanes takes a while.
+        while self._weight > LANES_IN_MEMORY * 7 // 8:
+            key = next(iter(self._lanes))
+            self._weight -= self._lanes.pop(key).weight
 
     def refresh(self) -> Cursor:
         """For read-only opens: see what the writer has flushed since."""
@@ -384,3 +414,8 @@ class Replica:
             )
             found += [(LaneKey(family, row[0], row[1]), table.decode(row[2])) for row in rows]
         return found
+
+
+def _weight(body: object) -> int:
+    """How many lanes one counts as that takes so much in the file."""
+    return 1 + len(cast("bytes", body)) // LANE_BYTES

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from antiphon.core.families.jobs.columns import WITHOUT_RESULT, link
+from antiphon.core.families.jobs.columns import WITHOUT_RESULT, follows
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
 from antiphon.runtime.replica.replica import MOST_FOUND, Queries
+from antiphon.runtime.replica.replica_table import link
 
 if TYPE_CHECKING:
     from antiphon.runtime.replica.replica import Replica, StoredRecord
@@ -119,11 +121,11 @@ class ReplicaJobs(Queries):
     def followers(self, kind: str, job: str, *, limit: int) -> list[Job]:
         """Jobs that wait or waited for this one, oldest first."""
         rows = self._db.execute(
-            "select body from lanes_jobs join named on lane = id where digest = ?"
-            " order by id limit ?",
-            (link((kind, job)), limit),
+            "select body from lanes_jobs join follows on lane = id where before = ? order by id",
+            (link((kind, job)),),
         )
-        return _jobs(rows)
+        found = (one for row in rows if (one := _decode(row[0]).job) is not None)
+        return [*islice((one for one in found if (kind, job) in follows(one)), limit)]
 
     def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
         """Jobs, newest first, filtered by state and kind prefix."""

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
     from antiphon.runtime.replica.replica_table import LaneTable
 
-SCHEMA_VERSION: Final = 7
-TABLES: Final = ("records", "named", "evicted", "tallies")
+SCHEMA_VERSION: Final = 8
+TABLES: Final = ("records", "named", "follows", "evicted", "tallies")
 SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
-create table if not exists named (  -- lanes that still need those bytes, or wait for that job
+create table if not exists named (  -- lanes that still need those bytes
     digest text not null, lane integer not null, primary key (digest, lane)
+) without rowid;
+create table if not exists follows (  -- lanes that wait, or waited, for a lane with this number
+    before integer not null, lane integer not null, primary key (before, lane)
 ) without rowid;
 create table if not exists evicted (
     digest text primary key, at_ms integer not null, named_as text not null

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 
@@ -75,9 +76,23 @@ class LaneTable:
             return (), ()
         return self.family.blobs(lane.state)
 
+    def follows(self, lane: Lane) -> tuple[tuple[str, str], ...]:
+        """The lanes that it waits or waited for; the same tuple while nothing changes."""
+        if self.family.follows is None or lane.state is None:
+            return ()
+        return self.family.follows(lane.state)
+
     def is_over(self, lane: Lane) -> bool:
         """Whether a lane is unlikely to continue."""
         return lane.state is not None and not self.family.unfinished(lane.state)
+
+
+def link(key: tuple[str, str]) -> int:
+    """The number under which a lane is found that others wait for; others may have the same.
+
+    A job may wait for a thousand others: numbers take less room than names, and less time.
+    """
+    return crc32(key[1].encode(), crc32(key[0].encode()))
 
 
 Row = tuple[Any, ...]

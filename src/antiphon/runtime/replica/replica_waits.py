@@ -25,6 +25,18 @@ class ReplicaWaits(Queries):
         )
         return _jobs(rows)
 
+    def glance(self, kind: str, job: str) -> tuple[State, int] | None:
+        """The state of a job and where its lane begins, without the rest; None if it is unknown.
+
+        Of what is not in the file yet it knows nothing.
+        """
+        row = self._db.execute(
+            "select state, first_seq from lanes_jobs"
+            " where name = ? and kind = ? and state is not null",
+            (job, kind),
+        ).fetchone()
+        return None if row is None else (State(row[0]), row[1])
+
     def replicated(self, since: int, *, limit: int, ended: bool = False) -> list[Job]:
         """Jobs with replicas that were submitted after this record and wait for them, in order.
 

@@ -57,6 +57,7 @@ JOBS: Final = Family(
     columns=columns.COLUMNS,
     indexes=columns.INDEXES,
     blobs=columns.blobs,
+    follows=columns.follows,
     is_named=True,
     lanes_named=replicas.lanes_named,
 )

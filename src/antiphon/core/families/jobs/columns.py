@@ -119,23 +119,19 @@ INDEXES: Final = (
 
 
 def blobs(job: Job) -> tuple[tuple[str, ...], tuple[Evicted, ...]]:
-    """Digests that the job reads or stores, and those that were evicted.
-
-    Among the first are the jobs that it waits or waited for: a replica finds it by them.
-    """
+    """Digests that the job reads or stores, and those that were evicted."""
     gone = [Evicted(one, "checkpoint") for one in job.forgotten]
     gone += [Evicted(one, _named_as(job, one)) for one in job.evicted]
-    links = (link(key) for key in (*job.after, *job.children))
     saved = () if job.is_terminal else stored_content.saved(job)
-    return tuple(dict.fromkeys((*job.reads, *job.stored, *saved, *links))), tuple(gone)
+    return tuple(dict.fromkeys((*job.reads, *job.stored, *saved))), tuple(gone)
+
+
+def follows(job: Job) -> tuple[tuple[str, str], ...]:
+    """The jobs that it waits or waited for."""
+    return (*job.after, *job.children) if job.children else job.after
 
 
 def _named_as(job: Job, digest: str) -> Literal["output", "arguments", "checkpoint"]:
     if digest == job.arguments:
         return "arguments"
     return "checkpoint" if digest in job.replaced else "output"
-
-
-def link(key: tuple[str, str]) -> str:
-    """How a replica names a job that others wait for."""
-    return f"{key[0]} {key[1]}"
