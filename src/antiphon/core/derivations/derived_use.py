@@ -1,9 +1,12 @@
-"""How many jobs were derived from each party's plans lately (spec §7.4).
+"""How many jobs the coordinator wrote for each party lately (spec §7.4, §9).
 
 The coordinator writes what follows from a plan on behalf of the plan's author. A few plans can ask
-for any number of jobs: a tick every second, or reactions that answer each other. So the rule
-`derived_per_minute` bounds what is derived for one party. What counts is on the log: the commit
-time of each derived job. A new coordinator counts them again and needs no other memory.
+for any number of jobs: a tick every second, or reactions that answer each other. And it writes up
+to 32 replicas of a job that somebody submitted. So the rule `derived_per_minute` bounds each of the
+two for one party. What counts is on the log: the commit time of each job. A new coordinator counts
+them again and needs no other memory.
+
+Replicas of a job that follows from a plan count with that job, and not a second time.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.state import Job
 
 WINDOW_MS: Final = 60_000
+TOLD_KEPT: Final = 1024
+"""Parties of which is remembered when an excess was last told."""
 
 
 class DerivedUse:
@@ -53,12 +58,46 @@ class DerivedUse:
         return max((rate - used) // cost, 0 if used else 1)
 
 
+class RateAudit:
+    """Counts again what a coordinator wrote for each party, by commit times alone."""
+
+    def __init__(self) -> None:
+        """Nothing was written yet."""
+        self._use = DerivedUse()
+        self._rate, self._rate_before, self._rate_since_ms = 0, 0, 0
+        self._told_ms: dict[str, int] = {}
+
+    def excess(self, control: Control, party: str, at_ms: int, cost: int) -> str:
+        """Count a job; how its party's rate is exceeded, once a minute, or empty.
+
+        What was written before is not counted, nor what the reader may not read: it can only find
+        too little.
+        """
+        self._use.note(party, at_ms, cost)
+        # The coordinator's clock may be ahead by the drift, and it may not know a new rule yet.
+        used = self._use.used(party, at_ms + control.rules.max_drift_ms)
+        allowed = max(self._allowed(control.rules.derived_per_minute, at_ms), cost)
+        if used <= allowed or at_ms - self._told_ms.get(party, -WINDOW_MS) < WINDOW_MS:
+            return ""
+        if len(self._told_ms) >= TOLD_KEPT:
+            self._told_ms.clear()
+        self._told_ms[party] = at_ms
+        return f"{used} jobs were derived for {party} within a minute, and {allowed} are allowed"
+
+    def _allowed(self, rate: int, at_ms: int) -> int:
+        """The rate in force, or the one before if that was still in force a minute ago."""
+        if rate != self._rate:
+            self._rate, self._rate_before, self._rate_since_ms = rate, self._rate, at_ms
+        is_new = at_ms - self._rate_since_ms < WINDOW_MS
+        return max(rate, self._rate_before if is_new else 0)
+
+
 def cost_of(replicas: int | None) -> int:
     """What a derived job counts for: itself, and the replicas that are run in its place."""
     return 1 + (replicas or 0)
 
 
 def party_of_derived(control: Control, job: Job) -> str:
-    """For whom a job was derived: its plan's party, or its author where that cannot be told."""
+    """For whom a job is on the log: its submitter's or plan's party, or who wrote that."""
     party = parties.party_of(control, job.scheduler, job.call_auth, before=job.scheduled_seq)
     return party or job.scheduler

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from antiphon.core.derivations.derived_use import RateAudit, party_of_derived
 from antiphon.core.derivations.limit_use import LimitUse, limit_of
-from antiphon.core.families.jobs.ops import JobCancel, JobOffer, OfferBody
+from antiphon.core.families.jobs.ops import JobCancel, JobOffer, JobSchedule, OfferBody
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.attention.item_guard import ItemGuard
@@ -54,6 +55,7 @@ class OfferAudit:
         )
         self._predecessors = Predecessors(node)
         self._quorums = QuorumChildren(node.replica, node.session)
+        self._rates = RateAudit()
         self._use = LimitUse()
         self._rules: object = None
 
@@ -89,7 +91,7 @@ class OfferAudit:
         """How an op differs from what follows from the log; often empty."""
         control = self.node.session.control
         if job.replicas or job.replica_of:
-            what = self._quorums.difference(control, job, op)
+            what = self._quorums.difference(control, job, op) or self._excess(job, op)
             if what:
                 return what
         match op:
@@ -100,6 +102,14 @@ class OfferAudit:
                 return self._result_difference(job, op) if is_derived else ""
             case _:
                 return ""
+
+    def _excess(self, job: Job, op: Op) -> str:
+        """Count a replica; how the rate of its party is exceeded, or empty."""
+        if not isinstance(op, JobSchedule) or not job.replica_of or not self._quorums.counts(job):
+            return ""
+        session = self.node.session
+        control = session.history.at(job.scheduled_seq, job.scheduled_ms) or session.control
+        return self._rates.excess(control, party_of_derived(control, job), job.scheduled_ms, 1)
 
     def _result_difference(self, job: Job, op: JobOffer | JobCancel) -> str:
         derived = self._predecessors.derive(job) if job.awaited else None

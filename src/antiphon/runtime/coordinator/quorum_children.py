@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.derivations import quorum_derivation
+from antiphon.core.derivations.derived_use import WINDOW_MS, DerivedUse, party_of_derived
 from antiphon.core.derivations.quorum_derivation import NO_QUORUM, NextStep
 from antiphon.core.families.jobs.ops import (
     JobCancel,
@@ -27,6 +28,7 @@ from antiphon.core.families.jobs.replicas import (
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.manifest import job_id
 from antiphon.runtime.replica.replica_jobs import job_lane
+from antiphon.runtime.replica.replica_waits import ReplicaWaits
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.replica.replica import Replica
 
+MOST_COUNTED = 100_000
 CANNOT_SUBMIT = f"{NO_QUORUM}its replicas cannot be submitted: "
 
 
@@ -83,6 +86,22 @@ class QuorumChildren:
                 break
             found.append(job)
         return found
+
+    def counts(self, job: Job) -> bool:
+        """Whether a replica counts for its party's rate: not where its plan's job does."""
+        parent = job_lane(self.replica, job.kind, job.replica_of).job
+        return parent is not None and not parent.plan
+
+    def lately(self, control: Control, now_ms: int) -> DerivedUse:
+        """How many replicas were submitted for each party within the last minute."""
+        use = DerivedUse()
+        self.replica.flush()
+        found = self.replica.ask(ReplicaWaits).replicas_since(
+            now_ms - WINDOW_MS, limit=MOST_COUNTED
+        )
+        for job in filter(self.counts, found):
+            use.note(party_of_derived(control, job), job.scheduled_ms, 1)
+        return use
 
     def derive(self, control: Control, parent: Parent) -> NextStep:
         """What the log says should be written next."""

@@ -9,9 +9,14 @@ everyone who reads it; what a reader of one lane cannot check, full nodes do (`o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+from antiphon.core.derivations.derived_use import DerivedUse, party_of_derived
 from antiphon.core.derivations.offer_derivation import MAX_REASON
+from antiphon.core.derivations.quorum_turns import QuorumTurns
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobResolve, JobSchedule
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.manifest import job_id
@@ -33,7 +38,20 @@ LOADED_AT_ONCE: Final = 1_000
 JOBS_PER_ROUND: Final = 64
 RETRY_S: Final = 0.5
 """How long to wait after something that was written did not take effect."""
+RATE_LOOK_S: Final = 0.25
+"""How often to look whether there is room for another replica."""
+WAITING: Final = "replicas for"
+MOST_TOLD: Final = 1_000
 DROPPED: Final = "its result is no longer needed"
+
+
+def delay_in_words(control: Control) -> str:
+    """Why replicas wait."""
+    rate = control.rules.derived_per_minute
+    return (
+        f"{rate:,} replicas were submitted for this member within a minute, which is what the rule"
+        " derived_per_minute allows; the others wait"
+    )
 
 
 class Quorums(WokenService):
@@ -47,62 +65,112 @@ class Quorums(WokenService):
         """Nothing is known before `run`."""
         super().__init__(node)
         self._children = QuorumChildren(node.replica, node.session)
-        self._touched: dict[tuple[str, str], None] | None = None
+        self._turns: QuorumTurns | None = None
         """Parents to look at; None while this node is not the coordinator."""
+        self._use = DerivedUse()
+        """How many replicas were submitted for each party within a minute."""
+        self._told: set[str] = set()
+        """Parties whose replicas wait, as people were told."""
 
     def _applied(self, applied: Applied) -> None:
         if applied.opened.is_control:
             self._woken.set()
             return
         job = applied.after
-        if self._touched is None or not isinstance(job, Job) or not applied.verdict.is_accepted:
+        if self._turns is None or not isinstance(job, Job) or not applied.verdict.is_accepted:
             return
-        if job.replicas or (job.replica_of and job.is_terminal):
-            self._touched[job.kind, job.replica_of or job.id] = None
+        is_replica = bool(job.replica_of)
+        if is_replica and job.scheduled_seq == applied.record.seq and self._children.counts(job):
+            self._use.note(self._party(job), job.scheduled_ms, 1)
+        if job.replicas or (is_replica and job.is_terminal):
+            self._turns.touch((job.kind, job.replica_of or job.id), self._party(job))
             self._woken.set()
+
+    def _party(self, job: Job) -> str:
+        return party_of_derived(self.node.session.control, job)
 
     async def look(self) -> float | None:
         """One round; seconds until the next one, None: until something happens."""
         session = self.node.session
         control = session.history.newest(session.wall.now_ms())
         if control is None or control.coordinator != session.author.did:
-            self._touched = None
+            self._turns = None
             return None
-        touched = self._load() if self._touched is None else self._touched
+        turns = self._load(control) if self._turns is None else self._turns
         for key in self.guard.aside.due(session.wall.now_ms(), most=JOBS_PER_ROUND // 4):
-            touched[key] = None
-        for key in list(touched)[:JOBS_PER_ROUND]:
-            del touched[key]
+            job = job_lane(self.node.replica, *key).job
+            if job is not None:
+                turns.touch(key, self._party(job))
+        for key in turns.take(JOBS_PER_ROUND, lambda party: self._room(control, party) > 0):
             self.guard.rest(key)
             is_settled = False
             with self.guard.about(key):
-                is_settled = await self._look_at(control, key)
+                is_settled = await self._look_at(control, turns, key)
             if is_settled:
                 self.guard.drop(key)
             await asyncio.sleep(0)
+        self._tell_delays(control, turns.delayed)
+        if turns.is_touched or any(self._room(control, party) for party in turns.delayed):
+            return 0.0
         next_ms = self.guard.aside.next_ms
-        if touched or next_ms is None:
-            return 0.0 if touched else None
-        return max(0.0, (next_ms - session.wall.now_ms()) / 1000)
+        pauses = [] if next_ms is None else [max(0.0, (next_ms - session.wall.now_ms()) / 1000)]
+        pauses += [RATE_LOOK_S] if turns.delayed else []
+        return min(pauses, default=None)
 
-    def _load(self) -> dict[tuple[str, str], None]:
+    def _load(self, control: Control) -> QuorumTurns:
         """Begin from the replica, which knows everything that a coordinator before this did."""
-        touched = self._touched = dict[tuple[str, str], None]()
+        turns = self._turns = QuorumTurns()
         self.guard.begin()
+        self._told.clear()
         replica, since = self.node.replica, 0
         replica.flush()  # what is applied later comes through `_applied`
+        self._use = self._children.lately(control, self.node.session.now_by_both_clocks_ms())
         while jobs := replica.ask(ReplicaWaits).replicated(since, limit=LOADED_AT_ONCE):
             for job in jobs:
-                touched[job.kind, job.id] = None
+                turns.touch((job.kind, job.id), self._party(job))
             since = jobs[-1].scheduled_seq
-        return touched
+        return turns
 
-    async def _look_at(self, control: Control, key: tuple[str, str]) -> bool:
+    # --- how many -----------------------------------------------------------------------------
+
+    def _room(self, control: Control, party: str) -> int:
+        """How many replicas may be submitted for a party now."""
+        rate, now_ms = control.rules.derived_per_minute, self.node.session.now_by_both_clocks_ms()
+        return self._use.room(party, 1, rate=rate, now_ms=now_ms)
+
+    def _within_rate(
+        self, control: Control, turns: QuorumTurns, parent: Parent, step: NextStep
+    ) -> NextStep:
+        """The step with as many replicas as the rate lets be submitted; the others wait."""
+        job = parent.job
+        if not step.submit or job.plan:
+            return step
+        party = self._party(job)
+        is_behind = turns.is_behind(party, job.scheduled_seq)
+        room = 0 if is_behind else self._room(control, party)
+        if room >= len(step.submit):
+            return step
+        turns.delay((job.kind, job.id), party, job.scheduled_seq)
+        return replace(step, submit=step.submit[:room])
+
+    def _tell_delays(self, control: Control, delayed: Collection[str]) -> None:
+        """Say once of each party that its replicas wait, and for what."""
+        for party in self._told.difference(delayed):
+            self._told.discard(party)
+            self.guard.drop((WAITING, party))
+        for party in delayed:
+            if party not in self._told and len(self._told) < MOST_TOLD:
+                self._told.add(party)
+                self.guard.note((WAITING, party), delay_in_words(control), whose=party)
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def _look_at(self, control: Control, turns: QuorumTurns, key: tuple[str, str]) -> bool:
         """Write what follows for one parent; whether it took effect."""
         parent = self._children.parent(*key)
         if parent is None:
             return True
-        step = self._children.derive(control, parent)
+        step = self._within_rate(control, turns, parent, self._children.derive(control, parent))
         written = await self.node.write_all(self._intents(parent, step))
         problem = next((one.problem for one in written if one.problem is not None), None)
         if isinstance(problem, Rejected) and step.submit:

@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.author import Draft
     from antiphon.runtime.replica.replica import Replica
 
-APPLY_SLICE: Final = 64
+APPLY_SLICE: Final = 16
 """Records that are applied before other tasks get a turn; fewer if they are large."""
-APPLY_SLICE_BYTES: Final = 64 * 1024
+APPLY_SLICE_BYTES: Final = 16 * 1024
+APPLY_BATCH_BYTES: Final = 1024 * 1024
+"""After so much, what was applied is written to the file, and whoever waits for it goes on."""
 QUEUES_KEPT: Final = 4096
 """Queues for which the newest answered job is remembered; the most recent ones."""
 LONGEST_PAUSE: Final = 6
@@ -182,15 +184,22 @@ class FullNode:
 
     async def apply(self, batch: list[Record]) -> None:
         """Judge and store a run of records, oldest first."""
-        records = size = 0
+        records = size = unwritten = 0
         for record in batch:
             await self._apply_one(record)
             records, size = records + 1, size + len(record.payload)
             if records >= APPLY_SLICE or size >= APPLY_SLICE_BYTES:
+                unwritten += size
                 records = size = 0
+                if unwritten >= APPLY_BATCH_BYTES:
+                    unwritten = 0
+                    await self._written(record.seq)
                 await asyncio.sleep(0)
+        await self._written(batch[-1].seq)
+
+    async def _written(self, seq: int) -> None:
         self.replica.flush()
-        self.applied = batch[-1].seq
+        self.applied = seq
         async with self._progress:
             self._progress.notify_all()
 

@@ -12,12 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.subject_rights import WHOLE
-from antiphon.core.derivations.derived_use import (
-    WINDOW_MS,
-    DerivedUse,
-    cost_of,
-    party_of_derived,
-)
+from antiphon.core.derivations.derived_use import RateAudit, cost_of, party_of_derived
 from antiphon.core.families.jobs.derivation import Cause, Cron, Reaction, Tick, depth_of
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import Job
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
 
 PASSING_MS: Final = 60_000
 """A job may be derived so long after its plan was dropped: the two may have passed each other."""
-TOLD_KEPT: Final = 1024
 
 _log = LazyLogger(__name__)
 
@@ -45,9 +39,7 @@ class PlanAudit:
 
     def __init__(self, node: FullNode) -> None:
         self.node = node
-        self._use = DerivedUse()
-        self._rate, self._rate_before, self._rate_since_ms = 0, 0, 0
-        self._told_ms: dict[str, int] = {}
+        self._rates = RateAudit()
 
     def applied(self, applied: Applied) -> None:
         """Check a record that was just applied."""
@@ -89,31 +81,11 @@ class PlanAudit:
                 return ""  # the reducer has rejected it
 
     def _excess(self, job: Job, record: Record) -> str:
-        """Count a derived job; how its party's rate is exceeded, once a minute, or empty.
-
-        What was derived before this node began is not counted, nor what it may not read: it can
-        only find too little.
-        """
+        """Count a derived job; how its party's rate is exceeded, or empty."""
         session, at_ms = self.node.session, record.commit_ms
         control = session.history.at(record.seq, at_ms) or session.control
-        party, cost = party_of_derived(control, job), cost_of(job.replicas)
-        self._use.note(party, at_ms, cost)
-        # The coordinator's clock may be ahead by the drift, and it may not know a new rule yet.
-        used = self._use.used(party, at_ms + control.rules.max_drift_ms)
-        allowed = max(self._allowed(control.rules.derived_per_minute, at_ms), cost)
-        if used <= allowed or at_ms - self._told_ms.get(party, -WINDOW_MS) < WINDOW_MS:
-            return ""
-        if len(self._told_ms) >= TOLD_KEPT:
-            self._told_ms.clear()
-        self._told_ms[party] = at_ms
-        return f"{used} jobs were derived for {party} within a minute, and {allowed} are allowed"
-
-    def _allowed(self, rate: int, at_ms: int) -> int:
-        """The rate in force, or the one before if that was still in force a minute ago."""
-        if rate != self._rate:
-            self._rate, self._rate_before, self._rate_since_ms = rate, self._rate, at_ms
-        is_new = at_ms - self._rate_since_ms < WINDOW_MS
-        return max(rate, self._rate_before if is_new else 0)
+        party = party_of_derived(control, job)
+        return self._rates.excess(control, party, at_ms, cost_of(job.replicas))
 
     def _tick_difference(self, cron: Cron, tick_ms: int) -> str:
         try:

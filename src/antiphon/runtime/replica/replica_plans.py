@@ -97,7 +97,8 @@ class ReplicaPlans(Queries):
     def derived_since(self, at_ms: int, *, limit: int) -> list[Job]:
         """Jobs that were derived from any plan after a time: the newest, oldest first."""
         rows = self._db.execute(
-            "select body from lanes_jobs where derived_ms > ? order by derived_ms desc limit ?",
+            "select body from lanes_jobs where derived_ms > ? and plan is not null"
+            " order by derived_ms desc limit ?",
             (at_ms, limit),
         )
         return _jobs(rows)[::-1]

@@ -49,6 +49,15 @@ class ReplicaWaits(Queries):
         )
         return _jobs(rows)
 
+    def replicas_since(self, at_ms: int, *, limit: int) -> list[Job]:
+        """Replicas that were submitted after a time: the newest, oldest first."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where derived_ms > ? and plan is null"
+            " order by derived_ms desc limit ?",
+            (at_ms, limit),
+        )
+        return _jobs(rows)[::-1]
+
     def labelled(self, *, limit: int) -> list[Job]:
         """Jobs with a label that were offered and have not ended."""
         rows = self._db.execute(

@@ -65,8 +65,8 @@ def _plan(job: Job) -> str | None:
 
 
 def _derived_ms(job: Job) -> int | None:
-    """When it was derived from a plan."""
-    return job.scheduled_ms if job.plan else None
+    """When the coordinator wrote it for somebody: from a plan, or as a replica."""
+    return job.scheduled_ms if job.plan or job.replica_of else None
 
 
 def _tick_ms(job: Job) -> int | None:
