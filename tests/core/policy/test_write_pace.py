@@ -15,9 +15,9 @@ from antiphon.core.policy.write_pace import (
 AT_MS = 1_700_000_000_000
 
 
-def written(pace: WritePace, party: str, records: int, *, size: int = 100, at_ms: int = AT_MS):
+def written(pace: WritePace, party: str, records: int, *, size: int = 100, links: int = 0):
     for number in range(records):
-        pace.note(party, at_ms + number * WINDOW_MS // (2 * records), size)
+        pace.note(party, AT_MS + number * WINDOW_MS // (2 * records), size, links)
 
 
 def test_nobody_is_found_while_the_node_keeps_up():
@@ -60,6 +60,14 @@ def test_large_records_count_as_several():
     pace = WritePace()
     written(pace, "large", LEAST_RECORDS // 8, size=40_000)
     assert pace.excess(BEHIND_MS).records > LEAST_RECORDS
+
+
+def test_records_that_wait_for_many_jobs_count_as_several():
+    pace = WritePace()
+    written(pace, "wide", LEAST_RECORDS // 8, links=256)
+    assert pace.excess(BEHIND_MS).records > LEAST_RECORDS
+    written(pace, "narrow", LEAST_RECORDS // 8, links=4)
+    assert pace.excess(BEHIND_MS).party == "wide"
 
 
 def test_what_was_written_before_the_window_is_forgotten():

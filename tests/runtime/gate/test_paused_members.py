@@ -13,7 +13,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import RateLimited, Unavailable
 from antiphon.runtime.gate.pace_watch import LOOK_EVERY_S, PaceWatch
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.node.full_node import Applied
+from antiphon.runtime.node.full_node import APPLY_SLICE, Applied
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
 from tests.patience import PATIENCE_S
@@ -110,3 +110,64 @@ async def test_nobody_is_paused_for_records_that_took_no_effect(always_behind, t
         await asyncio.sleep(4 * LOOK_EVERY_S)
         looking.cancel()
         assert gate.paused == ([member.author.did] if took_effect else [])
+
+
+@pytest.mark.virtual_time
+async def test_nobody_is_spared_because_the_coordinator_writes_as_much_for_it(always_behind):
+    async with a_mesh("memory", Rules(authority="open")) as mesh:
+        owner = await mesh.connection(mesh.owner)
+        node, member = await mesh.node(connection=owner), (await mesh.connection()).session
+        gate, unknown = Told(), (("test.work", "0" * 64),)
+        looking = asyncio.ensure_future(PaceWatch(node, gate).run())
+        for number in range(60):  # the coordinator cancels each of them
+            await call(member, number, after=unknown)
+        await eventually(lambda: gate.paused)
+        looking.cancel()
+        assert set(gate.paused) == {member.author.did}
+
+
+class Slow(Told):
+    """A gate during whose pause still more is written."""
+
+    def __init__(self, write, applied) -> None:
+        super().__init__()
+        self.write, self.applied = write, applied
+        self.applied_meanwhile: list[int] = []
+
+    async def pause(self, node: str, length_s: int, why: str) -> None:
+        before = self.applied()
+        await self.write()
+        self.applied_meanwhile.append(self.applied() - before)
+        await super().pause(node, length_s, why)
+
+
+@pytest.mark.virtual_time
+async def test_a_node_stands_still_while_a_member_is_being_paused(always_behind):
+    """Or what it is late with would keep the pause from being carried out."""
+    async with a_mesh("memory", Rules(authority="open")) as mesh:
+        node, member = await mesh.node(), (await mesh.connection()).session
+        seen, numbers = [], iter(range(1_000))
+        node.watchers.append(seen.append)
+
+        async def write():
+            for _ in range(60):
+                await call(member, next(numbers))
+
+        gate = Slow(write, lambda: len(seen))
+        looking = asyncio.ensure_future(PaceWatch(node, gate).run())
+        await asyncio.sleep(0)
+        await write()
+        await eventually(lambda: gate.paused)
+        assert gate.applied_meanwhile[0] <= APPLY_SLICE
+        await node.reached((await member.log.last()).seq)
+        looking.cancel()
+
+
+@pytest.mark.virtual_time
+async def test_a_node_does_not_stand_still_for_long_whatever_it_is_held_for():
+    async with a_mesh("memory", Rules(authority="open")) as mesh:
+        node, member = await mesh.node(), (await mesh.connection()).session
+        with node.held():
+            for number in range(60):
+                await call(member, number)
+            await node.reached((await member.log.last()).seq)

@@ -87,6 +87,8 @@ class Wait(Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     jobs: int = 0
     """How many other jobs have to end, or had to."""
+    per_minute: int = 0
+    """How many replicas the coordinator submits for one member within a minute."""
 
 
 class WorkerDraw(Struct, frozen=True, kw_only=True):
@@ -304,7 +306,8 @@ def _offers(control: Control, job: Job, now_ms: int) -> tuple[Wait, ...]:
     if now_ms < job.not_before_ms:
         found.append(Wait(what=Waits.TIME, until_ms=job.not_before_ms))
     if job.waits_for_replicas:
-        return (Wait(what=Waits.REPLICAS, node=control.coordinator),)
+        rate = control.rules.derived_per_minute
+        return (Wait(what=Waits.REPLICAS, node=control.coordinator, per_minute=rate),)
     if not job.waits_for_time_alone:
         label = (job.concurrency,) if job.concurrency else ()
         jobs = len(job.awaited)

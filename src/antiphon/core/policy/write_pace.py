@@ -25,6 +25,8 @@ SLOT_MS: Final = 500
 LEAST_RECORDS: Final = 800
 """What a party may always write within the window, in records of up to 4 KiB."""
 _RECORD_BYTES: Final = 4_096
+_RECORD_LINKS: Final = 32
+"""Jobs that a record waits for, each of which a node looks up."""
 _ANSWERS: Final = frozenset({"/job/claim", "/job/complete"})
 PAUSE_S: Final = 10
 LONGEST_PAUSE_S: Final = 320
@@ -37,7 +39,7 @@ class Excess(Struct, frozen=True):
 
     party: str
     records: int
-    """What it wrote in the window; a large record counts as several."""
+    """What it wrote in the window; one that takes a node long counts as several."""
 
 
 def is_counted(command: str, *, is_accepted: bool) -> bool:
@@ -57,15 +59,19 @@ class WritePace:
         self._pauses: dict[str, tuple[int, int]] = {}
         """By party: how many pauses in a row, and when the last one ends."""
 
-    def note(self, party: str, commit_ms: int, size: int) -> None:
-        """Count a record that was read; the party is empty if nobody knows whose it is."""
+    def note(self, party: str, commit_ms: int, size: int, links: int = 0) -> None:
+        """Count a record that was read; the party is empty if nobody knows whose it is.
+
+        A record that is large, or that waits for many jobs, counts as several.
+        """
         slot = commit_ms // SLOT_MS
         written = self._slots.get(slot)
         if written is None:
             written = self._slots[slot] = {}
             for old in [one for one in self._slots if one <= slot - WINDOW_MS // SLOT_MS]:
                 del self._slots[old]
-        written[party] = written.get(party, 0) + 1 + size // _RECORD_BYTES
+        weight = 1 + size // _RECORD_BYTES + links // _RECORD_LINKS
+        written[party] = written.get(party, 0) + weight
 
     def excess(self, behind_ms: int) -> Excess | None:
         """Who wrote most of what is late, if the node is behind."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.parties import party_of
 from antiphon.core.bounded_cache import BoundedCache
+from antiphon.core.families.jobs.state import Job
 from antiphon.core.policy.write_pace import WINDOW_MS, WritePace, is_counted
 from antiphon.runtime.attention.item_guard import ItemGuard, keep_running
 
@@ -42,7 +43,17 @@ class PaceWatch:
         opened = applied.opened
         # By both clocks: a machine whose clock is ahead of the engine's is not behind.
         self._behind_ms = self._node.session.now_by_both_clocks_ms() - opened.commit_ms
-        self._pace.note(self._party(applied), opened.commit_ms, len(applied.record.payload))
+        if opened.op is not None and opened.op.author in self._services():
+            return  # it follows from what others wrote
+        job, size = applied.after, len(applied.record.payload)
+        is_new = isinstance(job, Job) and job.waiting_seq == opened.seq
+        links = len(job.awaited) if is_new else 0
+        self._pace.note(self._party(applied), opened.commit_ms, size, links)
+
+    def _services(self) -> tuple[str, str]:
+        """The keys of this node and of the coordinator."""
+        control = self._node.session.history.current
+        return self._node.did, control.coordinator if control is not None else ""
 
     def _party(self, applied: Applied) -> str:
         """For whom a record counts; empty: for nobody."""
@@ -87,5 +98,6 @@ class PaceWatch:
             )
             self._guard.note(excess.party, f"paused for {length_s} s: {why}", whose=excess.party)
             with self._guard.about(excess.party, whose=excess.party):
-                await self._gate.pause(excess.party, length_s, why)
+                with self._node.held():
+                    await self._gate.pause(excess.party, length_s, why)
                 paused[excess.party] = now_ms + length_s * 1000

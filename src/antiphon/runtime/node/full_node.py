@@ -10,7 +10,8 @@ decision for a person, not for a loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -45,6 +46,8 @@ APPLY_SLICE: Final = 16
 APPLY_SLICE_BYTES: Final = 16 * 1024
 APPLY_BATCH_BYTES: Final = 1024 * 1024
 """After so much, what was applied is written to the file, and whoever waits for it goes on."""
+LONGEST_HOLD_S: Final = 2.0
+"""How long a node stands still for something that others need more urgently."""
 QUEUES_KEPT: Final = 4096
 """Queues for which the newest answered job is remembered; the most recent ones."""
 LONGEST_PAUSE: Final = 6
@@ -91,6 +94,8 @@ class FullNode:
         self.passed: dict[tuple[str, Priority], tuple[int, int]] = {}
         """By kind and priority: the newest announcement that was answered, and when (wall ms)."""
         self._progress = asyncio.Condition()
+        self._moving = asyncio.Event()
+        self._moving.set()
         self._guard = ItemGuard[tuple[str, int]]("records", session, replica.attention)
         self._adopt_scope()
 
@@ -184,6 +189,7 @@ class FullNode:
 
     async def apply(self, batch: list[Record]) -> None:
         """Judge and store a run of records, oldest first."""
+        await self._until_moving()
         records = size = unwritten = 0
         for record in batch:
             await self._apply_one(record)
@@ -195,7 +201,25 @@ class FullNode:
                     unwritten = 0
                     await self._written(record.seq)
                 await asyncio.sleep(0)
+                await self._until_moving()
         await self._written(batch[-1].seq)
+
+    async def _until_moving(self) -> None:
+        """Stand still while the node is held."""
+        if not self._moving.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_HOLD_S):
+                    await self._moving.wait()
+            self._moving.set()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Apply nothing beside the block, which has the process to itself; not for long."""
+        self._moving.clear()
+        try:
+            yield
+        finally:
+            self._moving.set()
 
     async def _written(self, seq: int) -> None:
         self.replica.flush()

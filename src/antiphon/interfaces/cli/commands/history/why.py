@@ -156,7 +156,8 @@ def _wait_words(wait: Wait, names: dict[str, str]) -> str:
         "time": f"it waits until {moment(wait.until_ms)}",
         "node": "its time has come; it waits for a full node to offer it (antiphon node)",
         "offer": f"{_offer_words(wait)}; {node}, the coordinator, offers it then",
-        "replicas": f"it waits until enough of its replicas agree; {node} counts them",
+        "replicas": f"it waits until enough of its replicas agree; {node} counts them, and submits"
+        f" up to {wait.per_minute:,} for one member in a minute (rule derived_per_minute)",
         "retry": "its last attempt has no result; it may be claimed again from"
         f" {clock(wait.until_ms)}",
         "worker": "no worker that is online runs this kind: start one with antiphon worker",
