@@ -7,6 +7,7 @@ from antiphon.core.policy import write_pace
 from antiphon.core.policy.write_pace import (
     BEHIND_MS,
     LEAST_RECORDS,
+    SLOW_MS,
     WINDOW_MS,
     WritePace,
     is_counted,
@@ -68,6 +69,34 @@ def test_records_that_wait_for_many_jobs_count_as_several():
     assert pace.excess(BEHIND_MS).records > LEAST_RECORDS
     written(pace, "narrow", LEAST_RECORDS // 8, links=4)
     assert pace.excess(BEHIND_MS).party == "wide"
+
+
+@pytest.mark.parametrize(
+    "took_ms, is_found",
+    [
+        ((900, 900, 900), True),
+        ((10, 10, 900), False),
+        ((900, 900), False),
+        ((SLOW_MS, SLOW_MS, SLOW_MS), False),
+        ((900, 900, 900, 10, 10, 10, 10), False),
+    ],
+)
+def test_a_node_that_reads_in_time_finds_who_makes_its_own_writes_slow(took_ms, is_found):
+    pace = WritePace()
+    written(pace, "bulk", 10 * LEAST_RECORDS)
+    for number, one_ms in enumerate(took_ms):
+        pace.wrote(AT_MS + number, AT_MS + number + one_ms)
+    assert (pace.excess(0) is not None) is is_found
+
+
+def test_writes_that_were_slow_before_the_window_are_forgotten():
+    pace = WritePace()
+    written(pace, "bulk", 10 * LEAST_RECORDS)
+    for number in range(9):
+        pace.wrote(AT_MS + number, AT_MS + number + 900)
+    for number in range(3):
+        pace.wrote(AT_MS + 2 * WINDOW_MS + number, AT_MS + 2 * WINDOW_MS + number + 10)
+    assert pace.excess(0) is None
 
 
 def test_what_was_written_before_the_window_is_forgotten():

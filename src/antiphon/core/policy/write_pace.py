@@ -4,13 +4,14 @@ No server bounds how much one user writes, and everybody's records are read in o
 member writes in excess delays what all others do. So the node beside the gate compares how far it
 is behind with who wrote what it is reading (docs/decisions/0061).
 
-A party is found only if all of this holds: the node is behind, the party wrote more than half of
-the last seconds, and more than any node should mind. So nobody is paused for what others wrote, or
-because a node is slow.
+A party is found only if all of this holds: the node is behind, or it takes long until it reads what
+it wrote itself; and the party wrote more than half of the last seconds, and more than any node
+should mind. So nobody is paused for what others wrote, or because a node is slow.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 BEHIND_MS: Final = 1_000
 """How old a record may be when it is read."""
+SLOW_MS: Final = 250
+"""How long it may take until a node has read what it wrote. An engine makes each record durable
+before the next: whoever writes without a pause makes everybody wait, however fast a node reads."""
+FEWEST_WRITES: Final = 3
+"""How many of them tell something."""
+_WRITES_KEPT: Final = 256
 WINDOW_MS: Final = 4_000
 SLOT_MS: Final = 500
 LEAST_RECORDS: Final = 800
@@ -58,6 +65,8 @@ class WritePace:
         self._slots: dict[int, dict[str, int]] = {}
         self._pauses: dict[str, tuple[int, int]] = {}
         """By party: how many pauses in a row, and when the last one ends."""
+        self._writes: deque[tuple[int, int]] = deque(maxlen=_WRITES_KEPT)
+        """Of the node's own records: when each was read, and how long after it was signed."""
 
     def note(self, party: str, commit_ms: int, size: int, links: int = 0) -> None:
         """Count a record that was read; the party is empty if nobody knows whose it is.
@@ -73,9 +82,19 @@ class WritePace:
         weight = 1 + size // _RECORD_BYTES + links // _RECORD_LINKS
         written[party] = written.get(party, 0) + weight
 
+    def wrote(self, signed_ms: int, read_ms: int) -> None:
+        """Note when the node signed a record and when it read it, by its own clock."""
+        self._writes.append((read_ms, read_ms - signed_ms))
+
+    def _is_slow(self) -> bool:
+        """Whether most of what the node wrote within the window took long."""
+        newest_ms = self._writes[-1][0] if self._writes else 0
+        lately = sorted(took for at_ms, took in self._writes if at_ms > newest_ms - WINDOW_MS)
+        return len(lately) >= FEWEST_WRITES and lately[len(lately) // 2] > SLOW_MS
+
     def excess(self, behind_ms: int) -> Excess | None:
-        """Who wrote most of what is late, if the node is behind."""
-        if behind_ms < BEHIND_MS:
+        """Who wrote most of what is late, if the node is behind or its writes are slow."""
+        if behind_ms < BEHIND_MS and not self._is_slow():
             return None
         sums = _sums(self._slots.values())
         party = max(sums, key=lambda one: sums[one], default="")
@@ -96,6 +115,7 @@ class WritePace:
         }
         self._pauses[party] = (times + 1, now_s + length)
         self._slots.clear()
+        self._writes.clear()
         return length
 
 

@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import Applied, FullNode
 
-JOBS_PER_ROUND: Final = 256
+JOBS_PER_ROUND: Final = 64
+"""Short rounds: what comes meanwhile waits for the end of one."""
 TRIED_AGAIN: Final = JOBS_PER_ROUND // 4
 """How many of those were tried before: jobs that cannot be offered leave room for others."""
-LINKS_PER_ROUND: Final = 4_096
+LINKS_PER_ROUND: Final = 1_024
 """How many jobs are looked up for them: whoever waits for many waits longer, and nobody else."""
 LOADED_AT_ONCE: Final = 1_000
 RETRY_S: Final = 0.5

@@ -40,6 +40,10 @@ RETRY_S: Final = 0.5
 """How long to wait after something that was written did not take effect."""
 RATE_LOOK_S: Final = 0.25
 """How often to look whether there is room for another replica."""
+AT_ONCE: Final = 60
+RESTS: Final = 3
+"""Replicas of one party within a minute after which each job's have to rest for so many times as
+long as they took: a burst of the whole rate would keep everybody's records waiting."""
 WAITING: Final = "replicas for"
 MOST_TOLD: Final = 1_000
 DROPPED: Final = "its result is no longer needed"
@@ -69,6 +73,8 @@ class Quorums(WokenService):
         """Parents to look at; None while this node is not the coordinator."""
         self._use = DerivedUse()
         """How many replicas were submitted for each party within a minute."""
+        self._rests: dict[str, float] = {}
+        """By party: until when no more of its replicas are submitted (seconds since boot)."""
         self._told: set[str] = set()
         """Parties whose replicas wait, as people were told."""
 
@@ -112,9 +118,11 @@ class Quorums(WokenService):
         self._tell_delays(control, turns.delayed)
         if turns.is_touched or any(self._room(control, party) for party in turns.delayed):
             return 0.0
-        next_ms = self.guard.aside.next_ms
+        next_ms, now_s = self.guard.aside.next_ms, session.wall.boot_s()
         pauses = [] if next_ms is None else [max(0.0, (next_ms - session.wall.now_ms()) / 1000)]
-        pauses += [RATE_LOOK_S] if turns.delayed else []
+        self._rests = {one: end_s for one, end_s in self._rests.items() if end_s > now_s}
+        if turns.delayed:
+            pauses.append(min([*self._rests.values(), now_s + RATE_LOOK_S]) - now_s)
         return min(pauses, default=None)
 
     def _load(self, control: Control) -> QuorumTurns:
@@ -135,6 +143,19 @@ class Quorums(WokenService):
 
     def _room(self, control: Control, party: str) -> int:
         """How many replicas may be submitted for a party now."""
+        if self._rests.get(party, 0.0) > self.node.session.wall.boot_s():
+            return 0
+        self._rests.pop(party, None)
+        return self._room_in_rate(control, party)
+
+    def _rest(self, party: str, since_s: float) -> None:
+        """Whoever had many replicas lately has no more for some times as long as these took."""
+        wall, now_ms = self.node.session.wall, self.node.session.now_by_both_clocks_ms()
+        if self._use.used(party, now_ms) > AT_ONCE:
+            now_s = wall.boot_s()
+            self._rests[party] = now_s + RESTS * (now_s - since_s)
+
+    def _room_in_rate(self, control: Control, party: str) -> int:
         rate, now_ms = control.rules.derived_per_minute, self.node.session.now_by_both_clocks_ms()
         return self._use.room(party, 1, rate=rate, now_ms=now_ms)
 
@@ -155,6 +176,7 @@ class Quorums(WokenService):
 
     def _tell_delays(self, control: Control, delayed: Collection[str]) -> None:
         """Say once of each party that its replicas wait, and for what."""
+        delayed = [party for party in delayed if not self._room_in_rate(control, party)]
         for party in self._told.difference(delayed):
             self._told.discard(party)
             self.guard.drop((WAITING, party))
@@ -171,7 +193,10 @@ class Quorums(WokenService):
         if parent is None:
             return True
         step = self._within_rate(control, turns, parent, self._children.derive(control, parent))
+        begun_s = self.node.session.wall.boot_s()
         written = await self.node.write_all(self._intents(parent, step))
+        if step.submit:
+            self._rest(self._party(parent.job), begun_s)
         problem = next((one.problem for one in written if one.problem is not None), None)
         if isinstance(problem, Rejected) and step.submit:
             return await self._give_up(parent, problem.message)

@@ -44,6 +44,8 @@ class PaceWatch:
         # By both clocks: a machine whose clock is ahead of the engine's is not behind.
         self._behind_ms = self._node.session.now_by_both_clocks_ms() - opened.commit_ms
         if opened.op is not None and opened.op.author in self._services():
+            if opened.op.author == self._node.did:
+                self._pace.wrote(opened.op.hlc[0], self._node.session.wall.now_ms())
             return  # it follows from what others wrote
         job, size = applied.after, len(applied.record.payload)
         is_new = isinstance(job, Job) and job.waiting_seq == opened.seq
