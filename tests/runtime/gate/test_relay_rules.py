@@ -86,20 +86,54 @@ async def test_the_issuer_and_those_above_take_back_once(tmp_path):
         await at.grant(at.owner, alice.keyring.did)
         to_bob = await at.grant(alice, bob.keyring.did)
         to_carol = await at.grant(bob, carol.keyring.did)
-        draft = at.revocation(bob, to_carol)
+        draft = at.revocation(alice, to_carol)
         accepted = await at.letters.accept("U1", draft.payload)
         assert accepted == (
             subjects.control(at.mesh.mesh, f"revoke.{to_carol}"),
             message_id(draft.payload),
             0,
         )
-        seq = await bob.session.commit(draft)
+        seq = await alice.session.commit(draft)
         with pytest.raises(LostRace):
-            await at.letters.accept("U1", at.revocation(alice, to_carol).payload)
-        again = at.revocation(bob, to_carol, prev=seq)
+            await at.letters.accept("U1", at.revocation(bob, to_carol).payload)
+        again = at.revocation(alice, to_carol, prev=seq)
         assert await at.refusal(again.payload) == "already"
-        assert await at.letters.accept("U1", at.revocation(alice, to_carol, prev=seq).payload)
+        assert await at.letters.accept("U1", at.revocation(bob, to_carol, prev=seq).payload)
         assert await at.refusal(at.revocation(carol, to_bob).payload) == "no_chain"
+
+
+async def test_a_delegation_has_no_more_revocations_than_chains_that_it_was_part_of(tmp_path):
+    """A member can stand above one with any number of keys."""
+    async with a_desk(tmp_path) as at:
+        alice, bob, carol = [await at.mesh.connection() for _ in range(3)]
+        keys = [await at.mesh.connection() for _ in range(3)]
+        await at.grant(at.owner, alice.keyring.did)
+        before = alice
+        for key in keys:  # one below the other, and bob below them all
+            await at.grant(before, key.keyring.did)
+            before = key
+        await at.grant(before, bob.keyring.did)
+        to_carol = await at.grant(bob, carol.keyring.did)
+        draft = at.revocation(keys[0], to_carol)
+        assert await at.letters.accept("U1", draft.payload)
+        seq = await keys[0].session.commit(draft)
+        for key in keys[1:]:
+            again = at.revocation(key, to_carol, prev=seq)
+            assert await at.refusal(again.payload) == "already"
+        await at.grant(alice, bob.keyring.did)  # another way to bob, which nobody has ended
+        assert await at.letters.accept("U1", at.revocation(alice, to_carol, prev=seq).payload)
+
+
+async def test_nobody_else_revokes_what_its_issuer_has_revoked(tmp_path):
+    async with a_desk(tmp_path) as at:
+        alice, bob, carol = [await at.mesh.connection() for _ in range(3)]
+        await at.grant(at.owner, alice.keyring.did)
+        await at.grant(alice, bob.keyring.did)
+        to_carol = await at.grant(bob, carol.keyring.did)
+        seq = await bob.session.commit(at.revocation(bob, to_carol))
+        for above in (alice, at.owner):
+            again = at.revocation(above, to_carol, prev=seq)
+            assert await at.refusal(again.payload) == "already"
 
 
 async def test_nobody_fills_the_place_of_its_own_revocation(tmp_path):

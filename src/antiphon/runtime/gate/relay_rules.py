@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.delegations import open_token
+from antiphon.core.authority.scope import has_ended
 from antiphon.core.families.grants.ops import UcanDelegate, UcanRevoke
 from antiphon.core.opened_record import open_anywhere
 from antiphon.core.policy.rate_limit import Allowance
@@ -77,7 +78,8 @@ class RelayRules:
                 f"{op.type_name()} would be rejected: {verdict.in_words}", reason=verdict.value
             )
         if isinstance(op, UcanRevoke):
-            _check_effect(session.control, op.body.cid, op.author)
+            now_s = session.wall.now_ms() // 1000
+            _check_effect(session.control, op.body.cid, op.author, now_s)
         if isinstance(op, UcanDelegate):
             _check_giver(session.control, open_token(op.body.token).payload.iss)
         await self._count(member.node, op.type_name(), len(payload))
@@ -136,23 +138,32 @@ def _check_giver(control: Control, issuer: str) -> None:
         )
 
 
-def _check_effect(control: Control, cid: str, author: str) -> None:
+def _check_effect(control: Control, cid: str, author: str, now_s: int) -> None:
     """`Rejected` unless the revocation ends something, now or when a chain uses it.
 
     Anyone can write delegations to the owner, and so be above every delegation: harmless in a
-    chain, but a way to fill a subject.
+    chain, but a way to fill a subject. And keys are free: a member can stand above a delegation
+    with any number of them. So there are no more revocations of one than there were chains that
+    it was part of, and none after its issuer's or the owner's, which end all of them.
     """
     grants, before = control.grants, _ANY_TIME
     link = grants.find(cid, before=before)
     if link is None:
         raise Rejected(f"there is no delegation {cid[-8:]}", reason=Verdict.NO_CHAIN.value)
-    if author in grants.revoked((cid,), before=before).get(cid, ()):
+    revoked_by = grants.revoked((cid,), before=before).get(cid, ())
+    if not {author, link.issuer, control.owner}.isdisjoint(revoked_by):
         raise Rejected(f"{cid[-8:]} is already revoked", reason=Verdict.ALREADY.value)
     if author in {control.owner, link.issuer}:
         return
     chains = chains_to(grants, control.owner, link.audience, before=before)
-    if not any(chain.may_revoke(author, cid) for chain in chains):
+    below = [chain for chain in chains if chain.may_revoke(author, cid)]
+    if not below:
         raise Rejected(
             f"{cid[-8:]} can only be revoked by its issuer and by those above it",
             reason=Verdict.NO_CHAIN.value,
+        )
+    if all(has_ended(control, chain, now_s) for chain in below):
+        raise Rejected(
+            f"nothing that {cid[-8:]} permits below this key is left to revoke",
+            reason=Verdict.ALREADY.value,
         )
