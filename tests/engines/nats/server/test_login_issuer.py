@@ -242,6 +242,31 @@ async def test_a_member_asks_about_the_lanes_that_it_may_read(tmp_path):
         assert (await anext(ear)).payload == f"ap.{mesh}.job.render.video.1".encode()
 
 
+async def test_whoever_is_refused_a_roll_call_is_told_why_once(tmp_path, caplog):
+    async with (
+        operated(tmp_path) as place,
+        await place.admit() as member,
+        AsyncExitStack() as stack,
+    ):
+        connection, mesh = place.owner._connection, place.mesh
+        admits = admits_readers(mesh, place.branches, lambda _user: RENDER)
+        asked = roll_call_service(connection, mesh, asks=ENTRY, admits=admits)
+        await stack.enter_async_context(beside(MemberRequests(connection, mesh).serve(asked)))
+        ear = await stack.enter_async_context(place.owner.bus.subscribe(ENTRY.at()))
+        mine = f"ap.{mesh}.job.render.video.1".encode()
+        await member.bus.publish(ENTRY.at(), mine, reply=member.bus.new_inbox())
+        assert (await anext(ear)).payload == mine
+        assert "does not ask other nodes" not in caplog.text
+        for _ in range(3):
+            payload = f"ap.{mesh}.job.other.1".encode()
+            await member.bus.publish(ENTRY.at(), payload, reply=member.bus.new_inbox())
+        await until(lambda: "this machine may not read what it asks for" in caplog.text)
+        await member.bus.publish(ENTRY.at(), b"x" * 300, reply=member.bus.new_inbox())
+        await member.bus.publish(ENTRY.at(), mine, reply=member.bus.new_inbox())
+        assert (await anext(ear)).payload == mine
+        assert caplog.text.count("does not ask other nodes") == 1
+
+
 # --- what a member cannot make the server do ---------------------------------------------------
 
 

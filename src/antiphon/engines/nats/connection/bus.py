@@ -11,6 +11,7 @@ subject outside the bus.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import deque
 from typing import Self
@@ -25,7 +26,11 @@ from antiphon.ports import BusMessage
 
 HEARD_AT_LEAST = 64
 """In a quarter of a second, and otherwise as many as may queue: more is a flood."""
+TOLD_EVERY_S = 60.0
+"""How often it is logged that the gate passes nothing on."""
+MAX_TOLD = 500
 _REPLY = b"\r\nAntiphon-Reply: "
+_log = logging.getLogger(__name__)
 
 
 class NatsBus:
@@ -42,6 +47,9 @@ class NatsBus:
         via_gate = [one.at() for one in BUS if one.via_gate and connection.identity.is_restricted]
         self._elsewhere = {one: gate_subject(mesh, user, one) for one in via_gate}
         self._inboxes = 0
+        self._refusals = b""
+        """Where the gate says why it does not pass a call on; empty before the first."""
+        self._told_s = -TOLD_EVERY_S
 
     async def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
         """See `ports.Bus.publish`."""
@@ -52,15 +60,32 @@ class NatsBus:
         if size > connection.max_payload_bytes:
             raise Rejected(f"a message of {size} bytes is too large", reason="too_large")
         connection.require_up()
+        told = self._hear_refusals() if subject in self._elsewhere else b""
         if header:
+            where = target + b" " + told if told else target
             connection.send(
-                b"HPUB %b %d %d\r\n%b%b\r\n" % (target, len(header), size, header, payload)
+                b"HPUB %b %d %d\r\n%b%b\r\n" % (where, len(header), size, header, payload)
             )
         else:
-            connection.send(wire.pub(target, payload))
+            connection.send(wire.pub(target, payload, told))
         # At once: who subscribes elsewhere after this returned should not receive it.
         connection.write_out()
         await connection.have_room()
+
+    def _hear_refusals(self) -> bytes:
+        if not self._refusals:
+            where = f"_I.{self.user}.{secrets.token_hex(8)}"
+            MeteredSubscription(self._connection, where, self._tell_refusal, bound=HEARD_AT_LEAST)
+            self._refusals = where.encode()
+        return self._refusals
+
+    def _tell_refusal(self, _subject: bytes, _reply: bytes, payload: bytes, _head: bytes) -> None:
+        """Log why the gate did not pass a call on; not each time."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._told_s >= TOLD_EVERY_S:
+            self._told_s = now_s
+            why = payload[:MAX_TOLD].decode(errors="replace")
+            _log.warning("the gate does not ask other nodes for this one: %r", why)
 
     def subscribe(self, subject: str, *, max_pending: int = 4096) -> BusSubscription:
         """See `ports.Bus.subscribe`."""

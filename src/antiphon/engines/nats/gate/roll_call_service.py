@@ -4,6 +4,9 @@ Every node receives a roll call, and the server does not limit publishers: a mem
 start roll calls by itself could keep all other nodes busy. So it asks the gate, on
 `apg.<mesh>.<user>.roll`, and awaits the answers in its own inbox like every other node. Questions
 where a lane can be entered go the same way, if the member may read that lane.
+
+The gate itself says something only if it does not pass a call on: why, in words, to the connection
+that asked. That one logs it (`connection/bus.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from antiphon.engines.nats.connection.bus import NatsBus, reply_in
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.gate.request_guard import Limits, MemberRequest, Service
 from antiphon.engines.nats.member.visible_subjects import sight_of
+from antiphon.errors import Malformed, Rejected
 
 LIMITS: Final = Limits(heard=16, of_party=4, in_all=16, request_bytes=256, seconds=10.0)
 """The longest call is the subject of a lane."""
@@ -39,14 +43,16 @@ def roll_call_service(
 
     async def answer(asked: MemberRequest) -> None:
         reply = reply_in(asked.header) if asked.header else ""
-        is_own = matches(INBOX.at(user=asked.user, place=">"), reply)
-        if is_own and admits(asked.user, asked.payload):
-            await bus.publish(asks.at(), asked.payload, reply=reply)
+        if not matches(INBOX.at(user=asked.user, place=">"), reply):
+            raise Malformed("its answers would not go to the asker's own inbox", reason="reply")
+        if not admits(asked.user, asked.payload):
+            raise Rejected("this machine may not read what it asks for", reason="policy")
+        await bus.publish(asks.at(), asked.payload, reply=reply)
 
     return Service(
         verbs=(asks.at(),),
         answer=answer,
-        told=lambda _: None,  # the asker waits for nodes; without their answers it asks again
+        told=lambda error: error.message.encode(),
         limits=LIMITS,
         is_silent=True,
     )
