@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from antiphon.core.authority.scope import EVERYTHING, Scope
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.engines.nats import MemberRequests, ReadService
-from antiphon.engines.nats.connection import wire
+from antiphon.engines.nats.connection import metered_subscription, wire
 from antiphon.engines.nats.gate import read_service, scoped_reads
+from antiphon.engines.nats.gate.message_service import message_services
 from antiphon.engines.nats.gate.request_guard import Limits, Service
 from antiphon.engines.nats.member.scoped_direct_get import READS_AT_ONCE
 from antiphon.errors import EngineDenied, Misconfigured
@@ -70,6 +71,40 @@ async def test_whoever_asks_for_far_too_much_is_not_heard_for_a_while(monkeypatc
         assert seen.count(MEMBER) < 1000, "most of it reached nobody"
         page = await persist(lambda: honest.log.read(0, limit=99))
         assert seqs(page.records) == IN_RENDER, "it is heard again by itself"
+
+
+class Answering:
+    """Answers every question about messages at once, and counts them."""
+
+    def __init__(self):
+        self.asked = []
+
+    def limit_on(self, _party, _verb):
+        return None
+
+    async def answer(self, user, _party, _verb, payload):
+        self.asked.append(user)
+        return payload
+
+    def told(self, _error):
+        return b"busy"
+
+
+async def test_who_never_stops_asking_about_messages_is_heard_128_times_in_an_interval(monkeypatch):
+    """Four times as many made others' messages take twice as long (chaos hostile)."""
+    monkeypatch.setattr(metered_subscription, "INTERVAL_S", 3600.0)  # none ends meanwhile
+    monkeypatch.setattr(metered_subscription, "PAUSE_FIRST_S", 3600.0)
+    async with scoped_mesh("render.>") as here:
+        connection, desk = here.owner.log.connection, Answering()
+        hearing = MemberRequests(connection, here.mesh, [MEMBER, STRANGER])
+        async with hearing.serving(*message_services(desk, put="messageput", messages="messages")):
+            for user, count in ((MEMBER, FLOOD), (STRANGER, 1)):
+                where, reply = f"apg.{here.mesh}.{user}.messages", f"_I.{user}.answers"
+                for _ in range(count):
+                    connection.send(wire.pub(where.encode(), b"?", reply.encode()))
+                await connection.round_trip()
+            await until(lambda: STRANGER in desk.asked)
+            assert desk.asked.count(MEMBER) == 128
 
 
 async def test_large_pages_are_cut_and_say_so(monkeypatch):
