@@ -27,9 +27,10 @@ def key(at):
     return KIND, f"{at:064x}"
 
 
-def take(waiting, now_ms, room={}.get, *, most=100, most_cost=NO_LIMIT):
+def take(waiting, now_ms, room={}.get, *, most=100, most_cost=NO_LIMIT, resting=()):
     """The numbers of the jobs that are handed out; without `room` no label has a limit."""
-    return [int(name, 16) for _, name in waiting.take(now_ms, room, most=most, most_cost=most_cost)]
+    taken = waiting.take(now_ms, room, most=most, most_cost=most_cost, resting=resting)
+    return [int(name, 16) for _, name in taken]
 
 
 @st.composite
@@ -155,6 +156,16 @@ def test_who_was_not_served_in_one_round_is_first_in_the_next():
         [0, 1, 2, 3, 4],
         [5, 6, 7, 8, 9],
     ] * 3
+
+
+def test_who_rests_has_no_turn_and_loses_nothing():
+    waiting = WaitingJobs()
+    for at in range(4):
+        waiting.add(job(at), {}.get, "greedy" if at % 2 else "modest")
+    assert take(waiting, 0, resting={"greedy"}) == [0, 2]
+    assert (waiting.served, waiting.parties) == ({"modest": 2}, ("greedy",))
+    assert take(waiting, 0) == [1, 3]
+    assert waiting.parties == ()
 
 
 def test_what_is_to_be_cancelled_waits_for_the_turn_of_its_party_too():

@@ -16,7 +16,7 @@ reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
@@ -67,6 +67,8 @@ class WaitingJobs:
         self._turns: dict[str, list[Place]] = {}
         """By party: jobs that wait for nothing but their turn. Who was served longest ago is
         first."""
+        self.served: dict[str, int] = {}
+        """How many jobs each party had in the last round."""
 
     def __len__(self) -> int:
         """How many jobs wait."""
@@ -136,10 +138,19 @@ class WaitingJobs:
         one.unmet = _DOOMED
         heappush(self._turns.setdefault(one.party, []), (_AT_ONCE, one.seq, key))
 
-    def take(self, now_ms: int, room: Room, *, most: int, most_cost: int) -> list[Key]:
+    def take(
+        self,
+        now_ms: int,
+        room: Room,
+        *,
+        most: int,
+        most_cost: int,
+        resting: Container[str] = (),
+    ) -> list[Key]:
         """Jobs to offer or cancel now; they are handed out once, unless they are added again.
 
-        `most_cost` is for those that are handed out in turns; the last one may exceed it.
+        `most_cost` is for those that are handed out in turns; the last one may exceed it. Parties
+        that rest have no turn.
         """
         self._move(now_ms, room)
         taken: list[Key] = []
@@ -149,13 +160,14 @@ class WaitingJobs:
                 self.remove(key)
                 taken.append(key)
                 left -= 1
-        return taken + self._in_turns(most - len(taken), most_cost)
+        return taken + self._in_turns(most - len(taken), most_cost, resting)
 
-    def _in_turns(self, most: int, most_cost: int) -> list[Key]:
+    def _in_turns(self, most: int, most_cost: int, resting: Container[str]) -> list[Key]:
         taken: list[Key] = []
         spent = 0
         # What each party has had in this round, and who was served longest ago.
-        turns = [(0, at, party) for at, party in enumerate(self._turns)]
+        self.served = {}
+        turns = [(0, at, one) for at, one in enumerate(self._turns) if one not in resting]
         heapify(turns)
         while turns and len(taken) < most and spent < most_cost:
             had, at, party = turns[0]
@@ -165,6 +177,7 @@ class WaitingJobs:
                 continue
             cost = self._jobs.pop(key).cost
             taken.append(key)
+            self.served[party] = self.served.get(party, 0) + 1
             spent += cost
             heapreplace(turns, (had + cost, at, party))
         for had, _, party in sorted(turns):
@@ -204,9 +217,9 @@ class WaitingJobs:
         return frozenset(self._limited)
 
     @property
-    def has_more(self) -> bool:
-        """Whether a job waits for nothing but its turn."""
-        return bool(self._turns)
+    def parties(self) -> tuple[str, ...]:
+        """Whose jobs wait for nothing but their turn."""
+        return tuple(self._turns)
 
 
 def _lets_begin(one: _Waiting, state: State) -> bool:

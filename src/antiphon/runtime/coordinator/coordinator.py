@@ -44,6 +44,12 @@ TRIED_AGAIN: Final = JOBS_PER_ROUND // 4
 LINKS_PER_ROUND: Final = 1_024
 """How many jobs are looked up for them: whoever waits for many waits longer, and nobody else."""
 LOADED_AT_ONCE: Final = 1_000
+RESTS: Final = 3
+OTHERS_WITHIN_S: Final = 10.0
+"""While others have jobs that wait, or had some just now, whoever has more than fits into a round
+rests for so many times as long as a round took: each record waits for those before it."""
+SHARED: Final = 4
+"""And rounds are shorter by so many times."""
 RETRY_S: Final = 0.5
 """How long to wait after the engine could not be reached."""
 LONGEST_SLEEP_S: Final = 1.0
@@ -76,6 +82,10 @@ class Coordinator(WokenService):
         """None while this node is not the coordinator."""
         self._use = LimitUse()
         self._rules: object = None
+        self._served: dict[str, float] = {}
+        """By party: when a job of it was last handed out (seconds since boot)."""
+        self._rests: dict[str, float] = {}
+        """By party: until when it has no turn."""
         self._in_doubt: dict[tuple[str, str], str] = {}
         """The labels of jobs that may have been offered: the engine did not say."""
 
@@ -117,11 +127,28 @@ class Coordinator(WokenService):
         room = partial(self._room, control, now_ms)
         jobs = self.guard.aside.due(self.node.session.wall.now_ms(), most=TRIED_AGAIN)
         again = len(jobs)
-        jobs += waiting.take(now_ms, room, most=JOBS_PER_ROUND - again, most_cost=LINKS_PER_ROUND)
+        begun_s = self.node.session.wall.boot_s()
+        share = SHARED if len(self._served) > 1 else 1
+        most, most_cost = JOBS_PER_ROUND // share, LINKS_PER_ROUND // share
+        self._rests = {one: end_s for one, end_s in self._rests.items() if end_s > begun_s}
+        jobs += waiting.take(
+            now_ms, room, most=max(most - again, 1), most_cost=most_cost, resting=self._rests
+        )
         await self._write(jobs)
-        if again == TRIED_AGAIN or len(jobs) == JOBS_PER_ROUND or waiting.has_more:
+        self._let_rest(waiting, begun_s)
+        has_turn = not self._rests.keys() >= set(waiting.parties)
+        if again == TRIED_AGAIN or len(jobs) >= most or has_turn:
             return 0.0
         return self._pause_s(control, waiting, now_ms)
+
+    def _let_rest(self, waiting: WaitingJobs, begun_s: float) -> None:
+        """Whoever has more jobs than its turn had room for lets others come first."""
+        now_s = self.node.session.wall.boot_s()
+        served = {**self._served, **dict.fromkeys(waiting.served, now_s)}
+        self._served = {one: at_s for one, at_s in served.items() if at_s > now_s - OTHERS_WITHIN_S}
+        for party in waiting.parties:
+            if party in waiting.served and len(self._served) > 1:
+                self._rests[party] = now_s + RESTS * (now_s - begun_s)
 
     def _office(self) -> Control | None:
         """The present control state, if it names this node as the coordinator."""
@@ -165,10 +192,10 @@ class Coordinator(WokenService):
         for label in waiting.labels:
             limit = limit_of(control.rules, label)
             times.append(self._use.next_ms(limit, now_ms) if limit is not None else None)
-        known = [time for time in times if time is not None]
-        if not known:
-            return None
-        return min(max((min(known) - now_ms) / 1000, 0.0), LONGEST_SLEEP_S)
+        known = [max((time - now_ms) / 1000, 0.0) for time in times if time is not None]
+        now_s = self.node.session.wall.boot_s()
+        known += [max(self._rests.get(one, now_s) - now_s, 0.0) for one in waiting.parties]
+        return min((*known, LONGEST_SLEEP_S)) if known else None
 
     # --- writing ----------------------------------------------------------------------------------
 

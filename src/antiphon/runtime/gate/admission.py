@@ -379,18 +379,15 @@ class Gate:
             raise Rejected(
                 "the gate does not know this machine", reason="member", hint="antiphon join TICKET"
             )
+        asking = msgspec.structs.replace(member, kinds=_asked(member, request))
+        _require_some(self._scope(asking))  # first: a pause ends by itself, and this does not
         self._require_unpaused(member.node)
         await self._session.sync_control()
         await self.look_after()
         member = self._members.by_refresh_key(refresh_key) or member
         asking = msgspec.structs.replace(member, kinds=_asked(member, request))
         scope = self._scope(asking)
-        if scope == NOTHING:
-            raise Rejected(
-                "this machine's grants have ended or were revoked",
-                reason="no_chain",
-                hint="ask the mesh's owner for a new ticket, then: antiphon join TICKET",
-            )
+        _require_some(scope)
         for kind in request.kinds:
             if not _may_claim(scope, kind):
                 raise _may_not_claim(kind)
@@ -432,6 +429,16 @@ def _report(problem: Exception) -> None:
         log.warning("gate_tries_again", problem=problem.message)
     else:
         log.error("gate_failed", exc_info=problem)
+
+
+def _require_some(scope: Scope) -> None:
+    """`Rejected` if a member may do nothing any more."""
+    if scope == NOTHING:
+        raise Rejected(
+            "this machine's grants have ended or were revoked",
+            reason="no_chain",
+            hint="ask the mesh's owner for a new ticket, then: antiphon join TICKET",
+        )
 
 
 def _asked(member: Member, request: gate_requests.LoginRequest) -> tuple[str, ...]:

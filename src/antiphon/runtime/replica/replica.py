@@ -39,7 +39,7 @@ from antiphon.runtime.replica.replica_sizes import ALL_KINDS, ReplicaSizes
 from antiphon.runtime.replica.replica_table import LaneTable, Row, link
 
 LANES_IN_MEMORY: Final = 50_000
-LANE_BYTES: Final = 512
+LANE_BYTES: Final = 256
 """A lane that takes more in the file counts as several: a job may wait for a thousand others."""
 CACHE_KIB: Final = 16 * 1024
 MOST_FOUND: Final = 16

@@ -39,7 +39,7 @@ MEANINGS: Final = {
     "retention_ms": "How long finished jobs stay on the log.",
     "artifact_ttl_ms": "How long a finished job's artifacts are kept.",
     "plans_max": "How many plans of one member run: the oldest.",
-    "derived_per_minute": "Jobs that one member's plans submit within any minute, with replicas.",
+    "derived_per_minute": "Jobs that one member's plans submit within any minute, and replicas.",
     "tracebacks": "Whether the log keeps the tracebacks of failed handlers: true or false.",
     "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
     "limits": "Jobs at once or per period, by label; 'antiphon limits' changes them.",
