@@ -58,16 +58,18 @@ async def watch(home: StateDirectory) -> None:
             raw = await RawConnection.open(home)
             await raw.ended.wait()
         except (nats_errors.Error, OSError, TimeoutError) as refused:
-            try:
-                await asyncio.wait_for(log_in(home, home.access(), ()), LOGIN_S)
-            except RateLimited as paused:  # for a while, and not for good
-                emit("paused", why=str(paused))
-                await asyncio.sleep(PAUSED_S)
-            except AntiphonError as denied:
-                emit("shut out", why=str(denied))
-                return
-            except TimeoutError:
-                emit("no answer", why=str(refused))
+            while True:
+                try:
+                    await asyncio.wait_for(log_in(home, home.access(), ()), LOGIN_S)
+                except RateLimited:  # for a while, and not for good
+                    await asyncio.sleep(PAUSED_S)
+                    continue
+                except AntiphonError as denied:
+                    emit("shut out", why=str(denied))
+                    return
+                except TimeoutError:
+                    emit("no answer", why=str(refused))
+                break
         await asyncio.sleep(0.02)
 
 
