@@ -170,11 +170,11 @@ def dead(root: Path) -> list[str]:
     for path in modules.values():
         alive |= imports_of(root, path)
         # What is imported on first use stands there as a string: ".sdk.mesh", "antiphon.sdk".
-        if path.name in ("__init__.py", "application.py"):
+        if path.name == "__init__.py":
             quoted = re.findall(r"""["'](?:antiphon)?\.?([a-z0-9_.]+)["']""", read(path))
             alive |= {f"antiphon.{name}" for name in quoted}
-            commands = f"{module_name(root, path).removesuffix('.application')}.commands"
-            alive |= {f"{commands}.{name}" for name in quoted}
+    # The command line finds its commands where they lie.
+    alive |= {name for name in modules if name.startswith("antiphon.interfaces.cli.commands.")}
     project = tomllib.loads(read(root / "pyproject.toml"))["project"]
     for group in (project.get("scripts", {}), *project.get("entry-points", {}).values()):
         alive |= {start.partition(":")[0] for start in group.values()}

@@ -18,9 +18,9 @@ from antiphon.errors import (
     Rejected,
 )
 from antiphon.interfaces.cli.application import run
-from antiphon.interfaces.cli.commands.jobs.job_options import PriorityName, parse_value
 from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, code_of, complain
 from antiphon.interfaces.cli.screen.terminal import GLYPHS, STYLES, ago, counted, out, span
+from antiphon.interfaces.cli.shared.job_options import PriorityName, parse_value
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from antiphon.errors import Rejected
-from antiphon.interfaces.cli.commands.proofs.rerun import in_words
+from antiphon.interfaces.cli.shared.rerun import in_words
 from antiphon.sdk.proofs.rerun import rerun
 from tests.runtime.sandboxed import a_mesh_with_commands, ran, require_sandbox, shell, stored
 

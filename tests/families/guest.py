@@ -12,7 +12,7 @@ from simulator.actors.guests import Guest
 from simulator.actors.machines import Machine
 from tests.families.polls import POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
-from tests.families.polls.state import PollLane
+from tests.families.polls.table import PollLane
 
 KIND = "team.sim"
 EVERY_S = 40.0

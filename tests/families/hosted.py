@@ -21,7 +21,7 @@ from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.lanes import find_lanes, story_of
 from antiphon.sdk.proofs import bundles
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
-from tests.families.polls.state import PollLane
+from tests.families.polls.table import PollLane
 
 KIND, OTHER, NAME = "team.lunch", "board.pay", "pizza"
 KEY = LaneKey("polls", KIND, NAME)

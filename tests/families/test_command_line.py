@@ -1,4 +1,4 @@
-"""Steps 6 and 7 of the recipe: `mesh.polls` by its own command, and what is no job is shown."""
+"""Steps 5 and 6 of the recipe: `mesh.polls` by its own command, and what is no job is shown."""
 
 import sys
 from pathlib import Path

@@ -16,7 +16,7 @@ from tests.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.core.ledger import Ledger, Reader, Story, open_stored
 from tests.families.polls import POLLS, WITH_POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
-from tests.families.polls.state import PollLane
+from tests.families.polls.table import PollLane
 
 KIND, NAME = "team.lunch", "pizza"
 KEY = LaneKey("polls", KIND, NAME)

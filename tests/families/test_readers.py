@@ -17,9 +17,9 @@ from antiphon.sdk.proofs import bundles
 from antiphon.sdk.proofs.bundles import open_bundle
 from chaos.tamper.sealed_jobs import ExportSource
 from tests.families.polls import WITH_POLLS
+from tests.families.polls.namespace import ReplicaPolls
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
-from tests.families.polls.queries import ReplicaPolls
-from tests.families.polls.state import PollLane
+from tests.families.polls.table import PollLane
 from tests.runtime.meshes import a_mesh, call, eventually, on_both_engines
 
 KIND, NAME = "team.lunch", "pizza"

@@ -1,4 +1,4 @@
-"""Step 8 of the recipe: the family in a simulated cluster, with its own machine and its own law."""
+"""Step 7 of the recipe: the family in a simulated cluster, with its own machine and its own law."""
 
 import pytest
 from msgspec.structs import replace

@@ -15,7 +15,7 @@ from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import signing
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
-from antiphon.interfaces.cli.commands.doctor.log import seals_finding
+from antiphon.interfaces.cli.checks.log import seals_finding
 from antiphon.interfaces.cli.commands.proofs.verify import not_proved, proved
 from antiphon.runtime.caller import submission
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs

@@ -8,16 +8,14 @@ import pytest
 from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.families.jobs.state import State
 from antiphon.core.presence.presence_table import STALE_MS
-from antiphon.core.protocol import PROTOCOL
 from antiphon.runtime.worker.worker import WorkerSettings
 from antiphon.sdk import defaults
-from antiphon.sdk.defaults import RightName, StateName
+from antiphon.sdk.defaults import StateName
 from antiphon.settings import Settings
 
 
 def test_the_choices_are_those_of_the_core():
     assert [name.value for name in StateName] == [state.value for state in State]
-    assert [name.value for name in RightName] == list(PROTOCOL.rights.words)
 
 
 def test_the_defaults_are_those_that_hold_where_nobody_says_anything():

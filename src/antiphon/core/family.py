@@ -164,8 +164,6 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
 
     Time, predecessor, authority, deps and order have been checked before.
     """
-    words: Callable[[Any], str]
-    """What an op did, as the end of a sentence that begins with its author."""
     rights: Mapping[str, tuple[str, ...]] = {}
     """What `antiphon invite --can` grants: words, and the commands of each. The first command is
     what the word is named after; others that it cannot be used without come with it."""

@@ -51,11 +51,11 @@ def tell(judged: Iterable[tuple[OpenedRecord, Verdict]]) -> list[Line]:
 
 def _line(record: OpenedRecord, verdict: Verdict) -> Line:
     op = record.op
-    if op is None or record.family is None:
+    if op is None:
         words, kind, author, stamp = "someone wrote a record that is not an op", "", "", ""
     else:
         kind, author, stamp = op.type_name(), op.author, hlc_text(op.hlc)
-        words = f"{short_node(op.author)} {record.family.words(op)}"
+        words = f"{short_node(op.author)} {op.words()}"
     if verdict is Verdict.UNSEEN:
         words += f" — not checked: {verdict.in_words} ({verdict.value})"
     elif not verdict.is_accepted:

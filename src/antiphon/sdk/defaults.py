@@ -24,22 +24,6 @@ class StateName(StrEnum):
     ABORTED = "aborted"
 
 
-class RightName(StrEnum):
-    """What a grant can allow."""
-
-    CLAIM = "claim"
-    SCHEDULE = "schedule"
-    READ = "read"
-    CANCEL = "cancel"
-    LOCK = "lock"
-    BREAK_LOCK = "break-lock"
-    MEMORY = "memory"
-    READ_MEMORY = "read-memory"
-    MESSAGE = "message"
-    TEMPO = "tempo"
-    ALL = "all"
-
-
 MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
 """The suffixes of a manifest's file."""
 

@@ -14,7 +14,6 @@ from antiphon.core.families.memory.ops import (
     Stored,
 )
 from antiphon.core.families.memory.state import document_key
-from antiphon.core.families.memory.words import sentence
 from antiphon.core.opened_record import open_record
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import digest, name_of_key
@@ -270,13 +269,13 @@ def test_the_words_say_what_was_done():
         for r in book.ledger.log
         if ".memo." in r.subject
     ]
-    assert [sentence(op) for op in told] == [
+    assert [op.words() for op in told] == [
         "wrote 'plan of the day' as alice",
         "wrote 'plan of the day' as alice",
         "deferred a value of 'plan of the day' as alice, made from revision 2",
     ]
     over = MemoryPut(**{**_fields(told[0]), "body": book.body(None, base=1, strategy="local")})
-    assert sentence(over) == "deleted 'plan of the day' as alice over revision 3"
+    assert over.words() == "deleted 'plan of the day' as alice over revision 3"
 
 
 def _fields(op) -> dict:

@@ -1,12 +1,29 @@
 """`mesh.polls`: polls on a mesh."""
 
+import msgspec
+
 from antiphon.core.record.branches import LaneKey
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
+from antiphon.runtime.replica.replica import Queries
 from antiphon.sdk.connection.connection import Connection
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen
-from tests.families.polls.queries import ReplicaPolls
+from tests.families.polls.table import PollLane
 
 MOST_LISTED = 100
+_decode = msgspec.msgpack.Decoder(PollLane).decode
+
+
+class ReplicaPolls(Queries):
+    """Queries for people who list polls."""
+
+    def best(self, *, limit: int):
+        """Kind, name and state of polls, those with the most votes first."""
+        rows = self._db.execute(
+            "select kind, name, body from lanes_polls where ayes is not null"
+            " order by ayes desc, id limit ?",
+            (limit,),
+        )
+        return [(kind, name, _decode(body).state) for kind, name, body in rows]
 
 
 class Polls:

@@ -54,6 +54,9 @@ class PollOpen(_PollOp, frozen=True, tag="poll.open"):
     COMMAND: ClassVar[str] = "/poll/open"
     BRANCH: ClassVar[Branch] = POLL
 
+    def words(self) -> str:
+        return f"asked {self.body.question!r}"
+
 
 class PollVote(_PollOp, frozen=True, tag="poll.vote"):
     """Casts a vote."""
@@ -62,6 +65,9 @@ class PollVote(_PollOp, frozen=True, tag="poll.vote"):
     COMMAND: ClassVar[str] = "/poll/vote"
     BRANCH: ClassVar[Branch] = VOTE
 
+    def words(self) -> str:
+        return f"voted {'yes' if self.body.choice else 'no'}"
+
 
 class PollClose(_PollOp, frozen=True, tag="poll.close"):
     """Closes a poll."""
@@ -69,3 +75,6 @@ class PollClose(_PollOp, frozen=True, tag="poll.close"):
     body: CloseBody
     COMMAND: ClassVar[str] = "/poll/open"
     BRANCH: ClassVar[Branch] = CLOSE
+
+    def words(self) -> str:
+        return "closed the poll"

@@ -1,13 +1,32 @@
-"""What an op does to a poll."""
+"""A poll as its records leave it, and what an op does to it."""
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.family import At
+from antiphon.core.family import At, Lane
 from antiphon.core.record.verdict import Verdict
 from tests.families.polls.ops import PollClose, PollOpen, PollVote
-from tests.families.polls.state import Poll
 
 MAX_VOTERS = 64
+
+
+class Poll(Struct, frozen=True, kw_only=True):
+    """One poll."""
+
+    question: str
+    opened_seq: int
+    hlc: tuple[int, int]
+    hlc_author: str
+    is_open: bool = True
+    voters: tuple[str, ...] = ()
+    ayes: int = 0
+
+
+class PollLane(Lane, frozen=True):
+    """The last sequences on poll, vote and close, and the poll."""
+
+    tails: tuple[int, ...] = (0, 0, 0)
+    state: Poll | None = None
 
 
 def step(poll, op, at: At):

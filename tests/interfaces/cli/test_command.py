@@ -11,6 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from antiphon.interfaces.cli import commands
+from antiphon.interfaces.cli.application import COMMANDS, make_app, under_headings
 from antiphon.interfaces.cli.screen.command import Answer, Options, command, fields
 
 if TYPE_CHECKING:
@@ -101,3 +103,13 @@ def test_a_plain_function_acts_before_the_loop_and_may_hand_over_to_it():
 
     assert typed(at_once)[0] == 3
     assert typed(later)[0] == 4
+
+
+def test_every_module_below_commands_is_the_command_of_its_own_name():
+    modules = sorted(Path(commands.__path__[0]).glob("**/[!_]*.py"))
+    assert sorted(COMMANDS) == sorted(path.stem for path in modules), "no name is there twice"
+    headed = [name for names in under_headings().values() for name in names]
+    assert sorted(headed) == sorted(COMMANDS), "each stands under one heading of the help"
+    app = make_app()
+    made = {one.name for one in (*app.registered_commands, *app.registered_groups)}
+    assert made == set(COMMANDS)

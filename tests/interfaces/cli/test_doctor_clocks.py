@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.presence.cards import Card
-from antiphon.interfaces.cli.commands.doctor.nodes import clock_findings
+from antiphon.interfaces.cli.checks.nodes import clock_findings
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

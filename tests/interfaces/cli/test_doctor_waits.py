@@ -6,8 +6,8 @@ import pytest
 
 from antiphon import Mesh
 from antiphon.core.presence.cards import Card, PulseCard
+from antiphon.interfaces.cli.checks.nodes import tempo_findings
 from antiphon.interfaces.cli.commands.doctor.doctor import check_mesh
-from antiphon.interfaces.cli.commands.doctor.nodes import tempo_findings
 
 MOST_S = 1.0
 """With the sandbox and the connection, which run beside it or before it, less than two."""

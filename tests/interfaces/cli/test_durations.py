@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.interfaces.cli.commands.jobs.job_options import parse_budget
 from antiphon.interfaces.cli.screen.durations import (
     WEEKDAYS,
     beginning_in_words,
@@ -22,6 +21,7 @@ from antiphon.interfaces.cli.screen.durations import (
     zoned_time,
 )
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.shared.job_options import parse_budget
 
 WEDNESDAY = 1_794_999_600.0
 """2026-11-18 at 12:00 in Berlin, 11:00 UTC."""

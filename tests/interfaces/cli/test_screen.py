@@ -13,11 +13,12 @@ from antiphon.core.families.jobs.state import State
 from antiphon.core.record.verdict import Verdict
 from antiphon.interfaces.cli.commands.history.show import _standing
 from antiphon.interfaces.cli.commands.history.why import _filled
-from antiphon.interfaces.cli.commands.jobs import wait, watch
-from antiphon.interfaces.cli.commands.jobs.follow import _without_last_words
+from antiphon.interfaces.cli.commands.jobs import watch
 from antiphon.interfaces.cli.commands.jobs.watch import Progressing
 from antiphon.interfaces.cli.screen.command_loop import Notices
 from antiphon.interfaces.cli.screen.terminal import TextStream, err
+from antiphon.interfaces.cli.shared import wait
+from antiphon.interfaces.cli.shared.follow import _without_last_words
 from tests.patience import PATIENCE_S
 
 STYLED = re.compile(r"\x1b\[[0-9;]*m")

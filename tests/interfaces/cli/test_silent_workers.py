@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from antiphon.core.record.verdict import Verdict
-from antiphon.interfaces.cli.commands.doctor.log import attention_findings
-from antiphon.interfaces.cli.commands.doctor.machine import disk_finding
-from antiphon.interfaces.cli.commands.doctor.nodes import silent_findings
+from antiphon.interfaces.cli.checks.log import attention_findings
+from antiphon.interfaces.cli.checks.machine import disk_finding
+from antiphon.interfaces.cli.checks.nodes import silent_findings
 from antiphon.interfaces.cli.commands.history.show import _running_words
 from antiphon.interfaces.cli.commands.history.why import similar_kinds
 from antiphon.interfaces.cli.screen.exits import Exit, complain

@@ -3,9 +3,9 @@
 import pytest
 
 from antiphon.errors import Misconfigured
-from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
 from antiphon.interfaces.cli.commands.nodes.worker import _check_rated
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.shared.task_modules import find_mesh
 
 
 @pytest.fixture

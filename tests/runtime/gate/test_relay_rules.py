@@ -23,7 +23,7 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.families.polls import POLLS, WITH_POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen
-from tests.families.polls.state import PollLane
+from tests.families.polls.table import PollLane
 from tests.runtime.meshes import a_mesh
 
 CLOSED = Rules(max_drift_ms=100)

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.policy.coordinator_silence import QUIET_AFTER_MS
-from antiphon.interfaces.cli.commands.doctor.nodes import coordinator_finding
+from antiphon.interfaces.cli.checks.nodes import coordinator_finding
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.coordinator_watch import CoordinatorStatus, CoordinatorWatch, ask_once
 from antiphon.runtime.services import beside

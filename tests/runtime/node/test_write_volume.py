@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from antiphon.core.authority import write_volume
 from antiphon.core.authority.grant_terms import Terms
-from antiphon.interfaces.cli.commands.doctor.log import writes_findings
+from antiphon.interfaces.cli.checks.log import writes_findings
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node import write_volume_watch
 from antiphon.sdk.hosting import hosted_mesh

@@ -1,7 +1,7 @@
 """The envelope that all ops share, and the field types of their bodies (spec §4.1).
 
 An op class declares its type (the tag), the command that its author must hold, its branch of the
-log, and the first protocol that has it. What it does is in `antiphon.core.families`.
+log, the first protocol that has it, and its words. What it does is in `antiphon.core.families`.
 
 Every envelope field is always written; a body field at its default is not. `codec.decode` is
 strict, so each op has exactly one encoding.
@@ -81,6 +81,10 @@ class Op(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fiel
     def subject(self, mesh: str) -> str:
         """The only subject on which it is accepted."""
         raise NotImplementedError
+
+    def words(self) -> str:
+        """What it did, as the end of a sentence that begins with its author."""
+        return f"wrote {self.type_name()}"
 
 
 def subject_of(op: Op, op_bytes: bytes = b"") -> str:

@@ -6,69 +6,69 @@ import re
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 from typer.core import TyperGroup
 
 from antiphon.errors import AntiphonError, NobodyAnswers
+from antiphon.interfaces.cli import commands
 from antiphon.interfaces.cli.screen.ascii_output import make_readable
 from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, complain, discard_output
 
 if TYPE_CHECKING:
     from typer._click import HelpFormatter
 
-GROUPS: Final = {
-    "Start": ("mesh.dev", "mesh.init", "mesh.up", "mesh.invite", "mesh.join"),
-    "Jobs": ("jobs.submit", "jobs.run", "graphs.graph", "plans.plan", "jobs.cancel", "jobs.retry"),
-    "Look": (
-        "jobs.jobs",
-        "history.show",
-        "history.why",
-        "jobs.watch",
-        "jobs.get",
-        "jobs.artifacts",
-    ),
-    "Prove": ("proofs.proof", "proofs.export", "proofs.verify"),
-    "Agents": ("memory.memory", "messages.msg", "locks.lock"),
-    "Time and cost": ("tempo.tempo", "tempo.report", "proofs.cost"),
-    "Machines and rights": (
-        "nodes.worker",
-        "nodes.node",
-        "nodes.nodes",
-        "authority.who",
-        "authority.delegate",
-        "authority.revoke",
-        "nodes.token",
-    ),
-    "Administer": (
-        "doctor.doctor",
-        "authority.limits",
-        "authority.rules",
-        "authority.route",
-        "authority.coordinator",
-        "mesh.recover",
-    ),
+HEADINGS: Final = {
+    "Start": ("dev", "init", "up", "invite", "join"),
+    "Jobs": ("submit", "run", "graph", "plan", "cancel", "retry"),
+    "Look": ("jobs", "show", "why", "watch", "get", "artifacts"),
+    "Prove": ("proof", "export", "verify"),
+    "Agents": ("memory", "msg", "lock"),
+    "Time and cost": ("tempo", "report", "cost"),
+    "Machines and rights": ("worker", "node", "nodes", "who", "delegate", "revoke", "token"),
+    "Administer": ("doctor", "limits", "rules", "route", "coordinator", "recover"),
 }
-"""Every heading of the help, and the modules of its commands, in that order. A module below
-`commands` declares the command of its own name."""
+"""The help's headings and the commands under each, in order; others come last."""
+LAST: Final = "More"
+
+
+def _modules(folder: Path, package: str) -> dict[str, str]:
+    """The modules of a folder and of those in it, by name."""
+    found: dict[str, str] = {}
+    for one in sorted(folder.iterdir()):
+        if one.suffix == ".py" and one.stem != "__init__":
+            found[one.stem] = f"{package}.{one.stem}"
+        elif one.is_dir() and one.name != "__pycache__":
+            found |= _modules(one, f"{package}.{one.name}")
+    return found
+
+
 COMMANDS: Final = {
-    path.rpartition(".")[2]: f"antiphon.interfaces.cli.commands.{path}"
-    for group in GROUPS.values()
-    for path in group
+    name: module
+    for folder in commands.__path__
+    for name, module in _modules(Path(folder), commands.__name__).items()
 }
+"""Every command and its module: what is below `commands`."""
+
+
+def under_headings() -> dict[str, tuple[str, ...]]:
+    """The commands as the help lists them."""
+    listed = {name for names in HEADINGS.values() for name in names}
+    return {**HEADINGS, LAST: tuple(name for name in COMMANDS if name not in listed)}
 
 
 class _Grouped(TyperGroup):
     """Lists the commands under headings, with whole summaries."""
 
     def list_commands(self, _: object) -> list[str]:
-        return [name for name in COMMANDS if name in self.commands]
+        listed = (name for names in under_headings().values() for name in names)
+        return [name for name in listed if name in self.commands]
 
     def format_commands(self, _: object, formatter: HelpFormatter) -> None:
         wide = max(map(len, self.commands), default=0)
-        for heading, group in GROUPS.items():
-            names = (path.rpartition(".")[2] for path in group)
+        for heading, names in under_headings().items():
             rows = [
                 (name.ljust(wide), summary(self.commands[name]))
                 for name in names

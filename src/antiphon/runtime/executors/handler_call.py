@@ -16,8 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.families.jobs.ops import Failure
-from antiphon.core.families.jobs.words import DEGRADED
+from antiphon.core.families.jobs.ops import DEGRADED, Failure
 from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
 from antiphon.core.proof.output import Output
 from antiphon.core.record.ids import digest

@@ -55,6 +55,11 @@ CID_FRAGMENT: Final = 4
 _ANY_TIME: Final = 2**63
 
 
+def right_words() -> list[str]:
+    """The words that a grant's `can` is made of."""
+    return list(PROTOCOL.rights.words)
+
+
 # --- granting ---------------------------------------------------------------------------------
 
 

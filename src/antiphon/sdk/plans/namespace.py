@@ -27,8 +27,8 @@ from antiphon.core.derivations import plan_authority
 from antiphon.core.derivations.derived_use import DerivedUse, cost_of
 from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
+from antiphon.core.families.plans.ops import when as in_words
 from antiphon.core.families.plans.state import Plan, plan_key
-from antiphon.core.families.plans.words import when as in_words
 from antiphon.core.record.ids import short_node
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.core.families.jobs.words import DEGRADED as DEGRADED  # noqa: PLC0414 - interfaces
+from antiphon.core.families.jobs.ops import DEGRADED as DEGRADED  # noqa: PLC0414 - interfaces
 
 if TYPE_CHECKING:
     from antiphon.core.tempo.policy import TempoPolicy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.families.grants import ops, table, words
+from antiphon.core.families.grants import ops, table
 from antiphon.core.family import Family
 
 GRANTS: Final = Family(
@@ -14,5 +14,4 @@ GRANTS: Final = Family(
     entitled=table.entitled,
     last=table.last,
     step=table.step,
-    words=words.sentence,
 )

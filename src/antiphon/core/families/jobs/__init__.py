@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.families.jobs import columns, ops, replicas, state, table, words
+from antiphon.core.families.jobs import columns, ops, replicas, state, table
 from antiphon.core.family import Family
 
 JOBS: Final = Family(
@@ -53,7 +53,6 @@ JOBS: Final = Family(
     last=table.last,
     step=table.step,
     unfinished=table.unfinished,
-    words=words.sentence,
     columns=columns.COLUMNS,
     indexes=columns.INDEXES,
     blobs=columns.blobs,

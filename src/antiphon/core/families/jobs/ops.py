@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.cost.job_cost import Cost
-from antiphon.core.families.jobs.derivation import Derivation
+from antiphon.core.families.jobs.derivation import Cause, Derivation, Tick
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 from antiphon.core.manifest import Manifest, job_id, results_read
 from antiphon.core.proof.output import DsseEnvelope, Output
@@ -42,6 +42,10 @@ MAX_REPLICAS: Final = 16
 MAX_REPLACED: Final = 64
 """Checkpoints of one job that were replaced and not evicted yet."""
 MAX_PROGRESS_NOTE: Final = 200
+DEGRADED: Final = "degraded"
+"""The output that says why a result is not what the handler would have made in its own time."""
+SHORT: Final = 8
+"""Digits of a job id that people see."""
 
 
 class Retry(Body, frozen=True):
@@ -266,6 +270,14 @@ class JobSchedule(Op, frozen=True, tag="job.schedule"):
             return WAIT.subject(mesh, body.kind, name)
         return CALL.subject(mesh, body.kind, name, body.priority)
 
+    def words(self) -> str:
+        """In a sentence."""
+        body = self.body
+        what = f"{body.kind} with {body.priority} priority"
+        if body.replica is not None:
+            what = f"it as replica {body.replica.index + 1} of {body.replica.of[:SHORT]}"
+        return f"submitted {what}{_origin(body)}{_wait(self.hlc[0], body)}"
+
 
 class JobOffer(Op, frozen=True, tag="job.offer"):
     """Announces a job."""
@@ -277,6 +289,10 @@ class JobOffer(Op, frozen=True, tag="job.offer"):
     def subject(self, mesh: str) -> str:
         """With the announcements of its priority."""
         return CALL.subject(mesh, self.body.kind, self.body.job, self.body.priority)
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"offered it{_results(len(self.body.results))}"
 
 
 class _JobOp(Op, frozen=True):
@@ -296,11 +312,22 @@ class JobClaim(_JobOp, frozen=True, tag="job.claim"):
     body: ClaimBody
     COMMAND: ClassVar[str] = "/job/claim"
 
+    def words(self) -> str:
+        """In a sentence."""
+        body, lease = self.body, _seconds(self.body.lease_ms)
+        if body.fence is not None:
+            return f"renewed the lease for {lease}{_kept(body)}"
+        return f"claimed it for {lease}{' and started it' if body.begin else ''}"
+
 
 class JobStart(_JobOp, frozen=True, tag="job.start"):
     """Starts running a job."""
 
     body: StartBody
+
+    def words(self) -> str:
+        """In a sentence."""
+        return "started it"
 
 
 class JobComplete(_JobOp, frozen=True, tag="job.complete"):
@@ -308,11 +335,21 @@ class JobComplete(_JobOp, frozen=True, tag="job.complete"):
 
     body: CompleteBody
 
+    def words(self) -> str:
+        """In a sentence."""
+        body = self.body
+        why = f": {body.error.name}: {body.error.message}" if body.error else ""
+        return f"completed it, {body.status}{why}{_degraded(body)}"
+
 
 class JobYield(_JobOp, frozen=True, tag="job.yield"):
     """Gives a job back."""
 
     body: YieldBody
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"gave it back{_reason(self.body)}"
 
 
 class JobExpire(_JobOp, frozen=True, tag="job.expire"):
@@ -320,11 +357,20 @@ class JobExpire(_JobOp, frozen=True, tag="job.expire"):
 
     body: ExpireBody
 
+    def words(self) -> str:
+        """In a sentence."""
+        return f"expired {'the lease' if self.body.fence is not None else 'the wait'}"
+
 
 class JobResolve(_JobOp, frozen=True, tag="job.resolve"):
     """Ends a job by a quorum of its replicas."""
 
     body: ResolveBody
+
+    def words(self) -> str:
+        """In a sentence."""
+        named = ", ".join(child[:SHORT] for child, _ in self.body.children)
+        return f"resolved it, succeeded: its replicas {named} agree"
 
 
 class JobCancel(_JobOp, frozen=True, tag="job.cancel"):
@@ -333,12 +379,21 @@ class JobCancel(_JobOp, frozen=True, tag="job.cancel"):
     body: CancelBody
     COMMAND: ClassVar[str] = "/job/cancel"
 
+    def words(self) -> str:
+        """In a sentence."""
+        return f"cancelled it{': ' + self.body.reason if self.body.reason else ''}"
+
 
 class JobEvict(_JobOp, frozen=True, tag="job.evict"):
     """Evicts an output's bytes."""
 
     body: EvictBody
     COMMAND: ClassVar[str] = "/artifact/write"
+
+    def words(self) -> str:
+        """In a sentence."""
+        short = self.body.hash.removeprefix("blake3:")[:12]
+        return f"evicted the output {short}: its bytes may be deleted"
 
 
 JobOp = (
@@ -353,3 +408,70 @@ JobOp = (
     | JobCancel
     | JobEvict
 )
+
+
+# --- in words ---------------------------------------------------------------------------------
+
+
+def _origin(body: ScheduleBody) -> str:
+    match body.derived:
+        case Tick():
+            return ", by a plan's cron"
+        case Cause(kind=kind, job=job):
+            return f", by a plan, since {kind} {job[:SHORT]} ended"
+        case None:
+            return ""
+
+
+def _wait(wall_ms: int, body: ScheduleBody) -> str:
+    if body.replicas is not None:
+        return f"; {body.quorum} of {body.replicas} replicas have to agree"
+    if body.predecessors:
+        return f"; it begins after {_jobs(len(body.predecessors))}"
+    if body.concurrency is not None:
+        return f"; it waits for room under {body.concurrency}"
+    if body.not_before is None:
+        return ""
+    return f"; it may begin {_seconds(max(body.not_before - wall_ms, 0))} later"
+
+
+def _jobs(count: int) -> str:
+    return "another job" if count == 1 else f"{count} other jobs"
+
+
+def _results(count: int) -> str:
+    if not count:
+        return ""
+    return " with a result" if count == 1 else f" with {count} results"
+
+
+def _kept(body: ClaimBody | YieldBody) -> str:
+    """What a renewal or a yield says beside."""
+    words = ""
+    if isinstance(body, ClaimBody) and body.beats_left is not None:
+        words = f", with {body.beats_left} beats left"
+    if body.checkpoint is not None:
+        words += f", and stored a checkpoint of {body.checkpoint.size:,} bytes"
+    if isinstance(body, ClaimBody) and body.progress is not None:
+        words += f", {body.progress.permille // 10}% done"
+    return words
+
+
+def _degraded(body: CompleteBody) -> str:
+    """Why the result is not what the handler would have made in its own time."""
+    why = next((one.text for one in body.outputs if one.name == DEGRADED), None)
+    return f", degraded: {why}" if why else ""
+
+
+def _reason(body: YieldBody) -> str:
+    count = len(body.after)
+    if count:
+        return f" until {_jobs(count)} {'has' if count == 1 else 'have'} ended{_kept(body)}"
+    why = f" ({body.error.name}: {body.error.message})" if body.error else ""
+    if body.reason == "later":
+        return f" for another try {_seconds(body.retry_after_ms)} later{why}{_kept(body)}"
+    return f", reason {body.reason}{why}{_kept(body)}"
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:g} s"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.authority import lock_rights
-from antiphon.core.families.locks import columns, ops, state, table, words
+from antiphon.core.families.locks import columns, ops, state, table
 from antiphon.core.family import Family
 
 LOCKS: Final = Family(
@@ -23,7 +23,6 @@ LOCKS: Final = Family(
     unfinished=table.unfinished,
     enter=table.enter,
     entry=table.entry,
-    words=words.sentence,
     columns=columns.COLUMNS,
     indexes=columns.INDEXES,
 )

@@ -14,7 +14,7 @@ from antiphon.core.authority.lock_rights import BREAK, LOCKED_BY, LOCKS_READ_BY,
 from antiphon.core.families.jobs.ops import Fence
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.codec import MAX_INTEGER
-from antiphon.core.record.ids import name_of_key
+from antiphon.core.record.ids import name_of_key, short_node
 from antiphon.core.record.op import AgentName, Body, Did, Kind, Op
 
 MAX_KEY: Final = 512
@@ -71,17 +71,35 @@ class _LockOp(Op, frozen=True):
         """The lock's own subject."""
         return LOCK.subject(mesh, self.body.kind, name_of_key(self.body.key))
 
+    @property
+    def _lock(self) -> str:
+        return f"the lock {self.body.key} in {self.body.kind}"
+
 
 class LockTake(_LockOp, frozen=True, tag="lock.take"):
     """Takes a lock, or renews a hold."""
 
     body: TakeBody
 
+    def words(self) -> str:
+        """In a sentence."""
+        ttl = f"for {self.body.ttl_ms / 1000:g} s"
+        if self.body.fence is not None:
+            return f"renewed {self._lock} {ttl}"
+        return f"took {self._lock} {ttl}, as {self.body.agent}"
+
 
 class LockRelease(_LockOp, frozen=True, tag="lock.release"):
     """Releases a lock, or passes it on."""
 
     body: ReleaseBody
+
+    def words(self) -> str:
+        """In a sentence."""
+        to = self.body.pass_to
+        if to is not None:
+            return f"passed {self._lock} on to {short_node(to.node)}/{to.agent}"
+        return f"released {self._lock}"
 
 
 class LockBreak(_LockOp, frozen=True, tag="lock.break"):
@@ -90,3 +108,7 @@ class LockBreak(_LockOp, frozen=True, tag="lock.break"):
     COMMAND: ClassVar[str] = BREAK
 
     body: BreakBody
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"broke {self._lock}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.authority import memory_rights
-from antiphon.core.families.memory import columns, ops, state, table, words
+from antiphon.core.families.memory import columns, ops, state, table
 from antiphon.core.family import Family
 
 MEMORY: Final = Family(
@@ -18,7 +18,6 @@ MEMORY: Final = Family(
     enter=table.enter,
     entry=table.entry,
     unfinished=table.unfinished,
-    words=words.sentence,
     columns=columns.COLUMNS,
     indexes=columns.INDEXES,
     blobs=columns.blobs,

@@ -104,3 +104,15 @@ class MemoryPut(Op, frozen=True, tag="memory.put"):
     def subject(self, mesh: str) -> str:
         """The document's own subject."""
         return MEMO.subject(mesh, self.body.kind, name_of_key(self.body.key))
+
+    def words(self) -> str:
+        """In a sentence."""
+        body = self.body
+        by = f" as {body.agent}"
+        if body.is_deferred:
+            return f"deferred a value of {body.key!r}{by}, made from revision {body.base}"
+        did = "deleted" if body.value is None else "wrote"
+        over = f" over revision {body.found}" if body.is_behind else ""
+        ended = len(body.resolves)
+        resolved = f" and resolved {ended} conflict{'s' if ended > 1 else ''}" if ended else ""
+        return f"{did} {body.key!r}{by}{over}{resolved}"

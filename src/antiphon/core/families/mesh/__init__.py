@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.families.mesh import ops, table, words
+from antiphon.core.families.mesh import ops, table
 from antiphon.core.family import Family
 
 MESH: Final = Family(
@@ -34,5 +34,4 @@ MESH: Final = Family(
     last=table.last,
     step=table.step,
     read_newer=table.newer_protocol,
-    words=words.sentence,
 )

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from antiphon.core.authority.rules import Rules
 from antiphon.core.record.branches import Branch
-from antiphon.core.record.ids import key_of
+from antiphon.core.record.ids import key_of, short_node
 from antiphon.core.record.op import Body, Did, Kind, Op
 from antiphon.core.tempo.policy import TempoPolicy
 
@@ -97,6 +97,10 @@ class MeshGenesis(_MeshOp, frozen=True, tag="mesh.genesis"):
     BRANCH: ClassVar[Branch] = GENESIS
     CREATES_MESH: ClassVar[bool] = True
 
+    def words(self) -> str:
+        """In a sentence."""
+        return f"created the mesh {self.body.name!r}"
+
 
 class MeshRules(_MeshOp, frozen=True, tag="mesh.rules"):
     """Replaces the rules."""
@@ -104,12 +108,21 @@ class MeshRules(_MeshOp, frozen=True, tag="mesh.rules"):
     body: RulesBody
     BRANCH: ClassVar[Branch] = RULES
 
+    def words(self) -> str:
+        """In a sentence."""
+        return "changed the rules"
+
 
 class MeshTempo(_MeshOp, frozen=True, tag="mesh.tempo"):
     """Replaces the tempo policy."""
 
     body: TempoBody
     BRANCH: ClassVar[Branch] = TEMPO
+
+    def words(self) -> str:
+        """In a sentence."""
+        policy = self.body.policy
+        return f"set the tempo to {policy.initial_bpm} bpm, {policy.bar_len_beats} beats a bar"
 
 
 class MeshRoute(Op, frozen=True, tag="mesh.route"):
@@ -122,6 +135,12 @@ class MeshRoute(Op, frozen=True, tag="mesh.route"):
         """One for each kind prefix."""
         return f"ap.{mesh}.{ROUTE.stem}.{self.body.kind}"
 
+    def words(self) -> str:
+        """In a sentence."""
+        if self.body.target is None:
+            return f"removed the route of {self.body.kind}"
+        return f"routed {self.body.kind} to {short_node(self.body.target)}"
+
 
 class MeshCoordinator(_MeshOp, frozen=True, tag="mesh.coordinator"):
     """Names the coordinator."""
@@ -129,12 +148,20 @@ class MeshCoordinator(_MeshOp, frozen=True, tag="mesh.coordinator"):
     body: CoordinatorBody
     BRANCH: ClassVar[Branch] = COORDINATOR
 
+    def words(self) -> str:
+        """In a sentence."""
+        return f"made {short_node(self.body.node)} the coordinator"
+
 
 class MeshRecover(_MeshOp, frozen=True, tag="mesh.recover"):
     """Replaces the owner."""
 
     body: RecoverBody
     BRANCH: ClassVar[Branch] = RECOVER
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"made {short_node(self.body.owner)} the owner"
 
 
 class MeshEvidence(Op, frozen=True, tag="mesh.evidence"):
@@ -147,6 +174,10 @@ class MeshEvidence(Op, frozen=True, tag="mesh.evidence"):
         """One for each author."""
         return f"ap.{mesh}.{EVIDENCE.stem}.{key_of(self.body.node)}"
 
+    def words(self) -> str:
+        """In a sentence."""
+        return f"showed that {short_node(self.body.node)} signed two ops with one timestamp"
+
 
 class MeshReadmit(Op, frozen=True, tag="mesh.readmit"):
     """Ends a quarantine."""
@@ -157,6 +188,10 @@ class MeshReadmit(Op, frozen=True, tag="mesh.readmit"):
     def subject(self, mesh: str) -> str:
         """One for each author."""
         return f"ap.{mesh}.{READMIT.stem}.{key_of(self.body.node)}"
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"readmitted {short_node(self.body.node)}"
 
 
 class NewerProtocol(Op, frozen=True, tag="mesh.rules"):
@@ -173,6 +208,10 @@ class NewerProtocol(Op, frozen=True, tag="mesh.rules"):
     def subject(self, mesh: str) -> str:
         """A genesis names no mesh."""
         return f"ap.{mesh}.{RULES.stem if self.mesh else GENESIS.stem}"
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"announced protocol {self.protocol}"
 
     @property
     def protocol(self) -> int:

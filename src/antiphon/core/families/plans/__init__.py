@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.families.plans import columns, ops, state, table, words
+from antiphon.core.families.plans import columns, ops, state, table
 from antiphon.core.family import Family
 
 PLANS: Final = Family(
@@ -16,7 +16,6 @@ PLANS: Final = Family(
     enter=table.enter,
     entry=table.entry,
     unfinished=table.unfinished,
-    words=words.sentence,
     columns=columns.COLUMNS,
     indexes=columns.INDEXES,
     blobs=columns.blobs,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from antiphon.core.authority.job_rights import READ_BY
+from antiphon.core.families.jobs.derivation import Cron, Reaction, Trigger
 from antiphon.core.families.jobs.planned import PlanBody, PlanName
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.op import Body, Kind, Op
@@ -38,8 +39,25 @@ class PlanPut(_PlanOp, frozen=True, tag="plan.put"):
 
     body: PlanBody
 
+    def words(self) -> str:
+        """In a sentence."""
+        return f"put the plan {self.body.name}: {self.body.kind} {when(self.body.trigger)}"
+
 
 class PlanDrop(_PlanOp, frozen=True, tag="plan.drop"):
     """Drops a plan."""
 
     body: DropBody
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"dropped the plan {self.body.name}"
+
+
+def when(trigger: Trigger) -> str:
+    """When a plan submits its job, in words."""
+    match trigger:
+        case Cron(at=at, zone=zone):
+            return f"at '{at}' in {zone}"
+        case Reaction(on=on, kinds=kinds):
+            return f"whenever {kinds} {'has' if on != 'aborted' else 'was'} {on}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.families.seals import ops, state, table, words
+from antiphon.core.families.seals import ops, state, table
 from antiphon.core.family import Family
 
 SEALS: Final = Family(
@@ -15,5 +15,4 @@ SEALS: Final = Family(
     entitled=table.entitled,
     step=table.step,
     lane_before=state.lane_before,
-    words=words.sentence,
 )

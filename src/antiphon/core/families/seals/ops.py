@@ -34,3 +34,7 @@ class MeshSeal(Op, frozen=True, tag="mesh.seal"):
     def subject(self, mesh: str) -> str:
         """The only subject of its branch."""
         return f"ap.{mesh}.{SEAL.stem}"
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"sealed the log up to record {self.body.upto}"

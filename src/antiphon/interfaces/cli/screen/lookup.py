@@ -34,6 +34,13 @@ def complete_kind(context: typer.Context, incomplete: str) -> list[str]:
     return sorted(kind for kind in kinds if kind.startswith(incomplete))
 
 
+def complete_right(incomplete: str) -> list[str]:
+    """What can be granted."""
+    from antiphon.sdk.authority.delegation import right_words
+
+    return [word for word in right_words() if word.startswith(incomplete)]
+
+
 def _recent(context: typer.Context) -> list[Job]:
     home = context.params.get("home")
     try:

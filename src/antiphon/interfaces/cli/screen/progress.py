@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Final, Self
 
 from antiphon.interfaces.cli.screen.terminal import err
 
@@ -38,6 +38,29 @@ class Progress:
         """Erase the line."""
         if self._is_shown:
             err.erase()
+
+
+class Uploads:
+    """The progress of uploading each input, one after the other."""
+
+    def __init__(self) -> None:
+        self._shown: list[Progress] = []
+
+    def telling(self, name: str) -> Progress:
+        """The progress line for one file."""
+        self._end()
+        self._shown.append(Progress(name))
+        return self._shown[-1]
+
+    def _end(self) -> None:
+        while self._shown:
+            self._shown.pop().end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
 
 
 def size_words(size: int) -> str:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from antiphon.core.families.jobs.given_results import with_results
-from antiphon.core.families.jobs.ops import Failure, ScheduleBody
-from antiphon.core.families.jobs.words import DEGRADED
+from antiphon.core.families.jobs.ops import DEGRADED, Failure, ScheduleBody
 from antiphon.core.policy.attempt_end import Fault
 from antiphon.errors import AntiphonError, Overrun, PartlySubmitted, Rejected, WaitExhausted
 from antiphon.runtime import tracing

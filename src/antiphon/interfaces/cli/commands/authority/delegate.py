@@ -12,10 +12,10 @@ import typer
 from antiphon.interfaces.cli.commands.authority.who import grant_object, short_cid
 from antiphon.interfaces.cli.screen.command import Answer, Options, command, fields
 from antiphon.interfaces.cli.screen.durations import in_words, until_s
-from antiphon.interfaces.cli.screen.lookup import complete_kind
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.lookup import complete_kind, complete_right
 from antiphon.interfaces.cli.screen.options import short_node
 from antiphon.interfaces.cli.screen.terminal import err, out
-from antiphon.sdk.defaults import RightName
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -38,7 +38,12 @@ NodeArgument = Annotated[
 class GrantOptions(Options):
     """What is granted: of `delegate` and `invite`."""
 
-    can: list[RightName] = typer.Option(..., help="A permission; may be repeated.")
+    can: list[str] = typer.Option(
+        ...,
+        metavar="PERMISSION",
+        help="Such as 'claim', 'read' or 'all'; any other word lists them. May be repeated.",
+        autocompletion=complete_right,
+    )
     kind: list[str] | None = typer.Option(
         None,
         help="For 'render.video', 'render.*' or '*' (the default); may be repeated.",
@@ -52,10 +57,14 @@ class GrantOptions(Options):
 
     def terms(self, now_s: float) -> Terms:
         """The same as terms of a grant."""
-        from antiphon.sdk.authority.delegation import Terms
+        from antiphon.sdk.authority.delegation import Terms, right_words
 
+        for word in self.can:
+            if word not in right_words():
+                words = ", ".join(right_words())
+                raise WrongUsage(f"--can: {word!r} is no permission", hint=f"choose from: {words}")
         return Terms(
-            can=tuple(right.value for right in self.can),
+            can=tuple(self.can),
             kinds=tuple(self.kind or ["*"]),
             until_s=until_s(self.until, now_s),
             **fields(self, "alias", "network"),

@@ -1,1 +1,1 @@
-"""`antiphon doctor`, and its checks: each a small function that says what it found."""
+"""`antiphon doctor`; what it checks is in `interfaces/cli/checks`."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from antiphon.errors import AntiphonError
-from antiphon.interfaces.cli.commands.doctor import log, machine, nodes
-from antiphon.interfaces.cli.commands.doctor.findings import Check, Finding, Level, Look, ok, wrong
+from antiphon.interfaces.cli.checks import log, machine, nodes
+from antiphon.interfaces.cli.checks.findings import Check, Finding, Level, Look, ok, wrong
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.exits import Exit, disk_full
 from antiphon.interfaces.cli.screen.terminal import out

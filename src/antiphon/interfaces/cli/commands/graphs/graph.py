@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antiphon.errors import NobodyAnswers
-from antiphon.interfaces.cli.commands.jobs.job_options import DetachOption
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.terminal import counted, err, out, span, state_piece
+from antiphon.interfaces.cli.shared.job_options import DetachOption
 
 if TYPE_CHECKING:
     from antiphon.sdk.graphs.graph_file import FileStep

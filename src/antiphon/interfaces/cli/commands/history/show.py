@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antiphon.errors import JobFailed
-from antiphon.interfaces.cli.commands.graphs.graph_tree import as_objects, draw
 from antiphon.interfaces.cli.commands.jobs.jobs import job_object, wait_words
-from antiphon.interfaces.cli.commands.jobs.live_output import followed
-from antiphon.interfaces.cli.commands.jobs.wait import progress_words, say_it_keeps_running
 from antiphon.interfaces.cli.commands.plans.plan import plan_of, say_plan
-from antiphon.interfaces.cli.commands.tempo.address_options import happened_at, read_address
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any, find_job
 from antiphon.interfaces.cli.screen.node_names import aliases, node_names
@@ -29,6 +25,10 @@ from antiphon.interfaces.cli.screen.terminal import (
     span,
     state_piece,
 )
+from antiphon.interfaces.cli.shared.address_options import happened_at, read_address
+from antiphon.interfaces.cli.shared.graph_tree import as_objects, draw
+from antiphon.interfaces.cli.shared.live_output import followed
+from antiphon.interfaces.cli.shared.wait import progress_words, say_it_keeps_running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from antiphon.interfaces.cli.commands.jobs.get import output_object
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import complete_job, find_job
 from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.progress import size_words
 from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
+from antiphon.interfaces.cli.shared.wait import output_object
 
 if TYPE_CHECKING:
     from antiphon.sdk.artifacts.namespace import Artifact

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antiphon.errors import Rejected
-from antiphon.interfaces.cli.screen.command import Answer, Told, command, fields
+from antiphon.interfaces.cli.screen.command import Answer, Told, command
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.progress import Progress, size_words
 from antiphon.interfaces.cli.screen.terminal import err, out
+from antiphon.interfaces.cli.shared.wait import output_object
 
 if TYPE_CHECKING:
     from antiphon.sdk.artifacts.namespace import Output
@@ -69,11 +70,6 @@ async def get(
 
     files = [{**output_object(made), "file": str(path)} for made, path in written]
     return Answer({"job": found.id, "kind": found.kind, "files": files}, words)
-
-
-def output_object(made: Output) -> dict[str, Any]:
-    """An output as JSON."""
-    return fields(made, "name", "size", "hash", "sha256", "type")
 
 
 async def _fetch_all(

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiphon.interfaces.cli.commands.jobs.job_options import (
+from antiphon.interfaces.cli.screen.command import command
+from antiphon.interfaces.cli.screen.durations import whole_seconds
+from antiphon.interfaces.cli.screen.lookup import complete_kind
+from antiphon.interfaces.cli.screen.options import open_mesh
+from antiphon.interfaces.cli.screen.progress import Uploads
+from antiphon.interfaces.cli.shared.job_options import (
     TIMEOUT_WORDS,
     CommandOptions,
     DetachOption,
     LimitOptions,
     parse_budget,
 )
-from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions
-from antiphon.interfaces.cli.screen.command import command
-from antiphon.interfaces.cli.screen.durations import whole_seconds
-from antiphon.interfaces.cli.screen.lookup import complete_kind
-from antiphon.interfaces.cli.screen.options import open_mesh
-from antiphon.interfaces.cli.screen.progress import Progress
+from antiphon.interfaces.cli.shared.wait import WaitOptions
 from antiphon.sdk.defaults import COMMAND_KIND, TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run(
       antiphon run --input data.csv --output 'out/*' -- ./convert.py data.csv
       antiphon run --secret token --network --attempt-timeout 15m -- ./deploy.sh
     """  # noqa: D301 - \b keeps the lines apart
-    from antiphon.interfaces.cli.commands.jobs.follow import follow
+    from antiphon.interfaces.cli.shared.follow import follow
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.command_job import with_inputs
     from antiphon.sdk.manifests import authored_manifest
@@ -102,26 +102,3 @@ def run(
             return await follow(mesh, name, call, wait_options, is_live=True)
 
     return go()
-
-
-class Uploads:
-    """The progress of uploading each input, one after the other."""
-
-    def __init__(self) -> None:
-        self._shown: list[Progress] = []
-
-    def telling(self, name: str) -> Progress:
-        """The progress line for one file."""
-        self._end()
-        self._shown.append(Progress(name))
-        return self._shown[-1]
-
-    def _end(self) -> None:
-        while self._shown:
-            self._shown.pop().end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end()

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from antiphon.errors import Rejected
-from antiphon.interfaces.cli.commands.jobs.job_options import (
+from antiphon.interfaces.cli.screen.command import command, fields
+from antiphon.interfaces.cli.screen.durations import in_beats, seconds, span_words, zoned_time
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.lookup import complete_kind
+from antiphon.interfaces.cli.screen.options import open_mesh
+from antiphon.interfaces.cli.shared.address_options import begins_at, read_address
+from antiphon.interfaces.cli.shared.job_options import (
     DetachOption,
     FileOptions,
     JobOptions,
@@ -27,7 +33,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     parse_named,
     parse_value,
 )
-from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
+from antiphon.interfaces.cli.shared.manifest_submission import (
     STANDARD_INPUT,
     Authored,
     bounds,
@@ -36,13 +42,7 @@ from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
     read,
     run_authored,
 )
-from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions, answer
-from antiphon.interfaces.cli.commands.tempo.address_options import begins_at, read_address
-from antiphon.interfaces.cli.screen.command import command, fields
-from antiphon.interfaces.cli.screen.durations import in_beats, seconds, span_words, zoned_time
-from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.lookup import complete_kind
-from antiphon.interfaces.cli.screen.options import open_mesh
+from antiphon.interfaces.cli.shared.wait import WaitOptions, answer
 from antiphon.sdk.defaults import MANIFEST_SUFFIXES, RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _call_options(asked: SubmitOptions) -> CallOptions:
 
 def _mesh_with(module: str, kind: str, home: Path | None) -> Mesh:
     """The mesh of a module that has a task of this kind."""
-    from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
+    from antiphon.interfaces.cli.shared.task_modules import find_mesh
 
     if home is not None:
         os.environ["ANTIPHON_HOME"] = str(home)  # so that the module's Mesh.open() finds it

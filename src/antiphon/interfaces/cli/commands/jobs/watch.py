@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Self
 import typer
 
 from antiphon.errors import AntiphonError
-from antiphon.interfaces.cli.commands.jobs.wait import progress_words
 from antiphon.interfaces.cli.screen.command import command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.options import print_json, short
@@ -24,6 +23,7 @@ from antiphon.interfaces.cli.screen.terminal import (
     out,
     state_piece,
 )
+from antiphon.interfaces.cli.shared.wait import progress_words
 
 if TYPE_CHECKING:
     from antiphon.sdk.mesh import Event, Events, Mesh

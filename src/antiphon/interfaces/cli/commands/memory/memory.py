@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from antiphon.errors import NotPermitted
-from antiphon.interfaces.cli.commands.jobs.job_options import parse_value
 from antiphon.interfaces.cli.screen.command import Answer, Told, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.node_names import node_names
 from antiphon.interfaces.cli.screen.options import print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
+from antiphon.interfaces.cli.shared.job_options import parse_value
 
 if TYPE_CHECKING:
     from antiphon.sdk.memory.memory_space import Document, PutResult

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from antiphon.interfaces.cli.commands.jobs.watch import Ticker
-from antiphon.interfaces.cli.commands.nodes.command_offers import Offered, OfferOptions, SlotsOption
 from antiphon.interfaces.cli.commands.nodes.worker import chosen_home, say_draining
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.options import load_settings, print_json
 from antiphon.interfaces.cli.screen.terminal import counted, out
+from antiphon.interfaces.cli.shared.command_offers import Offered, OfferOptions, SlotsOption
 from antiphon.sdk.defaults import COMMAND_KIND
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def _mesh_with_tasks(where: Path, tasks: str) -> Mesh:
     from antiphon.sdk.mesh import Mesh
 
     if tasks:
-        from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
+        from antiphon.interfaces.cli.shared.task_modules import find_mesh
 
         os.environ["ANTIPHON_HOME"] = str(where)  # so that the module's Mesh.open() finds it
         return find_mesh(tasks)
-    from antiphon.interfaces.cli.commands.nodes.demo_tasks import add_tasks
+    from antiphon.interfaces.cli.shared.demo_tasks import add_tasks
 
     mesh = Mesh.open(home=where, role="dev")
     add_tasks(mesh)

@@ -13,12 +13,12 @@ import typer
 
 from antiphon.errors import AntiphonError
 from antiphon.interfaces.cli.commands.mesh.up import place_of
-from antiphon.interfaces.cli.commands.nodes.command_offers import OfferOptions
 from antiphon.interfaces.cli.commands.nodes.worker import run_jobs
 from antiphon.interfaces.cli.screen.command import Told, command, serve
 from antiphon.interfaces.cli.screen.durations import in_words
 from antiphon.interfaces.cli.screen.options import print_json, short_node
 from antiphon.interfaces.cli.screen.terminal import err, out
+from antiphon.interfaces.cli.shared.command_offers import OfferOptions
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 
-from antiphon.interfaces.cli.commands.nodes.command_offers import Offered, OfferOptions, SlotsOption
-from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.exits import WrongUsage
@@ -26,6 +24,8 @@ from antiphon.interfaces.cli.screen.http_options import (
 )
 from antiphon.interfaces.cli.screen.options import load_settings, open_mesh, print_json, short_node
 from antiphon.interfaces.cli.screen.terminal import counted, err, out
+from antiphon.interfaces.cli.shared.command_offers import Offered, OfferOptions, SlotsOption
+from antiphon.interfaces.cli.shared.task_modules import find_mesh
 from antiphon.sdk.defaults import COMMAND_KIND
 
 if TYPE_CHECKING:

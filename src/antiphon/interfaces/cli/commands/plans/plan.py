@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from antiphon.interfaces.cli.commands.jobs.job_options import (
-    CommandOptions,
-    JobOptions,
-    NamedOption,
-    parse_named,
-    parse_value,
-)
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import complete_kind
 from antiphon.interfaces.cli.screen.node_names import NodeName
 from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.terminal import err, out
+from antiphon.interfaces.cli.shared.job_options import (
+    CommandOptions,
+    JobOptions,
+    NamedOption,
+    parse_named,
+    parse_value,
+)
 from antiphon.sdk.defaults import COMMAND_KIND, TIMEOUT_S
 
 if TYPE_CHECKING:

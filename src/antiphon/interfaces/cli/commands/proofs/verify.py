@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antiphon.errors import Misconfigured
-from antiphon.interfaces.cli.commands.proofs.rerun import run_again
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import short, short_node
 from antiphon.interfaces.cli.screen.terminal import counted, out
+from antiphon.interfaces.cli.shared.rerun import run_again
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

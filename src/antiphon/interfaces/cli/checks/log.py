@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from antiphon.errors import Misconfigured
-from antiphon.interfaces.cli.commands.doctor.findings import Finding, Look, ok, warning, wrong
+from antiphon.interfaces.cli.checks.findings import Finding, Look, ok, warning, wrong
 from antiphon.interfaces.cli.screen.node_names import NodeName
 from antiphon.interfaces.cli.screen.options import short, short_node
 from antiphon.interfaces.cli.screen.progress import size_words

@@ -12,21 +12,21 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.errors import AntiphonError, Corrupt, JobFailed, Unavailable
-from antiphon.interfaces.cli.commands.jobs.get import output_object
-from antiphon.interfaces.cli.commands.jobs.wait import (
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import print_json, short
+from antiphon.interfaces.cli.screen.terminal import err, span, state_piece
+from antiphon.interfaces.cli.screen.text_output import JobStream
+from antiphon.interfaces.cli.shared.wait import (
     WaitOptions,
     end_facts,
     narrate,
+    output_object,
     progress_words,
     say_it_keeps_running,
     say_known,
     say_submitted,
     wait_timed_out,
 )
-from antiphon.interfaces.cli.screen.exits import Exit
-from antiphon.interfaces.cli.screen.options import print_json, short
-from antiphon.interfaces.cli.screen.terminal import err, span, state_piece
-from antiphon.interfaces.cli.screen.text_output import JobStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

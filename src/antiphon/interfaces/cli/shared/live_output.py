@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.errors import AntiphonError
-from antiphon.interfaces.cli.commands.jobs.wait import narrate, progress_words
 from antiphon.interfaces.cli.screen.terminal import err
 from antiphon.interfaces.cli.screen.text_output import JobStream
+from antiphon.interfaces.cli.shared.wait import narrate, progress_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

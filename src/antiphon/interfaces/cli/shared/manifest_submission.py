@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from antiphon.interfaces.cli.commands.jobs.run import Uploads
 from antiphon.interfaces.cli.screen.durations import span_words
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.progress import Uploads
 from antiphon.interfaces.cli.screen.terminal import counted
 
 if TYPE_CHECKING:
-    from antiphon.interfaces.cli.commands.jobs.wait import WaitOptions
+    from antiphon.interfaces.cli.shared.wait import WaitOptions
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.manifests.authored_manifest import Manifest
@@ -87,7 +87,7 @@ async def run_authored(
     wait_options: WaitOptions,
 ) -> int:
     """Submit a command from a manifest, with further inputs, and print its output."""
-    from antiphon.interfaces.cli.commands.jobs.follow import follow
+    from antiphon.interfaces.cli.shared.follow import follow
     from antiphon.sdk.command_job import with_inputs
     from antiphon.sdk.manifests import authored_manifest
 

@@ -28,7 +28,7 @@ def find_mesh(target: str) -> Mesh:
     from antiphon.sdk.mesh import Mesh
 
     if target == EXAMPLE:
-        from antiphon.interfaces.cli.commands.nodes.demo_tasks import add_tasks
+        from antiphon.interfaces.cli.shared.demo_tasks import add_tasks
 
         ours = Mesh.open()
         add_tasks(ours)

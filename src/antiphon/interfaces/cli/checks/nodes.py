@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from antiphon.interfaces.cli.commands.doctor.findings import Finding, Look, ok, warning, wrong
-from antiphon.interfaces.cli.commands.doctor.log import CLOCK_LIMIT_MS
+from antiphon.interfaces.cli.checks.findings import Finding, Look, ok, warning, wrong
+from antiphon.interfaces.cli.checks.log import CLOCK_LIMIT_MS
 from antiphon.interfaces.cli.screen.node_names import NodeName
 from antiphon.interfaces.cli.screen.options import short, short_node
 from antiphon.interfaces.cli.screen.terminal import ago, clock, counted, span

@@ -18,6 +18,7 @@ from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out, sp
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from antiphon.sdk.artifacts.namespace import Output
     from antiphon.sdk.handle import JobHandle, OutputMessage, Progress
     from antiphon.sdk.mesh import Card, Job, Mesh
 
@@ -131,6 +132,11 @@ def say_known(job: Job, wait_options: WaitOptions) -> None:
         err.say("✓ already done", f"  {job.kind} {short(job.id)}", style="succeeded")
     elif not job.is_terminal:
         err.say(f"already submitted: waiting for {short(job.id)}, which is {job.state.value}")
+
+
+def output_object(made: Output) -> dict[str, Any]:
+    """An output as JSON."""
+    return fields(made, "name", "size", "hash", "sha256", "type")
 
 
 def end_facts(

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from antiphon.interfaces.cli.commands.doctor.findings import Finding, ok, warning, wrong
+from antiphon.interfaces.cli.checks.findings import Finding, ok, warning, wrong
 from antiphon.interfaces.cli.screen.progress import size_words
 from antiphon.interfaces.cli.screen.terminal import counted
 

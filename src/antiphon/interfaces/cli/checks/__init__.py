@@ -1,0 +1,1 @@
+"""What `antiphon doctor` checks."""
