@@ -34,7 +34,7 @@ MESSAGE_WITHIN_S: Final = 0.2
 """A read may wait for longer than this; then nobody waits for its answer."""
 MESSAGE_AT_ONCE: Final = 4
 THREAD: Final = "a" * 8
-JUNK_ON: Final = (bus.CARE.at(), bus.ROLL.at(), bus.ENTRY.at(), bus.BEAT.at())
+JUNK_ON: Final = (bus.ROLL.at(), bus.ENTRY.at(), bus.BEAT.at())
 
 
 class BusMessage(Struct, frozen=True):

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 from antiphon.core.authority import grant_terms
 from antiphon.core.authority.delegations import open_token, token_of
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.presence.cards import Card
 from antiphon.core.record import signing
 from antiphon.core.ucan import Delegation, Payload
 from antiphon.engines.memory import MemoryEngine
@@ -47,6 +48,8 @@ from antiphon.runtime.node.full_node import Applied, FullNode
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.plans.plan_runner import PlanRunner
+from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
+from antiphon.runtime.presence.roll_call import OwnPresence
 from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.host_clock import HostClock, SeededEntropy
@@ -394,14 +397,21 @@ class FullMachine(Machine):
         self._accuse_bugs(self.replica.attention)
         self.node = FullNode(session, self.replica)
         self.node.watchers += [self._tell, OfferAudit(self.node).applied]
-        overdue_jobs = OverdueJobs(self.node, round_s=ROUND_S)
+        watch = HeartbeatWatch(session, self.replica.presence.add)
+        presence = OwnPresence(session, self.keyring, self._card, watch)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.node.run())
-            tasks.create_task(overdue_jobs.run())
+            tasks.create_task(watch.run())
+            tasks.create_task(presence.run())
+            tasks.create_task(OverdueJobs(self.node, watch, round_s=ROUND_S).run())
             tasks.create_task(Coordinator(self.node).run())
             tasks.create_task(Quorums(self.node).run())
             tasks.create_task(Sealer(self.node, bar_s=BAR_S).run())
             tasks.create_task(PlanRunner(self.node).run())
+
+    def _card(self) -> Card:
+        now_ms = self.clock.now_ms()
+        return Card(node=self.keyring.did, alias=self.name, role="node", version="0", at_ms=now_ms)
 
     def _accuse_bugs(self, attention: AttentionTable) -> None:
         """What is set aside must be an item's fault: services survive bugs, and so hide them."""

@@ -170,7 +170,7 @@ async def replicating(
             "offers": Coordinator(node, blobs=blobs).run,
             "quorums": Quorums(node).run,
             "coordinator watch": CoordinatorWatch(node).run,
-            "leases": OverdueJobs(node).run,
+            "leases": OverdueJobs(node, watch).run,
             "plans": PlanRunner(node).run,
             "pulse": partial(pulse.run, node.ready),
             "reports": reverb.run,

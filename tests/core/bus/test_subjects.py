@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core.bus.subjects import BUS, CARE, INBOX, JOIN, LIVE, LOGIN, ROLL, WORK
+from antiphon.core.bus.subjects import BUS, INBOX, JOIN, LIVE, LOGIN, ROLL, WORK
 from antiphon.core.record import subjects
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "antiphon"
@@ -15,7 +15,6 @@ SOURCE = Path(__file__).resolve().parents[3] / "src" / "antiphon"
     "subject, parts, where",
     [
         (ROLL, {}, "roll"),
-        (CARE, {}, "care"),
         (WORK, {"kind": "render.video"}, "work.render.video"),
         (LIVE, {"kind": "render.video", "job": "1"}, "live.render.video.1"),
         (INBOX, {"user": "U", "place": 7}, "inbox.U.7"),

@@ -270,6 +270,28 @@ def test_who_sends_too_many_is_left_out_alone(monkeypatch):
     in_no_time(story)
 
 
+def test_a_full_node_that_comes_knows_the_others_at_once_and_whose_turn_it_is():
+    async def story(timeless):
+        first, second = await timeless.connection("n1"), await timeless.connection("n2")
+        jobs = [f"{number:064x}" for number in range(24)]
+        async with listening(first, []) as earlier, present(await timeless.connection("w")):
+            await asyncio.sleep(2)
+            assert {earlier.turn("any.kind", job, "") for job in jobs} == {0}, "no worker has turns"
+            async with listening(second, []) as later:
+                await asyncio.sleep(0.5)
+                turns = [
+                    [one.turn("any.kind", job, "") for job in jobs] for one in (earlier, later)
+                ]
+                assert all(sorted(pair) == [0, 1] for pair in zip(*turns, strict=True))
+            assert {earlier.turn("any.kind", job, "") for job in jobs} == {0}, "it said goodbye"
+            await asyncio.sleep(1)
+            async with listening(second, []) as again:
+                await asyncio.sleep(0.5)
+                assert {again.turn("any.kind", job, "") for job in jobs} == {0, 1}
+
+    in_no_time(story)
+
+
 def test_a_worker_with_very_many_kinds_says_as_many_as_there_is_room_for():
     async def story(timeless):
         node, worker = await timeless.connection("n"), await timeless.connection("w")

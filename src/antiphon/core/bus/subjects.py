@@ -73,8 +73,6 @@ ENTRY: Final = BusSubject("entry", (Party.MEMBERS,), (), via_gate=True)
 """Asks full nodes where a lane can be entered."""
 HEARTBEAT: Final = BusSubject("heartbeat.{user}", (Party.SELF,), (Party.MEMBERS,))
 """What a node says about itself every few seconds. Nobody can crowd out another's."""
-CARE: Final = BusSubject("care", (Party.WORKERS,), (Party.WORKERS,))
-"""Messages between the full nodes that maintain a mesh."""
 WORK: Final = BusSubject("work.{kind}", (Party.WORKERS,), (Party.WORKERS,))
 """Messages between the workers of a kind."""
 LIVE: Final = BusSubject("live.{kind}.{job}", (Party.WORKERS,), (Party.READERS,))
@@ -100,7 +98,6 @@ BUS: Final = (
     ROLL,
     ENTRY,
     HEARTBEAT,
-    CARE,
     WORK,
     LIVE,
     BEAT,

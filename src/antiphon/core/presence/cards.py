@@ -23,7 +23,7 @@ MAX_ON_PAGE: Final = 512
 MAX_PAGES: Final = 256
 MAX_HASH: Final = 80
 
-Role = Literal["worker", "node", "dev", "agent"]
+Role = Literal["worker", "node", "agent"]
 
 
 class PulseCard(Struct, frozen=True, kw_only=True):

@@ -147,6 +147,11 @@ class PresenceTable:
             if one.level not in {Level.LEFT, Level.ENDED} and now_ms - one.last.heard_ms <= stale_ms
         ]
 
+    def full_nodes(self) -> Iterator[str]:
+        """The full nodes that have missed no heartbeat."""
+        known = self._known.items()
+        return (did for did, one in known if one.card.role == "node" and one.level is Level.ALIVE)
+
     def answers(self, question: str, did: str) -> bool:
         """Whether this node is the one that answers a question for all."""
         others = (

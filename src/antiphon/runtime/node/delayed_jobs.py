@@ -22,7 +22,7 @@ from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.runtime.node.full_node import Applied, FullNode
-    from antiphon.runtime.presence.node_presence import NodePresence
+    from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
 
 OFFERS_PER_ROUND: Final = 128
 MOST_SKIPPED: Final = 16_384
@@ -31,6 +31,8 @@ TURN_S: Final = 0.3
 """How long each turn waits for the one before: so late is a job whose first node just died."""
 RETRY_S: Final = 0.25
 """How long a job is left alone after an offer of it did not take effect."""
+EARLY_S: Final = 0.01
+"""How long after an offer that was too early: by then the engine's time is known."""
 SHORTEST_SLEEP_S: Final = 0.001
 """A difference of two times may be too small to be slept: then the turn would never come."""
 LONGEST_SLEEP_S: Final = 1.0
@@ -46,10 +48,10 @@ class DelayedJobs(WokenService):
     WAITS = "delayed_jobs_wait"
     AFTER_PROBLEM_S = LONGEST_SLEEP_S
 
-    def __init__(self, node: FullNode, node_presence: NodePresence) -> None:
-        """`node_presence` listens already: it says whose turn it is."""
+    def __init__(self, node: FullNode, watch: HeartbeatWatch) -> None:
+        """`watch` says whose turn it is."""
         super().__init__(node)
-        self.node_presence = node_presence
+        self.watch = watch
         self._since: dict[tuple[str, str], float] = {}
         """Which jobs are due, and since when this node counts its turns."""
         self._skipped = 0
@@ -81,7 +83,7 @@ class DelayedJobs(WokenService):
 
     def _turn_s(self, key: tuple[str, str]) -> float:
         """When this node should offer a job, on the clock that is never set."""
-        return self._since[key] + self.node_presence.turn(*key, "") * TURN_S
+        return self._since[key] + self.watch.turn(*key, "") * TURN_S
 
     async def _offer(self, jobs: list[Job]) -> int:
         """Offer jobs; how many of the offers did not take effect."""
@@ -95,8 +97,7 @@ class DelayedJobs(WokenService):
                 del self._since[key]
                 continue
             refused += 1
-            is_lasting = verdict in LACKS_AUTHORITY
-            self._since[key] = now_s + (LONGEST_SLEEP_S if is_lasting else RETRY_S)
+            self._since[key] = now_s + _pause_s(verdict)
         problems = (one.problem for one in results.values())
         problem = next((one for one in problems if one is not None), None)
         if problem is not None:
@@ -106,3 +107,10 @@ class DelayedJobs(WokenService):
     def _intent(self, job: Job) -> Intent:
         lane = job_lane(self.node.replica, job.kind, job.id)
         return Intent(JobOffer, OfferBody(kind=job.kind, job=job.id, priority=job.priority), lane)
+
+
+def _pause_s(verdict: Verdict | None) -> float:
+    """How long a job is left alone after an offer of it with this verdict."""
+    if verdict is Verdict.EARLY:
+        return EARLY_S
+    return LONGEST_SLEEP_S if verdict in LACKS_AUTHORITY else RETRY_S

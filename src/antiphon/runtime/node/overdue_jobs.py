@@ -23,7 +23,6 @@ from antiphon.runtime.attention.item_guard import ItemGuard
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.roster import Roster
-from antiphon.runtime.presence.node_presence import TURN_S, NodePresence
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_lane
 from antiphon.runtime.services import beside
@@ -32,11 +31,14 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import FullNode
+    from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
 
 EXPIRIES_PER_ROUND: Final = 100
 CALLS_PER_ROUND: Final = 32
 HELD_PER_ROUND: Final = 10_000
 ROUND_S: Final = 1.0
+TURN_S: Final = 2.5
+"""How long each turn waits for the one before: longer than it takes to read, write and see it."""
 MAX_VOICES: Final = 256
 
 log = LazyLogger(__name__)
@@ -45,12 +47,12 @@ log = LazyLogger(__name__)
 class OverdueJobs:
     """Runs beside a full node and writes what is due."""
 
-    def __init__(self, node: FullNode, *, round_s: float = ROUND_S) -> None:
-        """`round_s` is the average wait between two rounds."""
+    def __init__(self, node: FullNode, watch: HeartbeatWatch, *, round_s: float = ROUND_S) -> None:
+        """`watch` says whose turn it is; `round_s` is the average wait between two rounds."""
         self.node = node
         self.roster = Roster(node)
         self.round_s = round_s
-        self.node_presence = NodePresence(node.session)
+        self.watch = watch
         self._looked_at = (0, 0)
         self._voices: dict[str, WorkerPresence] = {}
         self.guard = ItemGuard[tuple[str, str]]("leases", node.session, node.replica.attention)
@@ -61,11 +63,7 @@ class OverdueJobs:
         """Look for overdue and unanswered jobs until cancelled."""
         await self.node.ready.wait()
         self.guard.begin()
-        async with (
-            self.node_presence.listening(),
-            # The same nodes take turns with what is delayed.
-            beside(DelayedJobs(self.node, self.node_presence).run()),
-        ):
+        async with beside(DelayedJobs(self.node, self.watch).run()):
             while True:
                 chance = self.node.session.entropy.random()
                 await asyncio.sleep(self.round_s * (0.5 + chance))
@@ -112,7 +110,7 @@ class OverdueJobs:
         now_s = self.node.session.wall.boot_s()
         key = (job.kind, job.id, fence)
         since_s = self._noticed[key] = noticed.get(key, now_s)
-        turn = self.node_presence.turn(job.kind, job.id, fence)
+        turn = self.watch.turn(job.kind, job.id, fence)
         return now_s - since_s >= turn * TURN_S
 
     def _revoked(self) -> list[Job]:

@@ -1,7 +1,10 @@
-"""What a full node knows from all heartbeats: the table, its changes, and answers for all.
+"""What a full node knows from all heartbeats: the table, its changes, answers for all, and turns.
 
 A heartbeat is checked only after its sender's share is: each engine user has a subject of its own,
 so whoever sends many is left out alone, before a signature is looked at.
+
+Full nodes take turns with what any of them may write. One that announces itself and does nothing
+can delay a write by its turn, and any number of them by `MOST_TURNS` turns at most.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
-from antiphon.core.authority.scope import NOTHING, scope_of
+from antiphon.core.authority.job_rights import WORKED_BY
+from antiphon.core.authority.scope import NOTHING, Scope, scope_of
 from antiphon.core.bus.signed_message import Refused
 from antiphon.core.bus.subjects import HEARTBEAT
+from antiphon.core.policy import selection
 from antiphon.core.presence.cards import (
     HEARTBEATS,
     MAX_ON_PAGE,
@@ -45,6 +50,7 @@ MAX_PENDING: Final = 8_192
 MAX_OF_USER: Final = 256
 """Heartbeats of one engine user in the time of one: its processes share a login."""
 _RIGHTS_FOR_S: Final = 30.0
+MOST_TURNS: Final = 4
 _PAGE_BYTES: Final = MAX_PAGE_BYTES // 2
 """Of heartbeats; the rest of a page is its envelope."""
 
@@ -59,12 +65,14 @@ class HeartbeatWatch:
         self.table = PresenceTable()
         self.ready = asyncio.Event()
         """Set once it listens."""
+        self.newcomer = asyncio.Event()
+        """Set when another full node comes: it should hear of this one before its first turn."""
         self._session = session
         self._keep = keep
         self._listens_since_ms: int | None = None
         self._shares: dict[str, int] = {}
         self._shares_until_ms = 0
-        self._ended = RightsCache(session, self._ends, kept_s=_RIGHTS_FOR_S, most=2 * MAX_NODES)
+        self._scopes = RightsCache(session, self._scope, kept_s=_RIGHTS_FOR_S, most=2 * MAX_NODES)
 
     @property
     def now_ms(self) -> int:
@@ -115,7 +123,7 @@ class HeartbeatWatch:
         )
         if isinstance(message, Refused) or message.body.node != message.author:
             return
-        if self._ended.of(message.author):
+        if self._has_ended(message.author):
             return
         changed = self.table.hear(
             message.body,
@@ -123,10 +131,12 @@ class HeartbeatWatch:
         )
         if changed is not None:
             self._keep(session.wall.now_ms(), changed)
+            if message.body.role == "node" and message.author != session.author.did:
+                self.newcomer.set()
 
     def sweep(self) -> None:
         """Notice who fell silent, and whose authority ended."""
-        for changed in self.table.sweep(self.now_ms, self._ended.of):
+        for changed in self.table.sweep(self.now_ms, self._has_ended):
             self._keep(self._session.wall.now_ms(), changed)
 
     def _may_be_heard(self, subject: str) -> bool:
@@ -136,12 +146,24 @@ class HeartbeatWatch:
         heard = self._shares[subject] = self._shares.get(subject, 0) + 1
         return heard <= MAX_OF_USER
 
-    def _ends(self, did: str) -> bool:
+    def _has_ended(self, did: str) -> bool:
         """Whether a node has no right on this mesh."""
+        return self._scopes.of(did).by_command == NOTHING.by_command
+
+    def _scope(self, did: str) -> Scope:
         session = self._session
         now_s = session.wall.now_ms() // 1000
-        scope = scope_of(session.control, session.protocol.branches, did, now_s)
-        return scope.by_command == NOTHING.by_command
+        return scope_of(session.control, session.protocol.branches, did, now_s)
+
+    # --- turns --------------------------------------------------------------------------------
+
+    def turn(self, kind: str, job_id: str, fence: str) -> int:
+        """How many other full nodes should write what is due about a job before this one."""
+        able = (did for did in self.table.full_nodes() if self._may_work(did, kind))
+        return min(selection.turn(job_id, fence, self._session.author.did, able), MOST_TURNS)
+
+    def _may_work(self, did: str, kind: str) -> bool:
+        return self._scopes.of(did).admits(kind, *WORKED_BY)
 
     # --- answers for all ----------------------------------------------------------------------
 

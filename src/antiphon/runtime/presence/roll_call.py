@@ -34,6 +34,8 @@ MAX_CARDS: Final = 10_000
 FOR_ALL: Final = b"for all"
 """The question that one node answers for all; the empty one everybody answers."""
 GOODBYE_S: Final = 1.0
+SOONEST_S: Final = 0.1
+"""The shortest time between two heartbeats of a node."""
 _SPREAD: Final = 0.1
 """Heartbeats come sooner by up to this part, so that those of a fleet do not stay together."""
 
@@ -68,12 +70,23 @@ class OwnPresence:
         try:
             while True:
                 await self.say()
+                await asyncio.sleep(SOONEST_S)
                 early = self._session.entropy.random() * _SPREAD
-                await asyncio.sleep(BEAT_MS / 1000 * (1 - early))
+                await self._newcomer(BEAT_MS / 1000 * (1 - early) - SOONEST_S)
         finally:
             with suppress(TimeoutError):
                 async with asyncio.timeout(GOODBYE_S):
                     await self.say(is_away=True)
+
+    async def _newcomer(self, most_s: float) -> None:
+        """Wait until another full node comes, which has to know of this one, but no longer."""
+        if self._watch is None:
+            await asyncio.sleep(most_s)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                await self._watch.newcomer.wait()
+        self._watch.newcomer.clear()
 
     async def say(self, *, is_away: bool = False) -> None:
         """Publish one heartbeat; a lost one is only missed."""

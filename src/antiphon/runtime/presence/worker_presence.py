@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.bus.signed_message import Message, Refused
-from antiphon.core.bus.subjects import CARE, WORK
+from antiphon.core.bus.subjects import WORK
 from antiphon.core.clock import hlc
 from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Labels, Need, Weight
@@ -102,7 +102,7 @@ class WorkerPresence:
         self._said_free = -1
         self._speak_by_s = 0.0
         self._wake = asyncio.Event()
-        self._subject = WORK.at(kind=kind) if kind else CARE.at()
+        self._subject = WORK.at(kind=kind)
         self.is_silent = False
         """Whether it only sends messages about jobs that it was pointed to."""
 

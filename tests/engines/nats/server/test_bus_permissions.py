@@ -39,7 +39,6 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.await.>",
                 "apb.m.bar",
                 "apb.m.beat",
-                "apb.m.care",
                 HEARTBEAT,
                 "apb.m.inbox.>",
                 "apb.m.live.>",
@@ -51,7 +50,6 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.await.>",
                 "apb.m.bar",
                 "apb.m.beat",
-                "apb.m.care",
                 "apb.m.heartbeat.>",
                 OWN,
                 "apb.m.live.>",
@@ -85,7 +83,6 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
         (
             job_scope(reads=("a", "a.b", "c.>"), works=("c.d", "e.>"), calls=("c.d",)),
             [
-                "apb.m.care",
                 HEARTBEAT,
                 "apb.m.inbox.>",
                 "apb.m.live.c.d.*",
@@ -99,7 +96,6 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
             ],
             [
                 "apb.m.beat",
-                "apb.m.care",
                 "apb.m.heartbeat.>",
                 OWN,
                 "apb.m.live.a.b.*",
