@@ -312,9 +312,6 @@ class Leases(Protocol):
     async def get(self, key: str) -> LeaseEntry | None:
         """The live value, or None."""
 
-    async def list(self, prefix: str, *, limit: int = 1024) -> list[LeaseEntry]:
-        """Live keys under a prefix of whole tokens, complete up to `limit`."""
-
 
 class BusMessage(Struct, frozen=True, gc=False):
     """A message that is not stored."""

@@ -105,7 +105,7 @@ def test_a_rejected_seal_moves_nothing_but_the_tail():
 def test_a_seal_that_fails_for_its_root_alone_orders_those_that_follow():
     ledger = sealed_by_carol()
     assert seal(ledger, root=WRONG, at=500) is Verdict.SEAL
-    assert (ledger.reader.seals.seq, ledger.reader.seals.upto) == (6, 5)
+    assert (ledger.reader.seals.state.seq, ledger.reader.seals.upto) == (6, 5)
     assert seal(ledger, at=400, stamp=510) is Verdict.STALE
     assert seal(ledger, upto=5, size=5, at=520) is Verdict.STALE
     assert seal(ledger, at=530) is Verdict.OK

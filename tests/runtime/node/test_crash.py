@@ -95,7 +95,7 @@ async def test_a_killed_node_goes_on_from_its_file_and_agrees_with_one_that_neve
         await sound.reached(last)
         assert await Sealer(sound, bar_s=1.0).seal()
         for node in (sound, risen):
-            await node.reached(sound.seals.seq)
+            await node.reached(sound.seals.state.seq)
             assert [one.verdict.value for one in node.replica.lane_records(SEAL_LANE)] == ["ok"]
             node.replica.flush()
         assert content(path) == content(tmp_path / "sound.db")

@@ -40,7 +40,7 @@ async def test_one_node_is_owner_coordinator_worker_and_caller_at_once(engine):
 
         # A peer without any of these roles follows, verifies and answers the same.
         peer = await mesh.node(caretaking=False)
-        await peer.reached(node.seals.seq)
+        await peer.reached(node.seals.state.seq)
         assert ops_on_lane(peer, job.id) == offered
         assert Roster(peer).state_of(KIND, job.id) == Roster(node).state_of(KIND, job.id)
         assert peer.seals == node.seals

@@ -61,7 +61,7 @@ async def test_what_happens_is_sealed_and_a_second_node_agrees(engine):
         called = await call(second.session, 1)
         await eventually(lambda: second.seals.upto >= called.seq)
         assert set(verdicts_on_seals(second)) == {"ok"}
-        await first.reached(second.seals.seq)
+        await first.reached(second.seals.state.seq)
         assert first.seals == second.seals
         path = second.replica.tree.inclusion(called.seq, second.seals.upto)
         stored = second.replica.record(called.seq)
@@ -69,7 +69,7 @@ async def test_what_happens_is_sealed_and_a_second_node_agrees(engine):
         leaf = leaf_of(
             record.seq, record.commit_ms, record.subject, record.payload, stored.verdict.value
         )
-        seal = second.session.open(second.replica.record(second.seals.seq).record).op.body
+        seal = second.session.open(second.replica.record(second.seals.state.seq).record).op.body
         root = merkle.root_from_inclusion(
             called.seq - 1, seal.size, merkle.leaf_hash(leaf), [bytes.fromhex(n) for n in path]
         )
@@ -143,7 +143,7 @@ async def test_a_replica_that_lost_or_changed_a_record_is_found_by_the_next_seal
         harmed.replica._db.execute(DAMAGE[damage], (called.seq,))
         with capture_logs() as events:
             assert await sealer.seal()
-            await harmed.reached(sound.seals.seq)
+            await harmed.reached(sound.seals.state.seq)
         assert verdicts_on_seals(harmed) == ["ok", "seal"]
         assert [e["event"] for e in events] == ["seal_mismatch"]
 
@@ -165,7 +165,7 @@ async def test_sealing_goes_on_under_another_coordinator(engine):
     async with a_mesh(engine) as mesh:
         first = await a_coordinator(mesh)
         heir = await mesh.node(bar_s=BAR_S)
-        await eventually(lambda: heir.seals.seq)
+        await eventually(lambda: heir.seals.state)
         session = first.session
         body = CoordinatorBody(node=heir.session.author.did)
         seq = (await write_one(session, Intent(MeshCoordinator, body))).seq
@@ -190,7 +190,7 @@ async def test_a_restart_goes_on_where_the_last_seal_was(engine, tmp_path):
             assert await Sealer(node, bar_s=BAR_S).seal()
             before = node.seals
         again = await a_coordinator(mesh, path=path)
-        assert again.seals.seq >= before.seq > 0
+        assert again.seals.state.seq >= before.state.seq > 0
         called = await call(again.session, 2)
         await eventually(lambda: again.seals.upto >= called.seq)
         fresh = await mesh.node(caretaking=False)

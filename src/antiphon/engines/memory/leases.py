@@ -64,12 +64,6 @@ class LeaseStore:
             self._revision += 1  # the marker that a release leaves in the engine
             del self._rows[entry.key]
 
-    def under(self, prefix: str, limit: int) -> list[LeaseEntry]:
-        """Living entries under a prefix, by key."""
-        self._sweep()
-        stem = prefix + "." if prefix else ""
-        return [self._rows[key][0] for key in sorted(self._rows) if key.startswith(stem)][:limit]
-
     def image(self) -> tuple[int, Rows]:
         """A copy of everything that would be on disk."""
         return self._revision, self._rows.copy()
@@ -116,7 +110,3 @@ class MemoryLeases:
     async def get(self, key: str) -> LeaseEntry | None:
         """The live value, or None."""
         return await self._connection.read("lease.get", partial(self._store.get, key))
-
-    async def list(self, prefix: str, *, limit: int = 1024) -> list[LeaseEntry]:
-        """Live keys under a prefix."""
-        return await self._connection.read("lease.list", partial(self._store.under, prefix, limit))

@@ -81,7 +81,6 @@ class StuckRoute(Struct, frozen=True, kw_only=True):
 
     kind: str
     """The kind of the route."""
-    node: str
     words: str
     hint: str
 
@@ -113,7 +112,6 @@ def _stuck(held: Holdings, route: str, kind: str) -> StuckRoute | None:
             why = "had that permission until it expired"
     return StuckRoute(
         kind=route,
-        node=node,
         words=f"{kind} is routed to {held.name(node)}, which {why}: nobody may claim it",
         hint=f"antiphon route {route} NODE, or antiphon route {route} --clear, as the owner",
     )

@@ -52,16 +52,8 @@ class Deferred(Struct, frozen=True):
     """A value that waits beside a document."""
 
     op_id: str
-    seq: int
     author: str
     body: MemoryBody
-
-
-class Changed(Struct, frozen=True):
-    """An accepted put, and the document after it."""
-
-    body: MemoryBody
-    document: Document
 
 
 class Documents:
@@ -106,7 +98,7 @@ class Documents:
         op = opened.op
         if not isinstance(op, MemoryPut) or opened.op_id != op_id:
             raise Corrupt(f"record {record.seq} is not the value that the document names")
-        return Deferred(op_id, record.seq, op.author, op.body)
+        return Deferred(op_id, op.author, op.body)
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -171,8 +163,8 @@ class Documents:
     @asynccontextmanager
     async def watch(
         self, space: str, key: str | None = None
-    ) -> AsyncIterator[AsyncIterator[Changed]]:
-        """Changes of one document, or of all in a space, from now on.
+    ) -> AsyncIterator[AsyncIterator[Document]]:
+        """One document, or all of a space, after each change from now on.
 
         While nothing is written there, nothing is read.
         """
@@ -183,7 +175,7 @@ class Documents:
         async with aclosing(self._changes(subject, after)) as changes:
             yield changes
 
-    async def _changes(self, subject: str, after: int) -> AsyncGenerator[Changed]:
+    async def _changes(self, subject: str, after: int) -> AsyncGenerator[Document]:
         while True:  # a follower ends when this node may read other things than before
             async with self.session.log.follow(after, subject=subject) as batches:
                 async for batch in batches:
@@ -193,8 +185,8 @@ class Documents:
                         if change is not None:
                             yield change
 
-    async def _judged(self, record: Record) -> Changed | None:
-        """What an accepted record changed; None for one that took no effect."""
+    async def _judged(self, record: Record) -> Document | None:
+        """The document after an accepted record; None for one that took no effect."""
         session = self.session
         opened = open_stored(session.protocol, session.mesh, record)
         if opened.place is None:
@@ -207,15 +199,14 @@ class Documents:
             lane = self._keep(key, cast("DocumentLane", view.lane))
             if lane.tails[0] == record.seq and isinstance(op, MemoryPut) and lane.state is not None:
                 is_new = view.verdict_of(opened.op_id) is Verdict.OK
-                return Changed(op.body, lane.state) if is_new else None
+                return lane.state if is_new else None
         if lane.tails[0] >= record.seq or lane.tails[0] != (op.prev if op else -1):
             # Already read beyond it, or something is missing: judge it where it stands.
             lane = cast("DocumentLane", await session.lanes.before(key, record.seq))
         outcome = await session.judge(opened, lane)
-        after = self._keep(key, cast("DocumentLane", outcome.lane))
-        if not outcome.changed or not isinstance(op, MemoryPut) or after is None:
-            return None
-        return Changed(op.body, outcome.lane.state)
+        lane = cast("DocumentLane", outcome.lane)
+        self._keep(key, lane)
+        return lane.state if outcome.changed else None
 
 
 def _revision(lane: DocumentLane) -> int:

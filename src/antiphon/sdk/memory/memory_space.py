@@ -237,7 +237,7 @@ class MemorySpace:
 
         async def shown() -> AsyncIterator[Document]:
             async for change in changes:
-                yield await self._shown(change.document)
+                yield await self._shown(change)
 
         async with self._of().watch(self.name, key) as changes:
             yield shown()

@@ -42,11 +42,6 @@ class SealLane(Lane, frozen=True):
         return self.tails[0]
 
     @property
-    def seq(self) -> int:
-        """The newest seal's own sequence; 0 while there is none."""
-        return self.state.seq if self.state is not None else 0
-
-    @property
     def upto(self) -> int:
         """The last sequence that a seal covers; 0 while there is none."""
         return self.state.upto if self.state is not None else 0

@@ -28,7 +28,6 @@ from antiphon.errors import Held, LostRace, Rejected, Unavailable
 from antiphon.ports import LeaseEntry
 
 WRITE_TIMEOUT_S = 5.0
-MAX_LISTED = 4096
 _FREED = b"\r\nAntiphon-Freed: 1\r\n"
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 _ATTEMPTS = 4
@@ -103,26 +102,6 @@ class NatsLeases:
         if present is None or _is_freed(present):
             return None
         return self._entry(present, created_ns)
-
-    async def list(self, prefix: str, *, limit: int = 1024) -> list[LeaseEntry]:
-        """See `ports.Leases.list`; by key."""
-        created_ns = await self._open()
-        stem = f"{self._prefix}{prefix}.>" if prefix else f"{self._prefix}>"
-        wire.check_filter(stem)
-        found: dict[str, LeaseEntry] = {}
-        first = 1
-        while True:
-            batch = await self._records.batch_with_headers(first, limit=MAX_LISTED, subject=stem)
-            for record, header in zip(batch.records, batch.headers, strict=True):
-                if _FREED not in header:
-                    entry = self._entry(HeldRecord(record, header), created_ns)
-                    found[entry.key] = entry
-                else:
-                    found.pop(record.subject[len(self._prefix) :], None)
-            if not batch.records or not batch.pending:
-                break
-            first = batch.records[-1].seq + 1
-        return [found[key] for key in sorted(found)][:limit]
 
     # --- inside -----------------------------------------------------------------------------
 
