@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
+from antiphon.core.families.jobs.ops import JobClaim
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.proof.output import Output
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import Line, tell
 from antiphon.errors import Misconfigured, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.retry import retry as submit_retry
-from antiphon.runtime.caller.run_progress import Progress, progress_of
 from antiphon.runtime.caller.submission import Ended, failure
 from antiphon.runtime.executors.handler_call import result_of
 from antiphon.runtime.values.value_codec import PLAIN
 from antiphon.runtime.worker.job_output import OutputMessage, listening
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.job_wait import wait_for_end
+from antiphon.telemetry import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,6 +40,29 @@ if TYPE_CHECKING:
     from antiphon.sdk.explanation import Explanation
 
 R_co = TypeVar("R_co", covariant=True)
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far a job's last run was when its worker last wrote it to the log."""
+
+    done: float
+    """From 0 to 1."""
+    note: str
+    at: datetime
+
+
+def progress_of(view: JobView) -> Progress | None:
+    """The last progress on a job's lane; None if its handler reported none, or just began."""
+    for judged in reversed(view.history):
+        op = judged.opened.op
+        if judged.verdict is Verdict.OK and isinstance(op, JobClaim) and op.body.progress:
+            told, at_s = op.body.progress, judged.opened.commit_ms / 1000
+            return Progress(
+                done=told.permille / 1000,
+                note=printable(told.note),
+                at=datetime.fromtimestamp(at_s, UTC),
+            )
+    return None
 
 
 class ResultReader(Struct, frozen=True):

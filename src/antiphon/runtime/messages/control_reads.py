@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from antiphon.core.messages.send_right import NodeRights, rights_of
+from antiphon.runtime.rights_cache import RightsCache
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -21,8 +22,7 @@ class ControlReads:
         self._session = session
         self._running: asyncio.Task[None] | None = None
         self._queued: asyncio.Task[None] | None = None
-        self._rights: dict[str, NodeRights] = {}
-        self._state: tuple[int, int] = (-1, -1)
+        self._rights = RightsCache(session, self._ask, most=MAX_RIGHTS)
 
     async def fresh(self) -> Control:
         """Control with everything that was on the log when this was called."""
@@ -40,12 +40,7 @@ class ControlReads:
 
     def rights(self, node: str) -> NodeRights:
         """A node's rights as control is now; computed once per change."""
-        control = self._session.control
-        state = (control.since, control.grants.revision)
-        if state != self._state or len(self._rights) >= MAX_RIGHTS:
-            self._state = state
-            self._rights.clear()
-        found = self._rights.get(node)
-        if found is None:
-            found = self._rights[node] = rights_of(control, node)
-        return found
+        return self._rights.of(node)
+
+    def _ask(self, node: str) -> NodeRights:
+        return rights_of(self._session.control, node)

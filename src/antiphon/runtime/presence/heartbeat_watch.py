@@ -39,7 +39,7 @@ from antiphon.core.presence.presence_table import (
     PresenceTable,
 )
 from antiphon.errors import Unavailable
-from antiphon.runtime.presence.rights_cache import RightsCache
+from antiphon.runtime.rights_cache import RightsCache
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:

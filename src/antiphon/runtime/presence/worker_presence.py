@@ -31,7 +31,6 @@ from antiphon.core.clock import hlc
 from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Labels, Need, Weight
 from antiphon.errors import Rejected, Unavailable
-from antiphon.runtime.presence.rights_cache import RightsCache
 from antiphon.runtime.presence.worker_messages import (
     AGE_MS,
     MAX_MENTIONED,
@@ -40,6 +39,7 @@ from antiphon.runtime.presence.worker_messages import (
     ReturnedJob,
     WorkerMessage,
 )
+from antiphon.runtime.rights_cache import RightsCache
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:

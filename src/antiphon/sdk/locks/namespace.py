@@ -17,6 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.families.locks.ops import MAX_KEY, TakeBody
+from antiphon.core.families.locks.state import Lock as LockState
+from antiphon.core.families.locks.state import LockLane
 from antiphon.core.families.locks.table import standing
 from antiphon.core.policy.locks import lock_time
 from antiphon.core.record.subjects import check_kind
@@ -24,12 +26,11 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.time_text import time_text
 from antiphon.errors import Held, Malformed
 from antiphon.runtime.locks.lock_line import LockLine
-from antiphon.runtime.locks.replica_locks import ReplicaLocks
+from antiphon.runtime.replica.replica import LaneQueries
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.locks.lock import Lock
 
 if TYPE_CHECKING:
-    from antiphon.core.families.locks.state import Lock as LockState
     from antiphon.runtime.locks.lock_hold import NextTime
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.connection.connection import Connection
@@ -41,6 +42,14 @@ TTL_S: Final = lock_time.EDIT_MS / 1000
 """For an edit. Give long tasks 300."""
 WAIT_S: Final = 60.0
 MOST_LISTED: Final = 10_000
+
+
+class ReplicaLocks(LaneQueries[LockState], family="locks", lane=LockLane):
+    """Queries for people who list locks."""
+
+    def held(self, *, limit: int) -> list[LockState]:
+        """Locks that were not released, the oldest first; the time of a hold may be over."""
+        return self._found("holder is not null order by id limit ?", limit)
 
 
 class LockStatus(Struct, frozen=True, kw_only=True):

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.families.memory.ops import MAX_KEY_LENGTH, Strategy
+from antiphon.core.families.memory.state import Document as State
+from antiphon.core.families.memory.state import DocumentLane
 from antiphon.core.families.memory.writing import Wanted
 from antiphon.errors import Conflict, LostRace, Malformed, Misconfigured
 from antiphon.runtime.memory import document_values
 from antiphon.runtime.memory.documents import Deferred, Documents, Outcome, Settled
-from antiphon.runtime.memory.replica_documents import ReplicaDocuments
+from antiphon.runtime.replica.replica import LaneQueries
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from antiphon.core.families.memory.ops import Inline, Stored
-    from antiphon.core.families.memory.state import Document as State
     from antiphon.sdk.connection.connection import Connection
 
 MERGES: Final = 64
@@ -29,6 +30,23 @@ MOST_LISTED: Final = 10_000
 ANY_KEY: Final = "any"
 """Read to learn whether a space may be read: a replica has nothing of one that may not."""
 _STRATEGIES: Final = ("remote", "local", "merge", "defer")
+
+
+class ReplicaDocuments(LaneQueries[State], family="memory", lane=DocumentLane):
+    """Lists of documents, which no single lane can give."""
+
+    def standing(self, space: str, *, prefix: str = "", limit: int) -> list[State]:
+        """The documents of a space that have a value, by key."""
+        return self._found(
+            "kind = ? and key >= ? and substr(key, 1, ?) = ? and state in ('written', 'conflict')"
+            " and revision > 0 order by key limit ?",
+            space, prefix, len(prefix), prefix, limit,
+        )  # fmt: skip
+
+    def conflicts(self, space: str, *, limit: int) -> list[State]:
+        """The documents of a space with unresolved conflicts, by key."""
+        where = "kind = ? and conflicts is not null order by key limit ?"
+        return self._found(where, space, limit)
 
 
 class Document(Struct, frozen=True, kw_only=True):

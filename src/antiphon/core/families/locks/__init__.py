@@ -9,8 +9,28 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.authority import lock_rights
-from antiphon.core.families.locks import columns, ops, state, table
-from antiphon.core.family import Family
+from antiphon.core.families.locks import ops, state, table
+from antiphon.core.family import Column, Family, Index
+
+
+def _holder(lock: state.Lock) -> str | None:
+    """The holder's node, unless the lock was released or broken."""
+    return None if lock.hold is None else lock.hold.node
+
+
+def _deadline_ms(lock: state.Lock) -> int | None:
+    """Until when it is held without a renewal; a time that has passed means that it is free."""
+    return None if lock.hold is None else lock.hold.deadline_ms
+
+
+_COLUMNS: Final = (
+    Column("state", "text", lambda lock: "free" if lock.hold is None else "held"),
+    Column("key", "text", lambda lock: lock.key),
+    Column("holder", "text", _holder),
+    Column("deadline_ms", "integer", _deadline_ms),
+)
+_INDEXES: Final = (Index(("kind", "first_seq"), of="holder"),)
+
 
 LOCKS: Final = Family(
     name="locks",
@@ -23,6 +43,6 @@ LOCKS: Final = Family(
     unfinished=table.unfinished,
     enter=table.enter,
     entry=table.entry,
-    columns=columns.COLUMNS,
-    indexes=columns.INDEXES,
+    columns=_COLUMNS,
+    indexes=_INDEXES,
 )

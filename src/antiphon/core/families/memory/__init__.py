@@ -5,8 +5,36 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.authority import memory_rights
-from antiphon.core.families.memory import columns, ops, state, table
-from antiphon.core.family import Family
+from antiphon.core.families.memory import ops, state, table
+from antiphon.core.family import Column, Evicted, Family, Index
+
+
+def _state(document: state.Document) -> str:
+    """In conflict as long as a value waits to be resolved, even where the document is deleted."""
+    if document.siblings:
+        return "conflict"
+    return "deleted" if document.value is None else "written"
+
+
+_COLUMNS: Final = (
+    Column("state", "text", _state),
+    Column("key", "text", lambda document: document.key),
+    Column("revision", "integer", lambda document: document.revision),
+    Column("author", "text", lambda document: document.author),
+    Column("conflicts", "integer", lambda document: len(document.siblings) or None),
+)
+_INDEXES: Final = (
+    Index(("kind", "key"), of="key"),
+    Index(("kind", "conflicts"), of="conflicts"),
+)
+
+
+def _blobs(document: state.Document) -> tuple[tuple[str, ...], tuple[Evicted, ...]]:
+    """Digests of its value and of the values that wait beside it."""
+    own = (document.value.hash,) if isinstance(document.value, ops.Stored) else ()
+    beside = (one.hash for one in document.siblings if one.hash is not None)
+    return tuple(dict.fromkeys((*own, *beside))), ()
+
 
 MEMORY: Final = Family(
     name="memory",
@@ -18,7 +46,7 @@ MEMORY: Final = Family(
     enter=table.enter,
     entry=table.entry,
     unfinished=table.unfinished,
-    columns=columns.COLUMNS,
-    indexes=columns.INDEXES,
-    blobs=columns.blobs,
+    columns=_COLUMNS,
+    indexes=_INDEXES,
+    blobs=_blobs,
 )

@@ -26,8 +26,8 @@ from antiphon.interfaces.cli.screen.terminal import (
     state_piece,
 )
 from antiphon.interfaces.cli.shared.address_options import happened_at, read_address
+from antiphon.interfaces.cli.shared.follow import followed
 from antiphon.interfaces.cli.shared.graph_tree import as_objects, draw
-from antiphon.interfaces.cli.shared.live_output import followed
 from antiphon.interfaces.cli.shared.wait import progress_words, say_it_keeps_running
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -15,9 +16,9 @@ class RightsCache(Generic[T]):
     """Answers to one question about nodes, for so long, or until control changes."""
 
     def __init__(
-        self, session: Session, ask: Callable[[str], T], *, kept_s: float, most: int
+        self, session: Session, ask: Callable[[str], T], *, most: int, kept_s: float = math.inf
     ) -> None:
-        """`ask` answers by what is known of control now; rights also end by time alone."""
+        """`ask` answers by what is known of control now; an answer may also end by time alone."""
         self._session = session
         self._ask = ask
         self._kept_s = kept_s
