@@ -6,11 +6,17 @@ import pytest
 
 from antiphon.core.authority.rules import Rules
 from antiphon.core.messages import dead_letters, inbox, register, send_rate
-from antiphon.core.policy.rate_limit import Allowance
 from antiphon.core.record.ids import agent_address
-from antiphon.errors import Held, InboxFull, Malformed, OutcomeUnknown, RateLimited, Rejected
+from antiphon.errors import (
+    Held,
+    InboxFull,
+    Malformed,
+    OutcomeUnknown,
+    RateLimited,
+    Rejected,
+)
 from antiphon.runtime import rate_books
-from antiphon.runtime.messages import message_gate, open_inboxes
+from antiphon.runtime.messages import open_inboxes
 from antiphon.runtime.messages.message_gate import MessageGate
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import on_both_engines
@@ -423,38 +429,6 @@ async def test_no_sender_fills_an_inbox_with_bytes(monkeypatch):
             await one.put(two.address, "k3", payload=large)
         await one.put(two.address, "small")
         await three.put(two.address, "other", payload=large)
-
-
-@pytest.mark.virtual_time
-async def test_what_a_sender_has_waiting_in_all_inboxes_has_a_bound(monkeypatch):
-    allowed = Allowance(per_s=1.0, burst=50_000)
-    monkeypatch.setattr(message_gate, "STORED", allowed)
-    async with agents("memory", 3) as (_, (one, two, three)):
-        one.gate, two.gate = [
-            MessageGate(each.session, each.session.engine.messages) for each in (one, two)
-        ]
-        large = b'"' + b"x" * 10_000 + b'"'
-
-        async def send(name, **how):
-            to = agent_address(two.keyring.did, name)
-            await one.put(to, name, payload=large, **how)
-
-        await one.put(two.address, "read soon", payload=large)
-        for number in range(3):
-            await send(f"agent{number}")
-        with pytest.raises(InboxFull, match="in inboxes of this mesh"):
-            await send("another")
-        await one.gate.close()
-        with pytest.raises(InboxFull, match="in inboxes of this mesh"):
-            await send("another", gate=MessageGate(three.session, three.session.engine.messages))
-        await three.put(two.address, "others are not concerned", payload=large)
-        for handed in await two.read(gate=one.gate):
-            await two.ack(handed, gate=one.gate)
-        await send("another")
-        with pytest.raises(InboxFull):
-            await send("more")
-        await asyncio.sleep(11_000)
-        await send("more")
 
 
 async def refusals(sender, to, count, **how):

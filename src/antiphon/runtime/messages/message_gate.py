@@ -18,7 +18,7 @@ was committed is refused.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -31,7 +31,15 @@ from antiphon.core.messages.register import Note, read_note, write_note
 from antiphon.core.messages.send_rate import REGISTER_BYTES, SENDING, STORED, STORED_BYTES
 from antiphon.core.record.ids import split_address
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Held, InboxFull, LostRace, OutcomeUnknown, RateLimited, Rejected
+from antiphon.errors import (
+    AntiphonError,
+    Held,
+    InboxFull,
+    LostRace,
+    OutcomeUnknown,
+    RateLimited,
+    Rejected,
+)
 from antiphon.runtime.messages.control_reads import ControlReads
 from antiphon.runtime.messages.dead_letter_store import DeadLetter, DeadLetterStore
 from antiphon.runtime.messages.fair_queue import FairQueue
@@ -41,6 +49,8 @@ from antiphon.runtime.rate_books import RateBooks
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from antiphon.core.messages.inbox import Inbox, InboxItem, ThreadSummary
     from antiphon.ports import MessageStore
     from antiphon.runtime.log.session import Session
@@ -50,6 +60,7 @@ CACHED: Final = 4096
 CACHED_BYTES: Final = 32 * 1024 * 1024
 """Messages that are remembered between put and read."""
 READ_AT_ONCE: Final = 64
+SHORTEST_LEASE_MS: Final = 1_000
 ANSWER_BYTES: Final = 384 * 1024
 MAX_WAIT_MS: Final = 60_000
 LONGEST_MS: Final = 60_000
@@ -205,9 +216,13 @@ class MessageGate:
                 )
             try:
                 revision = await self._write(key, envelope, note, expected=0)
-            except LostRace:
+            except OutcomeUnknown:
+                raise  # it may be stored, and counts
+            except AntiphonError as problem:
                 await self._stored.give_back(note.party, _weight(note))
-                return PutAnswer(id_, is_duplicate=True)  # another gate stored it
+                if isinstance(problem, LostRace):
+                    return PutAnswer(id_, is_duplicate=True)  # another gate stored it
+                raise
             box.inbox.apply(id_, revision, note)
             return PutAnswer(id_)
 
@@ -303,7 +318,7 @@ class MessageGate:
         key, revision = register_key(box.inbox.prefix, entry.note.thread, entry.id), entry.revision
         body = await self._body(key, revision)
         now_ms = self._session.wall.now_ms()
-        lease_ms = max(1_000, min(asked.lease_ms, register.MAX_LEASE_MS))
+        lease_ms = _within_bounds(asked.lease_ms)
         note = register.leased(
             entry.note, revision, session=asked.session, now_ms=now_ms, lease_ms=lease_ms
         )
@@ -338,8 +353,7 @@ class MessageGate:
         `Held` if the lease ended and the message was handed out again. Without a revision the
         reader means the message as it is now.
         """
-        async with self._queue.turn(by), self._boxes.use(address, by) as box:
-            await self._check_reader(address)
+        async with self._read_by(address, by) as box:
             entry = await self._entry(box, id_, revision)
             if entry is None:
                 return
@@ -357,8 +371,7 @@ class MessageGate:
         error: str = "",
     ) -> None:
         """Give the message back: it is handed out again after a pause, or is dead."""
-        async with self._queue.turn(by), self._boxes.use(address, by) as box:
-            await self._check_reader(address)
+        async with self._read_by(address, by) as box:
             entry = await self._entry(box, id_, revision)
             if entry is None:
                 return
@@ -372,14 +385,12 @@ class MessageGate:
         self, address: str, id_: str, revision: int, *, by: str, lease_ms: int
     ) -> HandedMessage:
         """Its reader needs longer; the message with its new revision."""
-        async with self._queue.turn(by), self._boxes.use(address, by) as box:
-            await self._check_reader(address)
+        async with self._read_by(address, by) as box:
             entry = await self._entry(box, id_, revision)
             if entry is None:
                 raise Held(f"message {id_} has ended")
             now_ms = self._session.wall.now_ms()
-            lease_ms = max(1_000, min(lease_ms, register.MAX_LEASE_MS))
-            note = register.extended(entry.note, now_ms=now_ms, lease_ms=lease_ms)
+            note = register.extended(entry.note, now_ms=now_ms, lease_ms=_within_bounds(lease_ms))
             held = await self._change(box, entry, note, None)
             return HandedMessage(id_, held, note.attempts, note.lease_ms, b"")
 
@@ -395,7 +406,7 @@ class MessageGate:
         if entry is None:
             raise Rejected(f"there is no message {id_} in this inbox", reason="message")
         if revision and entry.revision != revision:
-            raise Held(f"the lease on message {id_} ended, and it was handed out again")
+            raise _handed_out_again(id_)
         return entry
 
     async def _change(
@@ -410,9 +421,7 @@ class MessageGate:
             await self._look_again(box, entry)
             if note.done and entry.id in box.inbox.contents.done:
                 return entry.revision
-            raise Held(
-                f"the lease on message {entry.id} ended, and it was handed out again"
-            ) from lost
+            raise _handed_out_again(entry.id) from lost
         box.inbox.apply(entry.id, held, note)
         if note.done:  # a dead letter is still there, and counts until its time is over
             await self._stored.give_back(entry.note.party, _weight(entry.note))
@@ -422,14 +431,12 @@ class MessageGate:
 
     async def threads(self, address: str, *, by: str) -> list[ThreadSummary]:
         """The threads of an inbox that have messages."""
-        async with self._queue.turn(by), self._boxes.use(address, by) as box:
-            await self._check_reader(address)
+        async with self._read_by(address, by) as box:
             return (await box.inbox.ready()).threads()
 
     async def dead(self, address: str, *, by: str, limit: int = 64) -> list[DeadLetter]:
         """The newest dead letters of an inbox, oldest first."""
-        async with self._queue.turn(by), self._boxes.use(address, by) as box:
-            await self._check_reader(address)
+        async with self._read_by(address, by) as box:
             return await self._dead.newest(box, min(limit, READ_AT_ONCE), ANSWER_BYTES)
 
     async def _bury(self, box: OpenInbox, entry: InboxItem, reason: str) -> None:
@@ -443,6 +450,14 @@ class MessageGate:
         log.info("message_dead", id=entry.id, reason=reason, attempts=entry.note.attempts)
 
     # --- inside -------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _read_by(self, address: str, by: str) -> AsyncIterator[OpenInbox]:
+        """Its inbox, for a request of a reader. Nothing is opened for one that is refused."""
+        async with self._queue.turn(by):
+            await self._check_reader(address)
+            async with self._boxes.use(address, by) as box:
+                yield box
 
     async def _check_reader(self, address: str) -> None:
         node, _ = split_address(address)
@@ -486,6 +501,14 @@ class MessageGate:
 
 def _weight(note: Note) -> int:
     return note.size + REGISTER_BYTES
+
+
+def _within_bounds(lease_ms: int) -> int:
+    return max(SHORTEST_LEASE_MS, min(lease_ms, register.MAX_LEASE_MS))
+
+
+def _handed_out_again(id_: str) -> Held:
+    return Held(f"the lease on message {id_} ended, and it was handed out again")
 
 
 def _too_fast(wait_s: float) -> RateLimited:
