@@ -10,6 +10,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec.structs import replace
+
 from antiphon.core.bus.subjects import MESSAGE_GATE
 from antiphon.core.messages.register import LEASE_MS, MAX_ERROR
 from antiphon.core.record.ids import agent_address
@@ -19,8 +21,6 @@ from antiphon.runtime.messages.message_gate import MessageGate, PutAnswer, Readi
 from antiphon.runtime.messages.message_requests import MESSAGES, PUT, MessageRequest, Named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from antiphon.core.messages.inbox import ThreadSummary
     from antiphon.ports import GateLine, Keyring, MessageStore
     from antiphon.runtime.log.session import Session
@@ -37,17 +37,8 @@ class MessageClient(Protocol):
     async def put(self, receiver: str, envelope: bytes) -> PutAnswer:
         """Store a signed message; see `MessageGate.put`."""
 
-    async def read(
-        self,
-        session: str,
-        *,
-        limit: int,
-        lease_ms: int,
-        wait_ms: int,
-        thread: str = "",
-        holding: Iterable[str] | None = None,
-    ) -> list[HandedMessage]:
-        """The next messages; see `Reading`."""
+    async def read(self, asked: Reading) -> list[HandedMessage]:
+        """The next messages of its own inbox; see `Reading`."""
 
     async def ack(self, id_: str, revision: int = 0) -> None:
         """See `MessageGate.ack`."""
@@ -82,27 +73,9 @@ class OwnMessages:
         """See `MessageClient.put`."""
         return await self._gate.put(receiver, envelope, by=self._by)
 
-    async def read(
-        self,
-        session: str,
-        *,
-        limit: int,
-        lease_ms: int,
-        wait_ms: int,
-        thread: str = "",
-        holding: Iterable[str] | None = None,
-    ) -> list[HandedMessage]:
+    async def read(self, asked: Reading) -> list[HandedMessage]:
         """See `MessageClient.read`."""
-        reading = Reading(
-            address=self.address,
-            session=session,
-            limit=limit,
-            lease_ms=lease_ms,
-            wait_ms=wait_ms,
-            thread=thread,
-            holding=None if holding is None else frozenset(holding),
-        )
-        return await self._gate.read(reading, by=self._by)
+        return await self._gate.read(replace(asked, address=self.address), by=self._by)
 
     async def ack(self, id_: str, revision: int = 0) -> None:
         """See `MessageClient.ack`."""
@@ -152,27 +125,18 @@ class MemberMessages:
         answer = message_requests.read_answer(told)
         return PutAnswer(answer.id, answer.is_duplicate)
 
-    async def read(
-        self,
-        session: str,
-        *,
-        limit: int,
-        lease_ms: int,
-        wait_ms: int,
-        thread: str = "",
-        holding: Iterable[str] | None = None,
-    ) -> list[HandedMessage]:
+    async def read(self, asked: Reading) -> list[HandedMessage]:
         """See `MessageClient.read`."""
-        held = None if holding is None else tuple(holding)[: message_requests.MAX_HOLDING]
+        held = asked.holding
         answer = await self._ask(
-            wait_ms / 1000,
+            asked.wait_ms / 1000,
             do="read",
-            session=session,
-            limit=limit,
-            lease_ms=lease_ms,
-            wait_ms=wait_ms,
-            thread=thread,
-            holding=held,
+            session=asked.session,
+            limit=asked.limit,
+            lease_ms=asked.lease_ms,
+            wait_ms=asked.wait_ms,
+            thread=asked.thread,
+            holding=None if held is None else tuple(sorted(held))[: message_requests.MAX_HOLDING],
         )
         return list(answer.handed)
 

@@ -82,7 +82,8 @@ class PutAnswer(Struct, frozen=True):
 class Reading(Struct, frozen=True, kw_only=True):
     """What a reader asks for."""
 
-    address: str
+    address: str = ""
+    """Whose inbox; a client reads its own."""
     session: str
     """`register.session_name` of the process that reads."""
     limit: int = 1

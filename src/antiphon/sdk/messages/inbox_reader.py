@@ -22,6 +22,7 @@ from antiphon.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from antiphon.runtime.messages.message_gate import Reading
 from antiphon.sdk.messages.received_message import ReceivedMessage, resolve
 
 if TYPE_CHECKING:
@@ -88,14 +89,15 @@ class InboxReader:
         wait_ms = WAIT_MS if self._wait_ms is None else self._wait_ms
         begun_s = asyncio.get_running_loop().time()
         try:
-            handed = await self._client.read(
-                self._messages.session,
+            asked = Reading(
+                session=self._messages.session,
                 limit=self._prefetch,
                 lease_ms=self._lease_ms,
                 wait_ms=wait_ms,
                 thread=self._thread,
-                holding=list(self._holding)[-MAX_HOLDING:] if self._has_lost else None,
+                holding=frozenset(list(self._holding)[-MAX_HOLDING:]) if self._has_lost else None,
             )
+            handed = await self._client.read(asked)
         except (EngineDenied, InboxFull):
             raise
         except Unavailable as away:

@@ -80,8 +80,6 @@ def log_config(mesh: str, *, replicas: int) -> dict[str, Any]:
         **_base(log_name(mesh), [f"ap.{mesh}.>"], replicas),
         "max_msgs_per_subject": -1,
         "max_consumers": MAX_CONSUMERS,
-        "deny_delete": True,
-        "allow_rollup_hdrs": False,
         "allow_msg_ttl": False,
         "allow_atomic": True,
         "republish": {"src": f"ap.{mesh}.>", "dest": f"apr.{mesh}.>"},
@@ -90,15 +88,7 @@ def log_config(mesh: str, *, replicas: int) -> dict[str, Any]:
 
 def leases_config(mesh: str, *, replicas: int) -> dict[str, Any]:
     """One message per key, with its own time to live."""
-    return {
-        **_base(leases_name(mesh), [f"apl.{mesh}.>"], replicas),
-        "max_msgs_per_subject": 1,
-        "max_consumers": 16,
-        "deny_delete": True,
-        "allow_rollup_hdrs": False,
-        "allow_msg_ttl": True,
-        "allow_atomic": False,
-    }
+    return _base(leases_name(mesh), [f"apl.{mesh}.>"], replicas)
 
 
 def blobs_config(mesh: str, *, replicas: int) -> dict[str, Any]:
@@ -106,11 +96,7 @@ def blobs_config(mesh: str, *, replicas: int) -> dict[str, Any]:
     return {
         **_base(blobs_name(mesh), [f"apo.{mesh}.>"], replicas),
         "max_msgs_per_subject": -1,
-        "max_consumers": 16,
-        "deny_delete": True,
         "allow_rollup_hdrs": True,
-        "allow_msg_ttl": True,
-        "allow_atomic": False,
     }
 
 
@@ -118,17 +104,12 @@ def messages_config(mesh: str, *, replicas: int) -> dict[str, Any]:
     """One register per message. Every write is told, without its body, to nodes that watch."""
     return {
         **_base(messages_name(mesh), [f"apm.{mesh}.>"], replicas),
-        "max_msgs_per_subject": 1,
-        "max_consumers": 16,
-        "deny_delete": True,
-        "allow_rollup_hdrs": False,
-        "allow_msg_ttl": True,
-        "allow_atomic": False,
         "republish": {"src": f"apm.{mesh}.>", "dest": f"apn.{mesh}.>", "headers_only": True},
     }
 
 
 def _base(name: str, subjects: list[str], replicas: int) -> dict[str, Any]:
+    """What streams have in common; each says what it has otherwise."""
     return {
         "name": name,
         "subjects": subjects,
@@ -142,6 +123,12 @@ def _base(name: str, subjects: list[str], replicas: int) -> dict[str, Any]:
         "max_msg_size": MAX_RECORD_BYTES,
         "duplicate_window": DUPLICATE_WINDOW_NS,
         "deny_purge": False,
+        "deny_delete": True,
+        "max_msgs_per_subject": 1,
+        "max_consumers": 16,
+        "allow_rollup_hdrs": False,
+        "allow_msg_ttl": True,
+        "allow_atomic": False,
         "allow_direct": True,
         "allow_msg_schedules": False,
         "allow_msg_counter": False,
