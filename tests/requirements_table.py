@@ -240,8 +240,9 @@ EXPLAINED: Final[dict[str, str]] = {
         "not only on downbeats: after a kill less is done again."
     ),
     "B18": (
-        "Every op carries its HLC, and its record a commit time. The beat follows from the time "
-        "and the tempo policy and is computed where it is shown: a second truth could contradict."
+        "Every op carries its HLC, and its record a commit time. The beat is computed where it is "
+        "shown, from that time and from the tempo and policy that held then; their history is "
+        "kept. A beat inside the op would be a second truth that could contradict."
     ),
     "B20": (
         "What turns on every downbeat is the token, for one project and one role. The key that "

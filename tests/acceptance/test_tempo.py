@@ -149,3 +149,20 @@ def test_durations_may_be_typed_in_beats_and_beats_in_seconds(shell):
     assert shell.ended(job)["state"] == "succeeded"
     assert shell.run("show", f"{job};seconds=~~900", "--json").json["story"] == []
     assert "is not a duration" in shell.run("submit", "example.add", "--delay", "4bars").err
+
+
+@pytest.mark.req("B18")
+def test_what_was_done_and_made_keeps_its_beat_under_another_policy(shell):
+    job = shell.run("submit", "example.add", "4", "5", "--json").json["job"]
+    shown = shell.run("show", job, "--json").json["story"]
+    (made,) = shell.run("artifacts", job, "--json").json["artifacts"]
+    assert {"beat", "phase", "hlc"} <= shown[-1].keys() & made.keys()
+    assert made["hlc"] == shown[-1]["hlc"]
+    listed = shell.run("artifacts", job).out
+    assert f"{made['beat']} {made['phase']}" in listed
+    assert made["hlc"] in listed
+    other = POLICY.replace("initial_bpm: 30", "initial_bpm: 7").replace("beats: 8", "beats: 64")
+    (shell.directory / "other.yaml").write_text(other)
+    assert shell.run("tempo", "set", "other.yaml").code == 0
+    assert shell.run("show", job, "--json").json["story"] == shown
+    assert shell.run("artifacts", job, "--json").json["artifacts"] == [made]

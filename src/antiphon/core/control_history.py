@@ -20,6 +20,8 @@ from antiphon.core.family import Lane, Needs, Reads
 from antiphon.core.opened_record import OpenedRecord, open_anywhere
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import Outcome, judge, settled
+from antiphon.core.tempo.policy import DEFAULT_POLICY
+from antiphon.core.tempo.tempo_history import DatedPolicy
 
 if TYPE_CHECKING:
     from antiphon.core.protocol import Protocol
@@ -63,9 +65,17 @@ class ControlHistory:
     @property
     def tempo_before(self) -> TempoPolicy | None:
         """The tempo policy before the newest one; None if it was never replaced."""
-        policies = (state.tempo for state in reversed(self._states))
-        newest = next(policies, None)
-        return next((one for one in policies if one != newest), None)
+        policies = [one.policy for one in self.tempo_policies]
+        return next((one for one in reversed(policies) if one != policies[-1]), None)
+
+    @property
+    def tempo_policies(self) -> list[DatedPolicy]:
+        """Every tempo policy that the mesh has had, oldest first; the first is the default."""
+        found = [DatedPolicy(0, DEFAULT_POLICY)]
+        for state in self._states:
+            if state.tempo is not found[-1].policy:
+                found.append(DatedPolicy(state.tempo_ms, state.tempo))
+        return found
 
     def tail(self, subject: str) -> int:
         """The last sequence on a control subject, 0 if none: the `prev` of a new op there."""

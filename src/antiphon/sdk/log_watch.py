@@ -47,6 +47,8 @@ class Event(Struct, frozen=True, kw_only=True):
     about the mesh."""
     state: str = ""
     """The job's state afterwards."""
+    hlc: str = ""
+    """Its author's timestamp as text."""
 
     @property
     def is_held(self) -> bool:
@@ -73,6 +75,7 @@ def _event(opened: OpenedRecord, verdict: Verdict, state: object) -> Event:
         kind=key.kind if key is not None else "",
         job_id=key.name if key is not None else "",
         state=state.state.value if isinstance(state, Job) else "",
+        hlc=line.hlc,
     )
 
 

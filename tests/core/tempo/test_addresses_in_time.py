@@ -39,15 +39,15 @@ def test_what_has_happened_belongs_to_a_beat_and_a_phase():
     happened = [
         at_ms
         for at_ms in range(0, 100_001, 4_000)
-        if two_ago.includes(at_ms, METER, PHASES, now_ms)
+        if two_ago.includes(at_ms, "plan", METER, now_ms)
     ]
     assert happened[-1] == 92_000
     ten_s_ago = parse_address("job;seconds=~~10")
-    assert ten_s_ago.includes(90_000, METER, PHASES, now_ms)
-    assert not ten_s_ago.includes(90_001, METER, PHASES, now_ms)
+    assert ten_s_ago.includes(90_000, "plan", METER, now_ms)
+    assert not ten_s_ago.includes(90_001, "plan", METER, now_ms)
     review = parse_address("job;phase=review")
-    assert review.includes(BAR_MS - 1, METER, PHASES, now_ms)
-    assert not review.includes(BAR_MS, METER, PHASES, now_ms)
+    assert review.includes(BAR_MS - 1, "review", METER, now_ms)
+    assert not review.includes(BAR_MS, "plan", METER, now_ms)
 
 
 @pytest.mark.req("B23")
@@ -59,4 +59,4 @@ def test_neither_submits_into_the_past_nor_shows_the_future():
     with pytest.raises(Malformed, match="both"):
         parse_address("job;seconds=^^2;beats=^^1")
     with pytest.raises(Malformed, match="future"):
-        parse_address("job;beats=^^2").includes(0, METER, PHASES, 0)
+        parse_address("job;beats=^^2").includes(0, "plan", METER, 0)

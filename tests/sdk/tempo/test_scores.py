@@ -7,10 +7,7 @@ import pytest
 
 from antiphon import JobContext, Mesh, Misconfigured, Score
 from antiphon.core.tempo.phases import Phases
-from antiphon.core.tempo.policy import TempoPolicy
-from antiphon.core.tempo.time_text import parse_hlc
 from antiphon.sdk.call_options import Scheduling
-from antiphon.sdk.tempo.beat_stamps import BeatStamps
 from antiphon.sdk.tempo.score_file import read_score_file
 from tests.patience import PATIENCE_S
 
@@ -129,28 +126,6 @@ async def test_a_task_called_directly_has_the_time_and_keeps_nothing():
         return [saved, phase == ctx.phase, waited, 1 <= ctx.beat <= 8, ctx.last_checkpoint]
 
     assert await direct() == [False, True, "done", True, None]
-
-
-@pytest.mark.req("B18")
-async def test_everything_on_a_lane_can_be_stamped_with_its_beat_and_has_its_hlc():
-    mesh = Mesh.open(engine="memory")
-
-    @mesh.task("example.one")
-    async def one() -> int:
-        return 1
-
-    async with mesh, mesh.worker():
-        handle = await one.submit()
-        await handle.result(timeout=PATIENCE_S)
-        story, stamps = await handle.story(), BeatStamps(mesh.tempo.policy)
-        for line in story:
-            stamp = stamps.at(line.commit_ms)
-            assert 1 <= stamp.beat <= 8
-            assert stamp.phase in {"plan", "work", "review"}
-            assert abs(parse_hlc(line.hlc)[0] - line.commit_ms) < 5_000
-    fast = BeatStamps(TempoPolicy(initial_bpm=20, bar_len_beats=4))
-    assert [fast.at(ms).beat for ms in (0, 3000, 11_999, 12_000)] == [1, 2, 4, 1]
-    assert [fast.at(ms).phase for ms in (0, 3000, 9000)] == ["plan", "work", "review"]
 
 
 def test_a_file_may_say_seconds_where_a_score_counts_beats(tmp_path):

@@ -54,6 +54,8 @@ class Control(Struct, frozen=True, kw_only=True):
     """The newest accepted owner op: a later one must be newer still."""
     tempo: TempoPolicy = DEFAULT_POLICY
     """The tempo policy; no verdict depends on it."""
+    tempo_ms: int = 0
+    """When that policy was committed; 0 if the owner has set none."""
     rise: AnnouncedProtocol | None = None
     grants: Grants
     """Delegations and revocations: one table for all intervals, queried by sequence."""

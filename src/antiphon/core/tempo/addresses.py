@@ -60,14 +60,14 @@ class Address(Struct, frozen=True):
                 break
         return beat.epoch_ms
 
-    def includes(self, at_ms: int, meter: Meter, phases: Phases, now_ms: int) -> bool:
-        """Whether something that happened belongs to it: up to that beat, and in that phase."""
+    def includes(self, at_ms: int, phase: Phase, meter: Meter, now_ms: int) -> bool:
+        """Whether something that happened in a phase belongs to it; the meter is that of now."""
         if self.ahead > 0:
             raise _fault("what has happened cannot lie in the future")
         last_ms = self.at_ms(meter, now_ms) + (meter.beat_ms - 1 if self.beats else 0)
         if self.ahead < 0 and at_ms > last_ms:
             return False
-        return self.phase in {None, phases.at(meter.beat_at(at_ms).index)}
+        return self.phase in {None, phase}
 
 
 def parse_address(text: str) -> Address:

@@ -2,7 +2,7 @@
 
 Archiving, aggregation and other ingest of many things at once would compete with the work of a bar,
 so it waits for its review beats. What is stored then, or at any time, has a beat that follows from
-its time and the tempo policy (`antiphon.sdk.tempo.beat_stamps`).
+the tempo at its time (`antiphon.core.tempo.tempo_history`).
 """
 
 from __future__ import annotations

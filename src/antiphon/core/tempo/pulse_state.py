@@ -7,8 +7,9 @@ replaces the policy may change everything at once, on the next downbeat.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from antiphon.core.record.op import Body
@@ -16,10 +17,13 @@ from antiphon.core.tempo.messages import BeatFrame, Suggestion
 from antiphon.core.tempo.meter import MINUTE_MS, Meter
 from antiphon.core.tempo.phases import Phases
 from antiphon.core.tempo.policy import BarLen, Bpm, TempoPolicy, policy_hash
+from antiphon.core.tempo.tempo_history import TempoSpan
 from antiphon.core.tempo.time_text import hlc_text, time_text
 
 STEP_BPM: Final = 1
 """The most by which the adaptation changes the tempo in a minute."""
+PAST: Final = 256
+"""Changes of the tempo that are kept with it: those of four hours at least."""
 
 
 class PulseState(Body, frozen=True):
@@ -37,11 +41,27 @@ class PulseState(Body, frozen=True):
     """The beats of each phase, if the adaptation moved them."""
     adapted_ms: int | None = None
     """The downbeat on which the adaptation last changed the tempo."""
+    since_ms: int = 0
+    """The downbeat from which on all of this has held."""
+    past: Annotated[tuple[TempoSpan, ...], Meta(max_length=PAST)] = ()
+    """What held before, oldest first: for nodes that were not there to hear it."""
 
     @property
     def meter(self) -> Meter:
         """The meter in force."""
         return Meter(bpm=self.bpm, bar_len=self.bar_len, anchor_ms=self.anchor_ms)
+
+    @property
+    def span(self) -> TempoSpan:
+        """The same as a part of the history of the tempo."""
+        return TempoSpan(
+            from_ms=self.since_ms,
+            bpm=self.bpm,
+            bar_len=self.bar_len,
+            anchor_ms=self.anchor_ms,
+            policy=self.policy,
+            phases=self.phases,
+        )
 
     def phases_in(self, policy: TempoPolicy) -> Phases:
         """The beats of each phase in force."""
@@ -78,7 +98,11 @@ def beat_frame(
 
 
 def begun(
-    policy: TempoPolicy, meter: Meter | None = None, phases: Phases | None = None
+    policy: TempoPolicy,
+    meter: Meter | None = None,
+    phases: Phases | None = None,
+    *,
+    at_ms: int = 0,
 ) -> PulseState:
     """The state of a first leader; meter and phases are what it followed until now, if anything."""
     meter = meter or policy.meter
@@ -91,6 +115,7 @@ def begun(
         policy=policy_hash(policy),
         initial_bpm=policy.initial_bpm,
         phases=None if phases == policy.beats else phases,
+        since_ms=meter.downbeat_before(at_ms),
     )
 
 
@@ -98,6 +123,15 @@ def on_downbeat(
     state: PulseState, policy: TempoPolicy, suggestion: Suggestion | None, downbeat_ms: int
 ) -> PulseState:
     """The state from a downbeat of its meter on."""
+    after = _after(state, policy, suggestion, downbeat_ms)
+    if after == state:
+        return state
+    return replace(after, since_ms=downbeat_ms, past=(*state.past, state.span)[-PAST:])
+
+
+def _after(
+    state: PulseState, policy: TempoPolicy, suggestion: Suggestion | None, downbeat_ms: int
+) -> PulseState:
     if state.policy != policy_hash(policy):
         return _under(state, policy, downbeat_ms)
     adaptation = policy.adaptation
@@ -118,9 +152,8 @@ def _under(state: PulseState, policy: TempoPolicy, downbeat_ms: int) -> PulseSta
     )
     if is_same:
         return replace(state, policy=policy_hash(policy), phases=None)
-    return replace(
-        begun(policy, replace(policy.meter, anchor_ms=downbeat_ms)), adapted_ms=state.adapted_ms
-    )
+    fresh = begun(policy, replace(policy.meter, anchor_ms=downbeat_ms), at_ms=downbeat_ms)
+    return replace(fresh, adapted_ms=state.adapted_ms)
 
 
 def _adapted(state: PulseState, policy: TempoPolicy, target: int, downbeat_ms: int) -> PulseState:

@@ -26,6 +26,7 @@ from antiphon.core.manifest import job_id
 from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.core.proof.output import Output
 from antiphon.core.record.verdict import Verdict
+from antiphon.core.tempo.time_text import hlc_text
 from antiphon.errors import (
     AntiphonError,
     CircuitOpen,
@@ -69,6 +70,8 @@ class Ended(Struct, frozen=True):
     """A command's exit code; negative: the signal that ended it."""
     reason: str = ""
     """Why it was cancelled, as far as that was said."""
+    hlc: str = ""
+    """The timestamp of the op that ended it, as text."""
 
 
 async def submit(
@@ -199,18 +202,19 @@ def ended_of(view: JobView) -> Ended | None:
     if job is None or not job.is_terminal:
         return None
     opened = view.opened_at(job.ended_seq)
-    if opened is not None and isinstance(opened.op, JobComplete):
-        body = opened.op.body
-        return Ended(job, body.outputs, body.error, body.exit)
-    if opened is not None and isinstance(opened.op, JobResolve):
-        return Ended(job, opened.op.body.outputs, None)
-    error = None
-    if opened is not None and isinstance(opened.op, JobYield):
-        error = opened.op.body.error
-    reason = ""
-    if opened is not None and isinstance(opened.op, JobCancel):
-        reason = opened.op.body.reason
-    return Ended(job, (), error, reason=reason)
+    op = opened.op if opened is not None else None
+    hlc = hlc_text(op.hlc) if op is not None else ""
+    match op:
+        case JobComplete(body=body):
+            return Ended(job, body.outputs, body.error, body.exit, hlc=hlc)
+        case JobResolve(body=body):
+            return Ended(job, body.outputs, None, hlc=hlc)
+        case JobYield(body=body):
+            return Ended(job, (), body.error, hlc=hlc)
+        case JobCancel(body=body):
+            return Ended(job, (), None, reason=body.reason, hlc=hlc)
+        case _:
+            return Ended(job, (), None, hlc=hlc)
 
 
 def failure(ended: Ended) -> JobFailed:

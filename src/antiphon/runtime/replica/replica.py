@@ -35,7 +35,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.ports import NANOSECONDS_PER_MS, Record
 from antiphon.runtime.attention import attention_table
 from antiphon.runtime.presence import presence_changes
-from antiphon.runtime.replica import replica_reports, replica_schema, replica_tree
+from antiphon.runtime.replica import replica_reports, replica_schema, replica_tempo, replica_tree
 from antiphon.runtime.replica.replica_sizes import ALL_KINDS, ReplicaSizes
 from antiphon.runtime.replica.replica_table import LaneTable, Row, link
 
@@ -46,7 +46,7 @@ CACHE_KIB: Final = 16 * 1024
 MOST_FOUND: Final = 16
 """How many lanes are listed for an ambiguous prefix."""
 
-_BESIDE: Final = (replica_tree, replica_reports, attention_table, presence_changes)
+_BESIDE: Final = (replica_tree, replica_reports, replica_tempo, attention_table, presence_changes)
 
 
 S = TypeVar("S")
@@ -150,6 +150,7 @@ class Replica:
         self._queries: dict[type[Queries], Queries] = {}
         self.sizes = ReplicaSizes(self._db)
         self.reports = replica_reports.ReplicaReports(self._db)
+        self.tempo = replica_tempo.ReplicaTempo(self._db)
         self.attention = attention_table.AttentionTable(self._db)
         self.presence = presence_changes.PresenceChanges(self._db)
         self._load()

@@ -162,7 +162,9 @@ class Pulse:
         stored = await self.lease.take(beat_ms)
         view, own_ms = self.clock.view, self.clock.own_ms()
         policy = self._session.control.tempo
-        state = stored or begun(policy, view.meter(own_ms), view.phases(own_ms))
+        state = stored or begun(
+            policy, view.meter(own_ms), view.phases(own_ms), at_ms=view.now_ms(own_ms)
+        )
         await self.lease.keep(state)
         is_followed = view.term > 0 or view.mode(own_ms) == "median"
         self._offset_ms = view.offset_ms if is_followed else self._calendar_offset_ms()

@@ -73,10 +73,7 @@ class PulseLease:
         self._entry, self.term = entry, entry.revision
         self._lasts_s = ttl_ms / 1000
         self._until_s = begun_s + self._lasts_s * USED
-        try:
-            return msgspec.json.decode(self._state.value, type=PulseState) if self._state else None
-        except msgspec.MsgspecError:
-            return None
+        return _state_in(self._state)
 
     async def renew(self, beat_ms: int) -> None:
         """Keep it; `Held` if it is another's by now."""
@@ -117,3 +114,15 @@ class PulseLease:
         entry, self._entry = self._entry, None
         if entry is not None:
             await self._session.engine.leases.release(entry)
+
+
+async def stored_state(session: Session) -> PulseState | None:
+    """What the newest leader stored; None if there was none for long."""
+    return _state_in(await session.engine.leases.get(STATE_KEY))
+
+
+def _state_in(entry: LeaseEntry | None) -> PulseState | None:
+    try:
+        return msgspec.json.decode(entry.value, type=PulseState) if entry else None
+    except msgspec.MsgspecError:
+        return None

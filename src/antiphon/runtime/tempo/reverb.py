@@ -34,6 +34,7 @@ from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.replica.replica_reports import KeptReport
 from antiphon.runtime.tempo.tempo_messages import BAR_REPORTS, STATUS_CLAIMS, TALKS
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
+from antiphon.runtime.tempo.tempo_record import TempoRecord
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Reverb:
         """Set whenever a report was stored; whoever waits for it clears it."""
         self._session = node.session
         self._reports = node.replica.reports
+        self._tempo = TempoRecord(node.session, node.replica.tempo)
         self._signer = (keyring.did, keyring.sign)
         self._first_ms: int | None = None
         """The first bar that this process saw from its beginning; None before it began."""
@@ -108,11 +110,12 @@ class Reverb:
             return
         self._take_stock()
         try:
-            async with self.clock.listen() as beats, asyncio.TaskGroup() as tasks:
-                self._begin(self.clock.meter(), self._downbeat())
-                tasks.create_task(self._hear(STATUS.at(kind=">"), self._note_claim))
-                tasks.create_task(self._hear(_below(PROMISE.pattern), self._note_talk))
-                tasks.create_task(self._follow(beats))
+            with self._tempo.watching(self.clock):
+                async with self.clock.listen() as beats, asyncio.TaskGroup() as tasks:
+                    self._begin(self.clock.meter(), self._downbeat())
+                    tasks.create_task(self._hear(STATUS.at(kind=">"), self._note_claim))
+                    tasks.create_task(self._hear(_below(PROMISE.pattern), self._note_talk))
+                    tasks.create_task(self._follow(beats))
         finally:
             self.node.watchers.remove(self._applied)
 
@@ -224,6 +227,7 @@ class Reverb:
                 # By then every worker has heard it.
                 self._led_ms = meter.next_beat(beat.epoch_ms).epoch_ms
             self._begin(meter, self._downbeat())
+            await self._tempo.complete()
             if self.windows.starts[-1] > known_ms:
                 await asyncio.sleep(meter.beat_ms / 1000 / GRACE)
                 # The leader's first frame of the bar has arrived by now, perhaps with a new tempo.

@@ -14,11 +14,13 @@ from antiphon.errors import Corrupt, Misconfigured, Rejected
 from antiphon.runtime.artifacts.safe_file import parts_of
 from antiphon.runtime.artifacts.store import INLINE_BYTES, OnProgress, check_file
 from antiphon.runtime.caller import submission
+from antiphon.sdk.tempo.tempo_history import tempo_history
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from antiphon.core.bundle import Report
+    from antiphon.core.tempo.phases import Phase
     from antiphon.sdk.connection.connection import Connection
     from antiphon.sdk.handle import JobHandle
 
@@ -38,6 +40,13 @@ class Artifact(Struct, frozen=True, kw_only=True):
     """In the log's own record, in the mesh's store, evicted, or missing."""
     until_ms: int | None = None
     """When the mesh's rules evict it; None where that has happened, or never will."""
+    at_ms: int
+    """When the op that names it was committed."""
+    hlc: str
+    """That op's timestamp."""
+    beat: int
+    """The beat of its bar, as it was counted then."""
+    phase: Phase
 
 
 class Artifacts:
@@ -133,20 +142,30 @@ class Artifacts:
         """The outputs of these jobs, and where their bytes are; of one that wrote none, nothing."""
         room = asyncio.Semaphore(LOOKS_AT_ONCE)
 
-        async def look(job: Job, output: Output) -> Artifact:
+        async def look(job: Job, hlc: str, output: Output) -> Artifact:
             async with room:
                 where = await self._where(job, output)
-            until_ms = job.ended_ms + ttl_ms if where == "mesh" else None
+            stamp = stamps.at(job.ended_ms)
             return Artifact(
-                kind=job.kind, job_id=job.id, output=output, where=where, until_ms=until_ms
+                kind=job.kind,
+                job_id=job.id,
+                output=output,
+                where=where,
+                until_ms=job.ended_ms + ttl_ms if where == "mesh" else None,
+                at_ms=job.ended_ms,
+                hlc=hlc,
+                beat=stamp.beat,
+                phase=stamp.phase,
             )
 
+        stamps = await tempo_history(self._connection)
         ttl_ms = (await self._connection.session.sync_control()).rules.artifact_ttl_ms
         found: list[Artifact] = []
         for handle in handles:
             ended = submission.ended_of(await handle.lane())
-            outputs = ended.outputs if ended is not None else ()
-            found += await asyncio.gather(*(look(ended.job, output) for output in outputs if ended))
+            if ended is not None:
+                looks = (look(ended.job, ended.hlc, output) for output in ended.outputs)
+                found += await asyncio.gather(*looks)
         return found
 
 

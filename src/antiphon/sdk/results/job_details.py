@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from antiphon.core.families.jobs.ops import Failure, JobComplete, JobYield
+from antiphon.core.families.jobs.words import DEGRADED
 from antiphon.core.manifest import stored_arguments
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed
@@ -80,4 +81,4 @@ def _last_failure(view: JobView) -> Failure | None:
     return None
 
 
-__all__ = ["OUTPUT", "Details", "details_of"]
+__all__ = ["DEGRADED", "OUTPUT", "Details", "details_of"]

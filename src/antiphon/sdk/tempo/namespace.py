@@ -37,6 +37,7 @@ from antiphon.runtime.presence.roll_call import roll_call
 from antiphon.runtime.tempo.tempo_messages import STATUS_CLAIMS
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.tempo.bar_reports import bar_reports
+from antiphon.sdk.tempo.tempo_history import tempo_history
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from antiphon.core.tempo.addresses import Address
     from antiphon.core.tempo.phases import Phase, Phases
     from antiphon.core.tempo.pulse_view import Mode
+    from antiphon.core.tempo.tempo_history import TempoHistory
     from antiphon.runtime.replica.replica_reports import KeptReport
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.tempo.help_threads import HelpAsked
@@ -144,6 +146,17 @@ class Tempo:
     def policy(self) -> TempoPolicy:
         """The tempo policy, as far as the log was read."""
         return self._connection.session.control.tempo
+
+    async def history(self) -> TempoHistory:
+        """Which beat it was at any time, by the tempo and the policy that held then.
+
+        stamp = (await mesh.tempo.history()).at(line.commit_ms)
+        print(stamp.beat, stamp.phase)
+
+        Policies are on the log. What leaders changed beyond them is what a node of this machine has
+        heard.
+        """
+        return await tempo_history(self._connection)
 
     def on_beat(self, function: OnBeat) -> OnBeat:
         """Call a function at every beat while the mesh is open; also a decorator.

@@ -119,7 +119,7 @@ def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
         case ops.MeshTempo(body=body):
             if policy_fault(body.policy) is not None:
                 return Verdict.TEMPO
-            return _changed(replace(after, tempo=body.policy))
+            return _changed(replace(after, tempo=body.policy, tempo_ms=at.commit_ms))
         case ops.MeshReadmit(body=body):
             quarantine = control.quarantine_of(body.node)
             if quarantine is None:

@@ -40,8 +40,12 @@ async def happened_at(
     """The lines of a story that belong to such an address."""
     await _listen(mesh, is_silent=is_silent)
     clock = mesh.tempo.clock
-    meter, phases, now_ms = clock.meter(), clock.phases(), clock.now_ms()
-    return [one for one in story if address.includes(one.commit_ms, meter, phases, now_ms)]
+    meter, now_ms, stamps = clock.meter(), clock.now_ms(), await mesh.tempo.history()
+    return [
+        one
+        for one in story
+        if address.includes(one.commit_ms, stamps.at(one.commit_ms).phase, meter, now_ms)
+    ]
 
 
 async def _listen(mesh: Mesh, *, is_silent: bool) -> None:

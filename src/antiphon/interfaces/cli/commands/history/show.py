@@ -85,6 +85,7 @@ async def show(
         _tell_links(links)
         draw(graph)
 
+    lines = await _line_objects(mesh, story)
     facts = {
         **job_object(state),
         "arguments": details.arguments,
@@ -94,15 +95,14 @@ async def show(
         "then": as_objects(graph.after),
         **end,
         **({} if details.failure is None else {"traceback": details.failure.traceback}),
-        "story": _line_objects(mesh, story),
+        "story": lines,
     }
     return Answer(facts, words)
 
 
 async def _end_of(handle: JobHandle[Any]) -> dict[str, Any]:
     """How the job ended."""
-    from antiphon.sdk.results.job_details import OUTPUT
-    from antiphon.sdk.tempo.beat_stamps import DEGRADED
+    from antiphon.sdk.results.job_details import DEGRADED, OUTPUT
 
     try:
         end = {"result": await handle.result()}
@@ -146,7 +146,7 @@ async def _show_other(mesh: Mesh, key: LaneKey) -> Answer:
         rows = [_row(line, since_ms, line.words) for line in found.story]
         out.table((), rows, flexible=3, wraps=True)
 
-    story = _line_objects(mesh, found.story)
+    story = await _line_objects(mesh, found.story)
     return Answer({**key._asdict(), "facts": found.facts, "story": story}, words)
 
 
@@ -166,10 +166,8 @@ async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
         raise
 
 
-def _line_objects(mesh: Mesh, story: Sequence[Line]) -> list[dict[str, Any]]:
-    from antiphon.sdk.tempo.beat_stamps import BeatStamps
-
-    stamps = BeatStamps(mesh.tempo.policy)
+async def _line_objects(mesh: Mesh, story: Sequence[Line]) -> list[dict[str, Any]]:
+    stamps = await mesh.tempo.history()
     return [
         {
             **fields(line, "seq", "hlc", "op", "author", "words"),

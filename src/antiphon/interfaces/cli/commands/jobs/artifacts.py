@@ -44,8 +44,9 @@ async def artifacts(
 ) -> Answer:
     """List the outputs of jobs.
 
-    Prints name, size, digest, where the bytes are, and until when. The mesh keeps them for the
-    time set by the rule artifact_ttl_ms.
+    Prints name, size, digest, where the bytes are, and until when; and when it was made: the beat
+    of its bar, as it was counted then, and the timestamp of the hybrid clock. The mesh keeps them
+    for the time set by the rule artifact_ttl_ms.
     """
     if evict and job is not None:
         return await _evict(home, job, name)
@@ -61,14 +62,13 @@ async def artifacts(
 
     def words() -> None:
         if found:
-            heads = ("JOB", "NAME", "SIZE", "BLAKE3", "WHERE", "UNTIL")
+            heads = ("JOB", "NAME", "SIZE", "BLAKE3", "WHERE", "UNTIL", "BEAT", "HLC")
             out.table(heads, [_row(one) for one in found], flexible=1)
         else:
             out.say("no artifacts" if job is None else f"job {short(jobs[0].id)} has no outputs")
 
     about = [
-        {"job": one.job_id, **fields(one, "kind", "where", "until_ms"), **output_object(one.output)}
-        for one in found
+        {"job": one.job_id, **fields(one, *_FIELDS), **output_object(one.output)} for one in found
     ]
     return Answer({"artifacts": about}, words)
 
@@ -110,7 +110,10 @@ def _row(one: Artifact) -> list[Piece]:
         (made.hash.removeprefix("blake3:")[:DIGITS], "quiet"),
         (_WHERE[one.where], "" if one.where in {"record", "mesh"} else "quiet"),
         (moment(one.until_ms) if one.until_ms is not None else "", "quiet"),
+        (f"{one.beat} {one.phase}", "quiet"),
+        (one.hlc, "quiet"),
     ]
 
 
+_FIELDS = ("kind", "where", "until_ms", "at_ms", "hlc", "beat", "phase")
 _WHERE = {"record": "in its record", "mesh": "on the mesh", "evicted": "evicted", "gone": "gone"}

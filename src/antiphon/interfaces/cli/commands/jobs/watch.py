@@ -27,6 +27,7 @@ from antiphon.interfaces.cli.shared.wait import progress_words
 
 if TYPE_CHECKING:
     from antiphon.sdk.mesh import Event, Events, Mesh
+    from antiphon.sdk.tempo.tempo_history import TempoHistory
 
 
 LINES_PER_S: Final = 50
@@ -70,12 +71,13 @@ async def watch(
 
 
 async def _follow(mesh: Mesh, per_s: int | None, *, as_json: bool) -> None:
+    stamps = _Stamps(mesh)
     async with mesh.watching(per_s=per_s) as batches, Progressing(mesh) as progress:
         if not as_json:
             err.pieces((f"watching mesh {mesh.id}; Ctrl-C stops it", "quiet"))
         async for batch in batches:
             if as_json:
-                _print_batch(batch)
+                _print_batch(batch, await stamps.newest())
                 continue
             err.erase()
             if batch.left_out:
@@ -86,11 +88,27 @@ async def _follow(mesh: Mesh, per_s: int | None, *, as_json: bool) -> None:
             progress.show()
 
 
-def _print_batch(batch: Events) -> None:
+class _Stamps:
+    """The beats of what is watched; looked up again after a second, as the tempo may change."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._known: TempoHistory | None = None
+        self._looked_s = 0.0
+
+    async def newest(self) -> TempoHistory:
+        now_s = time.monotonic()
+        if self._known is None or now_s - self._looked_s >= 1:
+            self._known, self._looked_s = await self._mesh.tempo.history(), now_s
+        return self._known
+
+
+def _print_batch(batch: Events, stamps: TempoHistory) -> None:
     if batch.left_out:
         print_json({"left_out": batch.left_out})
     for event in batch:
-        print_json(event_object(event))
+        beat = fields(stamps.at(event.at_ms), "beat", "phase")
+        print_json({**event_object(event), **beat})
 
 
 def say_event(event: Event) -> None:
@@ -110,7 +128,7 @@ def say_event(event: Event) -> None:
 def event_object(event: Event) -> dict[str, object]:
     """One event as JSON."""
     return {
-        **fields(event, "seq", "at_ms", "op", "family", "kind", "author", "state", "words"),
+        **fields(event, "seq", "at_ms", "hlc", "op", "family", "kind", "author", "state", "words"),
         "job": event.job_id,
         "verdict": event.verdict.value,
         "accepted": event.verdict.is_accepted,
