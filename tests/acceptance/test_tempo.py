@@ -1,9 +1,14 @@
 """Time in beats, as typed: `antiphon tempo`, and addresses with a time."""
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
+from antiphon import Mesh
+from antiphon.core.bus.signed_message import MessageType
+from antiphon.core.bus.subjects import STATUS
 from tests.acceptance.shell import Shell, until
 
 pytestmark = pytest.mark.nats
@@ -129,6 +134,35 @@ def test_a_look_at_the_tempo_ends_and_following_it_goes_on(shell):
         assert "tempo_bpm" in following.line("beat")
         assert following.stop() == 0
     assert "--follow --topic" in shell.run("tempo", "--topic", "status://x").err
+
+
+@pytest.mark.req("B5")
+def test_a_claim_in_the_older_form_is_shown_with_a_warning(shell):
+    async def say() -> None:
+        async with Mesh.open(home=shell.home) as mesh:
+            session, key = mesh.connection.session, mesh.connection.keyring
+            where = STATUS.at(kind="example.old")
+            old = {"agent_id": key.did, "task_id": "example.old/night", "bar": 1287, "beat": 3}
+            old |= {"state": "waiting", "hlc": "2025-09-03T02:12:27.183Z+1287:3+17"}
+            as_it_was = MessageType("status", dict, max_bytes=16 * 1024)
+            me = (key.did, key.sign)
+            payload = as_it_was.sign(old, me, mesh=session.mesh, subject=where)
+            while not heard.is_set():
+                await session.engine.bus.publish(where, payload)
+                await asyncio.sleep(0.2)
+
+    heard = threading.Event()
+    saying = threading.Thread(target=lambda: asyncio.run(say()))
+    following = ("tempo", "--follow", "--json", "--topic", "status://example.old")
+    with shell.start(*following) as following:
+        saying.start()
+        try:
+            line = following.line("example.old/night")
+        finally:
+            heard.set()
+            saying.join()
+    assert '"beat_index":3' in line.replace(" ", "")
+    assert "bar and beat are deprecated" in line
 
 
 def test_durations_may_be_typed_in_beats_and_beats_in_seconds(shell):

@@ -5,11 +5,14 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+from antiphon.core.bus.signed_message import MessageType
 from antiphon.core.bus.subjects import BEAT
 from antiphon.core.tempo.meter import Beat
-from antiphon.core.tempo.policy import DEFAULT_POLICY
+from antiphon.core.tempo.policy import DEFAULT_POLICY, policy_hash
 from antiphon.core.tempo.pulse_state import PulseState, beat_frame, begun
+from antiphon.core.tempo.time_text import time_text
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.tempo.beat_clock import BeatClock, Beats
@@ -35,6 +38,37 @@ async def send(
 
 async def session_of(mesh: MeshUnderTest) -> Session:
     return (await mesh.connection()).session
+
+
+@pytest.mark.req("B5")
+@pytest.mark.virtual_time
+async def test_a_frame_in_the_older_form_is_followed_as_a_pulse_without_a_term():
+    async with a_mesh("memory", STRICT) as mesh:
+        session, key = await session_of(mesh), mesh.owner
+        clock = BeatClock(session)
+        now_ms = session.wall.now_ms()
+        begun_ms = now_ms - 1_500
+        old = {
+            "cluster_id": session.mesh,
+            "tempo_bpm": 15,
+            "beat_ms": 4_000,
+            "bar_len_beats": 8,
+            "bar": 1287,
+            "beat": 3,
+            "phase": "work",
+            "hlc": time_text(begun_ms) + "+1287:3+17",
+            "policy_hash": policy_hash(DEFAULT_POLICY),
+            "deadline_at": time_text(begun_ms + 4_000),
+        }
+        as_it_was = MessageType("beat", dict, max_bytes=BEAT_FRAMES.max_bytes)
+        me = (key.did, key.sign)
+        for frame, follows in (({**old, "deadline_at": "soon"}, "local"), (old, "median")):
+            payload = as_it_was.sign(frame, me, mesh=session.mesh, subject=BEAT.at(), at_ms=now_ms)
+            with capture_logs() as logged:
+                await clock.note(payload)
+            assert clock.mode() == follows
+        assert clock.beat() == Beat(3, begun_ms)
+        assert [one["event"] for one in logged] == ["deprecated_message"]
 
 
 @pytest.mark.req("B6", "B8")

@@ -5,7 +5,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+from antiphon.core.bus.signed_message import MessageType
 from antiphon.core.bus.subjects import BAR_REPORT, PROMISE, STATUS
 from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobYield, YieldBody
@@ -201,6 +203,36 @@ async def test_claims_of_others_of_another_kind_or_badly_signed_count_nothing(en
         await agent.claim(task=f"{KIND}/{'b' * 64}")
         assert (await stage.report_of(start_ms)).report.counts == {"executing": 1}
         assert stage.reverb.metrics.claims_refused == 3
+
+
+@pytest.mark.req("B5")
+@virtual
+async def test_a_claim_in_the_older_form_counts_and_its_author_is_warned_about_once(engine):
+    async with a_stage(engine) as stage:
+        agent = await stage.agent()
+        start_ms = await stage.next_bar()
+        old = {
+            "agent_id": agent.did,
+            "task_id": "sweeping",
+            "bar": 1287,
+            "beat": 3,
+            "state": "waiting",
+            "beats_left": 2,
+            "hlc": hlc_text((start_ms + 1, 17)).replace("+17", "+1287:3+17"),
+        }
+        as_it_was = MessageType("status", dict, max_bytes=STATUS_CLAIMS.max_bytes)
+        with capture_logs() as logged:
+            await agent.send(as_it_was, STATUS.at(kind=KIND), old)
+            later = {**old, "state": "executing", "hlc": old["hlc"].replace("+17", "+18")}
+            await agent.send(as_it_was, STATUS.at(kind=KIND), later)
+            await agent.send(as_it_was, STATUS.at(kind=KIND), {**old, "beat": "third"})
+            report = (await stage.report_of(start_ms)).report
+        assert report.counts == {"executing": 1}
+        assert (stage.reverb.metrics.claims_received, stage.reverb.metrics.claims_refused) == (2, 1)
+        warned = [one for one in logged if one["event"] == "deprecated_message"]
+        assert [(one["author"], "beat_index" in one["warning"]) for one in warned] == [
+            (agent.did, True)
+        ]
 
 
 @pytest.mark.req("B4", "B26")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -30,6 +30,8 @@ B = TypeVar("B")
 _Name = Annotated[str, Meta(max_length=MAX_NAME)]
 Signer = tuple[str, Callable[[str, bytes], bytes]]
 """A key's name, and its function to sign a payload type and a payload."""
+Upgrade = Callable[[dict[str, Any]], tuple[dict[str, Any], str]]
+"""The fields of a body in the form of today, and a warning; no warning: nothing was to change."""
 IsSigned = Callable[[str, str, bytes, bytes], bool]
 """Whether the key of this name signed this payload type and payload."""
 
@@ -64,6 +66,13 @@ class Message(
         return self.signers[0]
 
 
+class OlderMessage(Message[B], Generic[B], frozen=True, kw_only=True):
+    """A message that was sent in a deprecated form; its body is in the form of today."""
+
+    warning: str
+    """What is deprecated, and what to send instead."""
+
+
 class _Envelope(Struct, frozen=True, forbid_unknown_fields=True):
     message: Raw
     sigs: Annotated[tuple[signing.Signature, ...], Meta(min_length=1, max_length=MAX_SIGNERS)]
@@ -78,13 +87,24 @@ class MessageType(Generic[B]):
     """The messages of one purpose: their body type, size limit and age limit."""
 
     def __init__(
-        self, purpose: str, body: type[B], *, max_bytes: int, max_age_ms: int | None = None
+        self,
+        purpose: str,
+        body: type[B],
+        *,
+        max_bytes: int,
+        max_age_ms: int | None = None,
+        upgrade: Upgrade | None = None,
     ) -> None:
-        """Without `max_age_ms` the time is not checked: something else must detect old messages."""
+        """Without `max_age_ms` the time is not checked: something else must detect old messages.
+
+        `upgrade` maps the fields of a body that has an older form.
+        """
         self.payload_type = f"application/vnd.antiphon.{purpose}+json"
         self.max_bytes = max_bytes
         self.max_age_ms = max_age_ms
         self._decode_body = msgspec.json.Decoder(body).decode
+        self._body = body
+        self._upgrade = upgrade
 
     def sign(self, body: B, *signers: Signer, mesh: str, subject: str, at_ms: int = 0) -> bytes:
         """A message as it is sent; `Rejected` if it is larger than receivers accept."""
@@ -122,15 +142,32 @@ class MessageType(Generic[B]):
                 return Refused.STALE
             if not self._is_signed(envelope, message.signers, checks):
                 return Refused.SIGNATURE
-            return Message(
-                mesh=mesh,
-                subject=subject,
-                signers=message.signers,
-                at_ms=message.at_ms,
-                body=self._decode_body(message.body),
-            )
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return self._with_body(message)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, Malformed):
             return Refused.MALFORMED
+
+    def _with_body(self, message: Message[Raw]) -> Message[B]:
+        warning = ""
+        try:
+            body = self._decode_body(message.body)
+        except msgspec.ValidationError:
+            fields = msgspec.json.decode(message.body)
+            if self._upgrade is None or not isinstance(fields, dict):
+                raise
+            fields, warning = self._upgrade(fields)
+            if not warning:
+                raise
+            body = msgspec.convert(fields, self._body)
+        opened = Message(
+            mesh=message.mesh,
+            subject=message.subject,
+            signers=message.signers,
+            at_ms=message.at_ms,
+            body=body,
+        )
+        return (
+            OlderMessage(**msgspec.structs.asdict(opened), warning=warning) if warning else opened
+        )
 
     def _is_signed(
         self, envelope: _Envelope, signers: tuple[str, ...], checks: tuple[IsSigned, ...]

@@ -1,13 +1,12 @@
 """What pulse, workers and helpers tell each other on the bus (spec §11).
 
-Fields have the names of the relative form: no message has a count of bars. `upgraded` maps input
-of the older form, which had `bar` and `beat`. The purposes and sizes of the signed messages are in
-`antiphon.runtime.tempo.tempo_messages`.
+Fields have the names of the relative form: no message has a count of bars. `upgraded` and
+`upgraded_frame` map what arrives in the older form, which had `bar` and `beat`. The
+purposes and sizes of the signed messages are in `antiphon.runtime.tempo.tempo_messages`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -16,7 +15,7 @@ from antiphon.core.record.op import Count
 from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.phases import Phase, Phases
 from antiphon.core.tempo.policy import BarLen, Bpm
-from antiphon.core.tempo.time_text import parse_time
+from antiphon.core.tempo.time_text import parse_time, time_text
 
 TimeText = Annotated[str, Meta(max_length=40)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -148,17 +147,26 @@ class BarReport(_Message, frozen=True):
     """Claims that came after the window had ended; they are included."""
 
 
-def upgraded(fields: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """A message without the deprecated `bar` and `beat`, and a warning if it had one of them."""
-    plain = dict(fields)
-    had = [name for name in ("bar", "beat") if name in plain]
+def upgraded(fields: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """A claim without the deprecated `bar` and `beat`, and a warning if it had one of them."""
+    had = [name for name in ("bar", "beat") if name in fields]
     if not had:
-        return plain, ""
-    plain.pop("bar", None)
-    index = plain.pop("beat", None)
-    if index is not None:
-        plain.setdefault("beat_index", index)
-    return (
-        plain,
-        f"{' and '.join(had)} are deprecated: beat_index is the place of a beat in its bar",
+        return fields, ""
+    plain = {name: value for name, value in fields.items() if name not in had}
+    if "beat" in fields:
+        plain.setdefault("beat_index", fields["beat"])
+    verb = "is" if len(had) == 1 else "are"
+    words = (
+        f"{' and '.join(had)} {verb} deprecated: send beat_index, the place of a beat in its bar"
     )
+    return plain, words
+
+
+def upgraded_frame(fields: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The same for a frame: its beat began one length before the end that it names."""
+    plain, warning = upgraded(fields)
+    ends, beat_ms = plain.get("deadline_at"), plain.get("beat_ms")
+    if warning and isinstance(ends, str) and isinstance(beat_ms, int):
+        plain.setdefault("downbeat", plain.get("beat_index") == 1)
+        plain.setdefault("beat_epoch", time_text(max(parse_time(ends) - beat_ms, 0)))
+    return plain, warning

@@ -24,7 +24,7 @@ from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.tempo.pulse_view import Mode, PulseView
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.runtime.services import beside
-from antiphon.runtime.tempo.tempo_messages import BEAT_FRAMES
+from antiphon.runtime.tempo.tempo_messages import BEAT_FRAMES, OlderForms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -64,6 +64,7 @@ class BeatClock:
         self._moved = asyncio.Event()
         self._authors: dict[str, tuple[tuple[int, int], float, bool]] = {}
         self._synced_s = 0.0
+        self._older = OlderForms()
 
     # --- what it says -----------------------------------------------------------------------------
 
@@ -176,6 +177,7 @@ class BeatClock:
             return None  # it was taken when it was sent
         if not await self._may_keep_time(message.author):
             return self._refuse("author")
+        self._older.note(message)
         refused = self.take(message, own_ms)
         if refused:
             self._refuse(refused)

@@ -32,7 +32,7 @@ from antiphon.core.tempo.phases import PHASES
 from antiphon.errors import AntiphonError, Overrun, Unavailable
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.replica.replica_reports import KeptReport
-from antiphon.runtime.tempo.tempo_messages import BAR_REPORTS, STATUS_CLAIMS, TALKS
+from antiphon.runtime.tempo.tempo_messages import BAR_REPORTS, STATUS_CLAIMS, TALKS, OlderForms
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
 from antiphon.runtime.tempo.tempo_record import TempoRecord
 from antiphon.telemetry import LazyLogger
@@ -82,6 +82,7 @@ class Reverb:
         self._reports = node.replica.reports
         self._tempo = TempoRecord(node.session, node.replica.tempo)
         self._signer = (keyring.did, keyring.sign)
+        self._older = OlderForms()
         self._first_ms: int | None = None
         """The first bar that this process saw from its beginning; None before it began."""
         self._done_ms = 0
@@ -195,6 +196,7 @@ class Reverb:
         is_foreign = bool(job) and message.subject != STATUS.at(kind=kind)
         noted = Noted.FORGED if is_foreign else self.windows.claim(claim, opened.author)
         if noted.is_counted:
+            self._older.note(opened)
             self.metrics.claims_received += 1
             self.metrics.claims_late += noted is Noted.LATE
         else:

@@ -8,7 +8,6 @@ import msgspec
 from msgspec.structs import replace
 
 from antiphon.core.cost.rates import read_rates
-from antiphon.core.tempo.messages import upgraded
 from antiphon.core.tempo.policy import TempoPolicy, policy_hash, read_policy
 from antiphon.errors import Malformed
 from antiphon.sdk.manifests.strict_yaml import read_yaml
@@ -24,8 +23,8 @@ __all__ = [
 ]
 
 
-def policy_in(text: str) -> tuple[TempoPolicy, str]:
-    """The policy in a file, and a warning if it used names that are deprecated."""
+def policy_in(text: str) -> TempoPolicy:
+    """The policy in a file."""
     fields = read_yaml(text).value
     if not isinstance(fields, dict):
         raise Malformed(
@@ -33,9 +32,7 @@ def policy_in(text: str) -> tuple[TempoPolicy, str]:
             reason="tempo",
             hint="begin with initial_bpm: 15",
         )
-    plain, warning = upgraded(fields)
-    plain.pop("beat_index", None)  # a policy has no place in a bar
-    return read_policy(plain), warning
+    return read_policy(fields)
 
 
 def with_rates(policy: TempoPolicy, text: str) -> TempoPolicy:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.bus.signed_message import Message, Refused
+from antiphon.core.bus.signed_message import Message, OlderMessage, Refused
 from antiphon.core.bus.subjects import PROMISE, STATUS
 from antiphon.core.record.subjects import is_kind
 from antiphon.errors import AntiphonError, Malformed
@@ -71,6 +71,8 @@ class Heard(Struct, frozen=True):
     what: What
     author: str
     fields: dict[str, Any]
+    warning: str = ""
+    """If it was sent in a deprecated form: what to send instead."""
 
 
 class TempoWatch:
@@ -136,7 +138,8 @@ class TempoWatch:
         if self._news.full():
             self._news.get_nowait()
         fields = msgspec.to_builtins(message.body)
-        self._news.put_nowait(Heard(what, message.author, fields))
+        warning = message.warning if isinstance(message, OlderMessage) else ""
+        self._news.put_nowait(Heard(what, message.author, fields, warning))
 
 
 @asynccontextmanager

@@ -110,11 +110,9 @@ async def set_policy(
     """  # noqa: D301 - \b keeps the lines apart
     from antiphon.sdk.tempo.policy_file import keeping_rates, policy_in, with_rates
 
-    policy, warning = policy_in(_text_of(file))
+    policy = policy_in(_text_of(file))
     if rates is not None:
         policy = with_rates(policy, _text_of(rates))
-    if warning:
-        err.say("!", f" {warning}", style="running")
     async with acting(home) as mesh:
         before = mesh.tempo.policy
         return _changed(before, await mesh.tempo.set(keeping_rates(policy, before)))
@@ -249,7 +247,8 @@ async def _live(home: Path | None, addresses: list[str], stop: Stop, *, as_json:
 async def _print_all(watch: TempoWatch) -> None:
     while True:
         heard = await watch.heard()
-        print_json({"topic": heard.what, "author": heard.author, **heard.fields})
+        warning = {"warning": heard.warning} if heard.warning else {}
+        print_json({"topic": heard.what, "author": heard.author, **heard.fields, **warning})
 
 
 async def _print_lines(mesh: Mesh, watch: TempoWatch, name: NodeName) -> None:
@@ -266,6 +265,8 @@ async def _print_lines(mesh: Mesh, watch: TempoWatch, name: NodeName) -> None:
         else:
             words = f"{fields['type']} in thread {fields['thread_id']}"
         out.pieces((f"{name(heard.author)}  ", "quiet"), (words, ""))
+        if heard.warning:
+            err.say("!", f" {heard.warning}", style="running")
 
 
 async def _draw(mesh: Mesh, watch: TempoWatch, name: NodeName) -> None:
