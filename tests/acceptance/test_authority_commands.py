@@ -130,6 +130,24 @@ def test_a_machine_hands_on_what_it_holds_and_steers_nothing(owner, gpu):
     assert (len(ended["revoked"]), len(ended["below"])) == (2, 2)
 
 
+@pytest.mark.req("M20")
+def test_jobs_that_a_node_may_claim_are_listed_by_the_routes(owner, gpu):
+    job = owner.run("submit", "render.still", "1", "--detach").out.strip()
+
+    def listed(node):
+        return [one["job"] for one in typed(owner, "jobs --claimable-by", node)["jobs"]]
+
+    assert job in listed("owner")
+    typed(owner, "route render", gpu.did)
+    assert job not in listed("owner")
+    assert job in listed(gpu.did)
+    assert typed(owner, "jobs --overdue")["jobs"] == []
+    both = owner.run("jobs", "--overdue", "--claimable-by", "owner")
+    assert "--overdue and --claimable-by cannot be combined" in both.err
+    typed(owner, "route render --clear")
+    owner.run("cancel", job)
+
+
 def test_routes_and_the_coordinator_are_set_and_lifted(owner, gpu):
     typed(owner, "route render", gpu.did)
     assert typed(owner, "route render.video")["node"] == gpu.did

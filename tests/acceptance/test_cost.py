@@ -75,3 +75,11 @@ def test_a_budget_that_cannot_be_is_a_sentence(shell):
     assert "is not NAME=VALUE" in answer.err
     answer = shell.run("submit", "example.add", "2", "3", "--budget", "max_tokens=5")
     assert "the budget is not valid" in answer.err
+
+
+def test_an_estimate_needs_a_job_that_reported_device_time(shell):
+    job = shell.run("submit", "example.add", "7", "8", "--json").json["job"]
+    answer = shell.run("cost", "--like", job)
+    assert answer.code != 0
+    assert "reported no time of a GPU" in answer.err
+    assert "ctx.used(gpu_sec=" in answer.err

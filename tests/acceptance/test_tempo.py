@@ -1,6 +1,7 @@
 """Time in beats, as typed: `antiphon tempo`, and addresses with a time."""
 
 import asyncio
+import re
 import threading
 from pathlib import Path
 
@@ -93,11 +94,13 @@ def test_a_job_is_submitted_some_beats_ahead_and_shown_as_it_was(shell):
     assert shell.run("submit", "example.add;beats=~~2", "2", "3").code != 0
 
 
+@pytest.mark.req("B6")
 def test_who_waits_for_a_beat_is_told_so_and_when_the_job_begins(shell):
     ahead = shell.run("submit", "example.add;beats=^^4", "2", "3", "--detach")
     assert ahead.err.startswith(
         "listening for a beat of the mesh, to count from\nit may begin from "
     )
+    assert re.search(r"it may begin from .*: [34] beats\n", ahead.err)
     job = ahead.out.strip()
     assert "listening for a beat" in shell.run("show", f"{job};beats=~~1").err
     quiet = shell.run("submit", "example.add;beats=^^4", "2", "3", "--detach", "--json")

@@ -11,8 +11,9 @@ from antiphon.core.cost.rates import read_rates
 from antiphon.core.families.jobs.ops import JobYield
 from antiphon.core.families.mesh.ops import MeshTempo, TempoBody
 from antiphon.core.tempo.policy import TempoPolicy
-from antiphon.errors import JobFailed
+from antiphon.errors import JobFailed, Rejected
 from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.sdk.proofs.estimate import estimate_like
 from antiphon.sdk.proofs.proof import open_proof, proof_of
 from tests.patience import PATIENCE_S
 
@@ -23,6 +24,7 @@ RATES = read_rates(
         "currency": "EUR",
         "role_rate_bu": {"default": 10, "b": 20},
         "gpu_sec": {"a100": {"rate": "0.5", "source": "list"}},
+        "ecu": {"a100": 8, "old": 1},
     }
 )
 
@@ -122,3 +124,17 @@ def test_a_program_without_a_loop_can_ask_too():
     with Mesh.open(engine="memory").blocking() as mesh:
         report = mesh.cost(by="account")
     assert (report.total.jobs, report.lines) == (0, ())
+
+
+async def test_work_like_a_finished_job_is_estimated_on_other_devices():
+    async with a_mesh() as mesh:
+        handle = await mesh.submit("b.train", 4.0)
+        await handle.result(timeout=PATIENCE_S)
+        found = await estimate_like(handle, mesh.tempo.policy.rates)
+        assert (found.effective_ms, found.currency) == (32_000, "EUR")
+        listed = [(one.device, one.device_ms, one.amount_nano) for one in found.devices]
+        assert listed == [("a100", 4_000, 2_000_000_000), ("old", 32_000, None)]
+        plain = await mesh.submit("a.add", 1, 2)
+        await plain.result(timeout=PATIENCE_S)
+        with pytest.raises(Rejected, match="reported no time"):
+            await estimate_like(plain, mesh.tempo.policy.rates)

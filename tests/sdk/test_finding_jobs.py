@@ -3,7 +3,12 @@
 import pytest
 
 from antiphon import Mesh, as_completed, gather
+from antiphon.core.clock.hlc import Hlc
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
+from antiphon.core.families.jobs.state import EMPTY
 from antiphon.errors import Misconfigured, Rejected
+from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.node.overdue_jobs import OverdueJobs
 
 NOWHERE = "0" * 64
 
@@ -104,6 +109,40 @@ async def test_jobs_are_listed_newest_first_by_state_and_kind():
         assert len(await mesh.jobs(kind="shop")) == 3
         assert [job.kind for job in await mesh.jobs(kind="shop.bill")] == ["shop.bill"]
         assert await mesh.jobs(kind="sho") == await mesh.jobs(state="pending") == []
+
+
+@pytest.mark.req("M20")
+async def test_jobs_that_a_node_may_claim_by_the_routes_are_listed():
+    async with a_mesh() as mesh:
+        first, second = await mesh.ship.submit(1), await mesh.bill.submit(2)
+        listed = [job.id for job in await mesh.jobs(claimable_by=mesh.did)]
+        assert listed == [first.id, second.id]
+        other = "did:key:z6MkfhfqhFxeC3ULpnfH76zT2T4aNN827GiNoGRN9f3Y9BMi"
+        await mesh.authority.set_route("shop.bill", other)
+        assert [job.id for job in await mesh.jobs(claimable_by=mesh.did)] == [first.id]
+        assert len(await mesh.jobs(claimable_by=other)) == 2
+        assert [job.id for job in await mesh.jobs(claimable_by=other, kind="shop.bill")] == [
+            second.id
+        ]
+        assert [job.id for job in await mesh.jobs(state="pending")] == [second.id, first.id]
+
+
+@pytest.mark.req("M20")
+async def test_jobs_past_their_deadline_are_listed_until_somebody_ends_their_lease(monkeypatch):
+    async def later(_: OverdueJobs) -> None: ...
+
+    monkeypatch.setattr(OverdueJobs, "look", later)
+    async with a_mesh() as mesh:
+        late, kept = await mesh.ship.submit(1), await mesh.ship.submit(2)
+        session = mesh.connection.session
+        for handle, lease_ms in ((late, 5_000), (kept, 60_000)):
+            claim = ClaimBody(kind="shop.ship", job=handle.id, lease_ms=lease_ms, begin=True)
+            await write_one(session, Intent(JobClaim, claim, EMPTY))
+        assert await mesh.jobs(overdue=True) == []
+        monkeypatch.setattr(session.author, "now", lambda: later_on)
+        later_on = Hlc(session.wall.now_ms() + 10_000, 0)
+        assert [job.id for job in await mesh.jobs(overdue=True)] == [late.id]
+        assert await mesh.jobs(overdue=True, kind="shop.bill") == []
 
 
 async def test_a_list_that_nobody_can_want_is_refused_in_words():

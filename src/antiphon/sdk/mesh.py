@@ -373,16 +373,25 @@ class Mesh:
         return handle_on(self._connection, kind, job_id, signature)
 
     async def jobs(
-        self, *, state: str | Iterable[str] = (), kind: str = "", limit: int = 20
+        self,
+        *,
+        state: str | Iterable[str] = (),
+        kind: str = "",
+        overdue: bool = False,
+        claimable_by: str = "",
+        limit: int = 20,
     ) -> list[Job]:
         """The newest jobs that this machine can read, as `antiphon jobs` lists them.
 
         `state` is one of `waiting`, `pending`, `claimed`, `running`, `succeeded`, `failed` and
-        `aborted`, or several; `kind` stands for the kinds below it, too.
+        `aborted`, or several; `kind` stands for the kinds below it, too. `overdue`: those past
+        their deadline, the longest first. `claimable_by`: pending jobs that the routes let this
+        node (a did:key, an alias) claim now, oldest first. Only one of the three can be given.
         """
-        from antiphon.sdk.jobs.job_lookup import list_jobs
+        from antiphon.sdk.jobs.job_lookup import JobsWanted, list_jobs
 
-        return await list_jobs(self, states=state, kind=kind, limit=limit)
+        wanted = JobsWanted(state=state, kind=kind, overdue=overdue, claimable_by=claimable_by)
+        return await list_jobs(self._connection, wanted, limit=limit)
 
     def replica(self) -> AbstractAsyncContextManager[Replica]:
         """The local replica, up to date: all reads from it stay on this machine."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from antiphon.core.cost.estimate import effective_ms, on_devices
 from antiphon.core.cost.job_cost import Cost, Spent, cost_of, price, rounded
 from antiphon.core.cost.rates import Rate, Rates, pico
 from antiphon.core.cost.usage import Reported, Resources
@@ -206,3 +207,19 @@ def test_the_largest_costs_add_up_to_what_a_replica_can_store():
     assert (spent.beats_milli, spent.amount_nano) == (MAX_INTEGER, MAX_INTEGER)
     assert spent.is_partial, "at least that much"
     assert Spent().plus(largest).is_partial is False
+
+
+@pytest.mark.req("B21")
+def test_effective_compute_is_for_estimates_and_costs_nothing():
+    said = Reported(gpu_ms={"a100": 2_500}, accel_ms={"tpu": 4_000})
+    assert effective_ms(ALL, said) == 2_500 * 8 + 4_000 * 4
+    found = {one.device: one for one in on_devices(ALL, 36_000)}
+    assert {name: one.device_ms for name, one in found.items()} == {
+        "a100": 4_500,
+        "tpu": 9_000,
+        "cheap": 36_000,
+    }
+    assert (found["a100"].amount_nano, found["tpu"].amount_nano) == (2_250_000, 2_700_000)
+    assert found["cheap"].amount_nano is None
+    assert list(found) == ["a100", "tpu", "cheap"]
+    assert effective_ms(ALL, Reported(gpu_ms={"h100": 1})) is None

@@ -91,6 +91,7 @@ def loads(draw, bpm=15):
         promises_broken=draw(st.integers(0, due)),
         cpu=draw(use),
         gpu=draw(use),
+        hints=tuple(draw(st.lists(st.integers(1, 600), max_size=3))),
     )
 
 
@@ -100,6 +101,29 @@ def waiting(depth, bpm=15):
 
 def strained(bpm=15):
     return Load(bpm=bpm, tasks=10, overruns=10, cpu=0.5)
+
+
+@pytest.mark.req("B11", "B17")
+@pytest.mark.parametrize(
+    "hints, rests", [((20,), 19), ((12, 10, 6), 11), ((600,), 22), ((15,), 15)]
+)
+def test_while_nothing_is_felt_the_tempo_goes_to_what_scores_ask_for(hints, rests):
+    mesh = Mesh()
+    mesh.until_still(lambda bpm, _: Load(bpm=bpm, tasks=1, cpu=0.5, hints=hints))
+    assert mesh.meter.bpm == rests, "within the hysteresis, and within the policy's limits"
+    assert all(abs(old[0] - new[0]) == 1 for _, old, new in mesh.changes)
+
+
+@pytest.mark.req("B17")
+def test_a_load_that_is_felt_comes_before_what_scores_ask_for():
+    mesh = Mesh()
+    for _ in range(40):
+        mesh.bar(Load(bpm=mesh.meter.bpm, tasks=10, overruns=10, cpu=0.5, hints=(24,)))
+    assert mesh.meter.bpm < 15
+    still = Mesh(TempoPolicy())
+    for _ in range(40):
+        said = still.bar(Load(bpm=15, tasks=1, cpu=0.5, hints=(24,)))
+    assert (still.meter.bpm, "does not adapt" in said.why) == (15, True)
 
 
 policies = st.builds(

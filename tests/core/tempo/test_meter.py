@@ -90,3 +90,11 @@ def test_a_policy_with_beats_for_its_phases_overrides_the_usual_division():
     policy = TempoPolicy(phases=Phases(plan=1, work=6, review=1))
     assert policy.beats.at(2) == "work"
     assert TempoPolicy().beats == Phases(plan=2, work=4, review=2)
+
+
+@pytest.mark.req("B6")
+def test_the_distance_of_a_time_in_beats_is_the_nearest_number():
+    away = [Meter().beats_until(10_000, 10_000 + ms) for ms in (0, 1_999, 2_000, 4_000, 9_999)]
+    assert away == [0, 0, 1, 1, 2]
+    ago = [Meter().beats_until(10_000, 10_000 - ms) for ms in (1_999, 2_000, 4_000, 9_999)]
+    assert ago == [0, -1, -1, -2]

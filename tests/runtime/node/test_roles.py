@@ -42,5 +42,7 @@ async def test_one_node_is_owner_coordinator_worker_and_caller_at_once(engine):
         peer = await mesh.node(caretaking=False)
         await peer.reached(node.seals.state.seq)
         assert ops_on_lane(peer, job.id) == offered
-        assert Roster(peer).state_of(KIND, job.id) == Roster(node).state_of(KIND, job.id)
+        assert Roster(peer.session, peer.replica).state_of(KIND, job.id) == Roster(
+            node.session, node.replica
+        ).state_of(KIND, job.id)
         assert peer.seals == node.seals

@@ -53,7 +53,7 @@ async def test_the_roster_answers_its_three_questions(engine):
     async with a_mesh(engine, CALM) as mesh:
         mesh.wall = Sleeper(mesh.wall)
         node = await mesh.node(caretaking=False)
-        roster = Roster(node)
+        roster = Roster(node.session, node.replica)
         caller, holder = (await mesh.connection()).session, (await mesh.connection()).session
         first, second = await call(caller, 1), await call(caller, 2, kind=f"{KIND}.deep")
         other = await call(caller, 3, kind="test.elsewhere")
@@ -100,7 +100,7 @@ async def test_the_roster_finds_what_can_be_claimed_behind_many_that_cannot(engi
             await call(caller, number, kind=f"{KIND}.deep")
         free = await call(caller, 1)
         await node.reached(free.seq)
-        claimable = Roster(node).claimable
+        claimable = Roster(node.session, node.replica).claimable
         assert [job.id for job in claimable(KIND, by=caller.author.did)] == [free.id]
         assert len(claimable(KIND, by=owner.author.did)) == FOUND
 
@@ -110,7 +110,7 @@ async def test_the_roster_finds_what_can_be_claimed_behind_many_that_cannot(engi
 async def test_the_roster_follows_a_job_through_its_states(engine):
     async with a_mesh(engine, CALM) as mesh:
         node = await mesh.node(caretaking=False)
-        roster = Roster(node)
+        roster = Roster(node.session, node.replica)
         caller, holder = (await mesh.connection()).session, (await mesh.connection()).session
         me = holder.author.did
         later = await call(caller, 2, not_before=mesh.wall.now_ms() + LONG_MS)
@@ -152,7 +152,11 @@ class RosterLoop:
     """A worker of nothing but the roster's questions and ops: claims, runs, completes or yields."""
 
     def __init__(self, node, run) -> None:
-        self.roster, self.node, self.session = Roster(node), node, node.session
+        self.roster, self.node, self.session = (
+            Roster(node.session, node.replica),
+            node,
+            node.session,
+        )
         self._run = run
         self._policy = Policy(again=go_behind, foresees=True, insists=False)
 

@@ -13,7 +13,9 @@ from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobYield, YieldBody
 from antiphon.core.families.mesh.ops import MeshTempo, TempoBody
 from antiphon.core.tempo.messages import HelpAnswer, HelpPromise, StatusClaim
+from antiphon.core.tempo.phases import Phases
 from antiphon.core.tempo.policy import read_policy
+from antiphon.core.tempo.score import Score
 from antiphon.core.tempo.time_text import hlc_text
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.replica.replica import Replica
@@ -400,6 +402,32 @@ async def test_the_leader_follows_what_its_reverb_suggests(engine):
         assert (kept.report.tempo_bpm, kept.report.tempo_changes) == (59, 1)
         said = [one.report.suggested for one in stage.reports.newest(limit=5)]
         assert any(one.tempo_bpm == 59 and "in use" in one.why for one in said)
+
+
+@pytest.mark.req("B11", "B17")
+@virtual
+async def test_an_adaptive_mesh_follows_the_tempo_that_the_score_of_a_running_job_asks_for(engine):
+    async with a_stage(engine, ADAPTIVE) as stage:
+        agent = await stage.agent()
+        ends = asyncio.Event()
+
+        async def work(_: int) -> int:
+            await ends.wait()
+            return 1
+
+        async with stage.leading():
+            await stage.mesh.worker(work)
+            long = Phases(plan=1, work=10_000, review=1)
+            await call(agent.session, 1, score=Score(tempo=80, phases=long))
+            async with asyncio.timeout(300):
+                while stage.clock.meter().bpm == 60:
+                    await agent.claim(cpu=0.5)
+                    await asyncio.sleep(1)
+            assert stage.clock.meter().bpm == 61
+            said = [one.report.suggested for one in stage.reports.newest(limit=5)]
+            assert any("ask for 80 bpm" in one.why for one in said)
+            ends.set()
+            await eventually(lambda: not stage.reverb._hints)
 
 
 @pytest.mark.req("B16")

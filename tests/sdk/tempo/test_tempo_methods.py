@@ -10,6 +10,7 @@ from antiphon.core.tempo.meter import Beat
 from antiphon.errors import Malformed
 from antiphon.runtime.tempo.tempo_messages import STATUS_CLAIMS
 from antiphon.sdk.mesh import Mesh
+from tests.patience import PATIENCE_S
 
 FAST = {"initial_bpm": 300, "bar_len_beats": 4, "limits": {"min_bpm": 300, "max_bpm": 300}}
 
@@ -69,6 +70,19 @@ async def test_a_status_outside_of_jobs_is_signed_and_heard_on_its_project():
         assert (opened.author, said.beat_index) == (mesh.did, mesh.tempo.clock.beat().index)
         with pytest.raises(Malformed, match="which kind"):
             await mesh.tempo.status("done", task="night")
+
+
+@pytest.mark.req("B16")
+async def test_how_much_of_a_gpu_is_in_use_reaches_the_report_that_the_tempo_follows():
+    async with Mesh.open(engine="memory") as mesh:
+        await mesh.tempo.set(FAST)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                await mesh.tempo.status("executing", task="train.model/night", cpu=0.2, gpu=0.9)
+                reports = [kept.report for kept in await mesh.tempo.reports(last=8)]
+                if any(one.utilisation == {"cpu": 0.2, "gpu": 0.9} for one in reports):
+                    break
+                await asyncio.sleep(0.1)
 
 
 def test_the_blocking_mesh_has_all_of_it():

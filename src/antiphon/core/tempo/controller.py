@@ -6,6 +6,9 @@
 *Demand* is work that waits while machines have room: then beats may be shorter. *Strain* is what
 shows that beats are too short: overruns, broken promises, machines in full use.
 
+While neither is felt, the *hints* of scores count: the target is the median of what running jobs
+ask for.
+
 The tempo moves by 1 bpm toward the target if the target differs by more than the hysteresis; on a
 downbeat, at most once a minute, within the policy's limits. Where overruns gather in one phase of
 the bar, a beat may move there instead. One thing changes at a time.
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -84,6 +88,8 @@ class Load(Struct, frozen=True, kw_only=True):
     cpu: float | None = None
     """Used part of the processors, 0 to 1; None: nobody said."""
     gpu: float | None = None
+    hints: tuple[int, ...] = ()
+    """The tempi that the scores of running jobs ask for."""
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -142,6 +148,8 @@ def suggest(
     error = error_of(load)
     memory = _heard(memory, error)
     memory, target = _aimed(policy, memory, moment, error)
+    if load.hints and not error:
+        target = _hinted(policy, memory, load.hints)
     if not may_change(moment):
         return memory, Suggestion(why="a change has to wait: at most one a minute, on a downbeat")
     bpm, limits = moment.meter.bpm, policy.limits
@@ -200,6 +208,13 @@ def _aimed(
     return replace(memory, integral_bpm=integral), target
 
 
+def _hinted(policy: TempoPolicy, memory: Memory, hints: tuple[int, ...]) -> float:
+    """What running jobs ask for, in the middle, as far as the policy and earlier bars allow it."""
+    limits, ceiling = policy.limits, memory.ceiling_bpm
+    highest = limits.max_bpm if ceiling is None else min(limits.max_bpm, ceiling)
+    return float(max(min(median_low(hints), highest), limits.min_bpm))
+
+
 def _stepped(
     memory: Memory, moment: Moment, direction: int, load: Load
 ) -> tuple[Memory, Suggestion]:
@@ -236,6 +251,8 @@ def _moved(memory: Memory, moment: Moment, load: Load) -> tuple[Memory, Suggesti
 
 
 def _words(load: Load, *, is_faster: bool) -> str:
+    if load.hints and not error_of(load):
+        return f"the scores of running jobs ask for {median_low(load.hints)} bpm"
     if is_faster:
         role, depth = max(load.queue_depth.items(), key=lambda one: one[1], default=("", 0))
         if not depth:

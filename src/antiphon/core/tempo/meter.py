@@ -70,6 +70,12 @@ class Meter(Struct, frozen=True, kw_only=True):
         """The downbeat that many bars after the one before; with 1, when this bar ends."""
         return self.downbeat_before(now_ms) + bars * self.bar_ms
 
+    def beats_until(self, now_ms: int, target_ms: int) -> int:
+        """How many beats a time is away, to the nearest; negative: ago, halves away from zero."""
+        away_ms = target_ms - now_ms
+        beats = (2 * abs(away_ms) + self.beat_ms) // (2 * self.beat_ms)
+        return beats if away_ms >= 0 else -beats
+
     def beats_since(self, start_ms: int, now_ms: int) -> int:
         """Whole beats that have passed since a time."""
         return max(now_ms - start_ms, 0) // self.beat_ms

@@ -50,7 +50,7 @@ class OverdueJobs:
     def __init__(self, node: FullNode, watch: HeartbeatWatch, *, round_s: float = ROUND_S) -> None:
         """`watch` says whose turn it is; `round_s` is the average wait between two rounds."""
         self.node = node
-        self.roster = Roster(node)
+        self.roster = Roster(node.session, node.replica)
         self.round_s = round_s
         self.watch = watch
         self._looked_at = (0, 0)

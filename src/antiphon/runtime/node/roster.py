@@ -14,8 +14,8 @@ from antiphon.core.families.jobs.table import standing
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
 if TYPE_CHECKING:
-    from antiphon.runtime.node.full_node import FullNode
-
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.replica.replica import Replica
 
 FOUND: Final = 100
 """Claimable jobs that one answer lists."""
@@ -24,37 +24,43 @@ PAGES: Final = 100
 
 
 class Roster:
-    """One full node's view of the work."""
+    """What one replica and the newest control state say about the work."""
 
-    def __init__(self, node: FullNode) -> None:
-        """Reads from the node's replica."""
-        self._node = node
+    def __init__(self, session: Session, replica: Replica) -> None:
+        """The session knows routes and delegations, the replica the jobs."""
+        self._session = session
+        self._replica = replica
 
     def state_of(self, kind: str, job_id: str) -> Job | None:
         """The state of one job, or None if there is no such job."""
-        node = self._node
-        found = node.replica.ask(ReplicaJobs).job(kind, job_id)
-        return standing(node.session.control, found, node.applied + 1)
+        found = self._replica.ask(ReplicaJobs).job(kind, job_id)
+        return standing(self._session.control, found, self._next_seq())
 
-    def claimable(self, kind: str, *, by: str) -> list[Job]:
-        """Pending jobs of this kind, or below it, that `by` could claim now, oldest first."""
-        session = self._node.session
+    def claimable(self, kind: str, *, by: str, limit: int = FOUND) -> list[Job]:
+        """Pending jobs of this kind, or below it, that `by` could claim now, oldest first.
+
+        Without a kind, of all kinds. Routes decide, and not whether it holds the kind's permission.
+        """
+        session, jobs = self._session, self._replica.ask(ReplicaJobs)
         now_ms = session.author.now().wall_ms
         routes = session.control.route_for
-        nodes = {None, *acts_for(session.control.grants, by, before=self._node.applied + 1)}
+        nodes = {None, *acts_for(session.control.grants, by, before=self._next_seq())}
         found: list[Job] = []
         after = 0
         for _ in range(PAGES):
-            page = self._node.replica.ask(ReplicaJobs).pending(kind, limit=FOUND, after=after)
+            page = jobs.pending(kind, limit=FOUND, after=after)
             found += [
                 job for job in page if routes(job.kind) in nodes and job.is_claimable(now_ms, by)
             ]
-            if len(page) < FOUND or len(found) >= FOUND:
+            if len(page) < FOUND or len(found) >= limit:
                 break
             after = page[-1].scheduled_seq
-        return found[:FOUND]
+        return found[:limit]
 
-    def overdue(self, *, limit: int = 100) -> list[Job]:
-        """Jobs past their deadline, by the hybrid clock of the node."""
-        now_ms = self._node.session.author.now().wall_ms
-        return self._node.replica.ask(ReplicaJobs).overdue(now_ms, limit=limit)
+    def overdue(self, *, kind: str = "", limit: int = FOUND) -> list[Job]:
+        """Jobs past their deadline, by the hybrid clock of the node; the longest overdue first."""
+        now_ms = self._session.author.now().wall_ms
+        return self._replica.ask(ReplicaJobs).overdue(now_ms, kind=kind, limit=limit)
+
+    def _next_seq(self) -> int:
+        return self._replica.cursor.seq + 1

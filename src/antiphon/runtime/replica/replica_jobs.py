@@ -49,12 +49,15 @@ class ReplicaJobs(Queries):
         return _jobs(rows)
 
     def pending(self, kind: str, *, limit: int, after: int = 0) -> list[Job]:
-        """Pending jobs of a kind, or below it, oldest first, scheduled after a sequence (M20)."""
+        """Pending jobs of a kind, or below it, oldest first, scheduled after a sequence (M20).
+
+        Without a kind, of all kinds.
+        """
         rows = self._db.execute(
             "select body from lanes_jobs where due_ms is not null and state = 'pending'"
-            " and (kind = ? or (kind > ? and kind < ?)) and first_seq > ?"
+            " and (? = '' or kind = ? or (kind > ? and kind < ?)) and first_seq > ?"
             " order by first_seq limit ?",
-            (kind, kind + ".", kind + "/", after, limit),
+            (kind, kind, kind + ".", kind + "/", after, limit),
         )
         return _jobs(rows)
 
@@ -66,12 +69,12 @@ class ReplicaJobs(Queries):
         )
         return dict(rows.fetchall())
 
-    def overdue(self, now_ms: int, *, limit: int = 100) -> list[Job]:
+    def overdue(self, now_ms: int, *, kind: str = "", limit: int = 100) -> list[Job]:
         """Jobs past their deadline, or past the time to start, longest overdue first (M20)."""
         rows = self._db.execute(
             "select body from lanes_jobs where due_ms is not null and due_ms < ?"
-            " order by due_ms limit ?",
-            (now_ms, limit),
+            " and (? = '' or kind = ? or (kind > ? and kind < ?)) order by due_ms limit ?",
+            (now_ms, kind, kind, kind + ".", kind + "/", limit),
         )
         return _jobs(rows)
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.bus.signed_message import Refused
 from antiphon.core.bus.subjects import BAR_REPORT, PROMISE, STATUS
-from antiphon.core.families.jobs.ops import JobComplete, JobYield
+from antiphon.core.families.jobs.ops import JobComplete, JobSchedule, JobYield
 from antiphon.core.families.jobs.state import HELD, Job, State
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.tempo import controller
@@ -88,6 +88,8 @@ class Reverb:
         self._done_ms = 0
         self._seen = 0
         self._running: dict[str, int] = {}
+        self._hints: dict[str, int] = {}
+        """The tempo that a job's score asks for; of jobs that were scheduled since this began."""
         self._led_ms: int | None = None
         """Since when there has been a leader; None without one."""
         self._silent: dict[int, tuple[str, ...]] = {}
@@ -148,6 +150,7 @@ class Reverb:
             self._running.pop(_task(after), None)
         elif was not in HELD and len(self._running) < MAX_RUNNING:
             self._running[_task(after)] = at_ms
+        self._note_hint(applied.opened.op, after)
         if _is_cut(applied.opened.op):
             self.windows.overran(_task(after), at_ms)
         if after.is_terminal and not (isinstance(before, Job) and before.is_terminal):
@@ -161,6 +164,13 @@ class Reverb:
                     cost_nano=spent.amount_nano if spent.currency else None,
                 )
             )
+
+    def _note_hint(self, op: object, job: Job) -> None:
+        score = op.body.score if isinstance(op, JobSchedule) else None
+        if score is not None and score.tempo is not None and len(self._hints) < MAX_RUNNING:
+            self._hints[_task(job)] = score.tempo
+        elif job.is_terminal:
+            self._hints.pop(_task(job), None)
 
     # --- the bus ----------------------------------------------------------------------------------
 
@@ -365,6 +375,7 @@ class Reverb:
             promises_broken=report.promises_broken,
             cpu=report.utilisation.get("cpu"),
             gpu=report.utilisation.get("gpu"),
+            hints=tuple(bpm for task, bpm in self._hints.items() if task in self._running),
         )
         moment = controller.Moment(
             meter=meter,

@@ -6,9 +6,13 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec import Struct
+
 from antiphon.core.families.jobs.state import State
 from antiphon.errors import Misconfigured, Rejected
+from antiphon.runtime.node.roster import Roster
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs as ReplicaJobs  # noqa: PLC0414 - interfaces
+from antiphon.sdk.authority.holdings import find_node, who
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
 
@@ -102,23 +106,46 @@ async def find_job(mesh: HasReplica, text: str, kind: str = "") -> Job:
     return found[0]
 
 
-async def list_jobs(
-    mesh: HasReplica, *, states: str | Iterable[str], kind: str, limit: int
-) -> list[Job]:
-    """Jobs that this machine can read, newest first."""
-    names = [states] if isinstance(states, str) else list(states)
-    known = {state.value: state for state in State}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise Misconfigured(
-            f"{unknown[0]!r} is not a state of a job", hint=f"states are {', '.join(known)}"
-        )
+class JobsWanted(Struct, frozen=True, kw_only=True):
+    """Which jobs are listed; see `Mesh.jobs`."""
+
+    state: str | Iterable[str] = ()
+    kind: str = ""
+    overdue: bool = False
+    claimable_by: str = ""
+
+    @property
+    def states(self) -> list[State]:
+        """The states that are wanted; `Misconfigured` if there is no such state."""
+        names = [self.state] if isinstance(self.state, str) else list(self.state)
+        known = {state.value: state for state in State}
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise Misconfigured(
+                f"{unknown[0]!r} is not a state of a job", hint=f"states are {', '.join(known)}"
+            )
+        if bool(names) + self.overdue + bool(self.claimable_by) > 1:
+            raise Misconfigured(
+                "state, overdue and claimable_by cannot be combined", hint="leave out all but one"
+            )
+        return [known[name] for name in names]
+
+
+async def list_jobs(connection: Connection, wanted: JobsWanted, *, limit: int) -> list[Job]:
+    """Jobs that this machine can read: the newest, the overdue, or those that can be claimed."""
+    states = wanted.states
     if not 1 <= limit <= MOST_LISTED:
         raise Misconfigured(f"a limit is between 1 and {MOST_LISTED:,}, not {limit}")
-    async with mesh.replica() as replica:
-        return replica.ask(ReplicaJobs).jobs(
-            states=[known[name] for name in names], kind=kind, limit=limit
-        )
+    node = ""
+    if wanted.claimable_by:
+        node = find_node(await who(connection), wanted.claimable_by)
+    async with connection.replica() as replica:
+        roster = Roster(connection.session, replica)
+        if wanted.overdue:
+            return roster.overdue(kind=wanted.kind, limit=limit)
+        if node:
+            return roster.claimable(wanted.kind, by=node, limit=limit)
+        return replica.ask(ReplicaJobs).jobs(states=states, kind=wanted.kind, limit=limit)
 
 
 def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
@@ -137,6 +164,7 @@ def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
 
 __all__ = [
     "ID_LENGTH",
+    "JobsWanted",
     "find_job",
     "handle_on",
     "is_id",

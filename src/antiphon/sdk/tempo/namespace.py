@@ -209,7 +209,7 @@ class Tempo:
         adaptation = replace(policy.adaptation, frozen=is_frozen)
         return await self.set(replace(policy, adaptation=adaptation))
 
-    async def status(
+    async def status(  # noqa: PLR0913 - one argument per thing a person can say
         self,
         state: TaskState,
         *,
@@ -218,11 +218,15 @@ class Tempo:
         beats_left: int = 0,
         wait_for: Sequence[str] = (),
         notes: str = "",
+        cpu: float | None = None,
+        gpu: float | None = None,
     ) -> StatusClaim:
         """Say what this process is doing, outside of jobs; workers say it about jobs by themselves.
 
         `task` is `KIND/NAME`: nodes that may read the kind hear it, those that work on it may say
-        it.
+        it. `cpu` and `gpu` are how much of the machine's processors and GPUs is in use, 0 to 1: an
+        adaptive tempo follows the higher of the two. Workers say the first; only you know the
+        second.
         """
         kind, _, name = task.partition("/")
         if not name or not is_kind(kind):
@@ -242,6 +246,8 @@ class Tempo:
             beats_left=beats_left,
             progress=progress,
             notes=notes,
+            cpu=cpu,
+            gpu=gpu,
         )
         where = STATUS.at(kind=kind)
         payload = STATUS_CLAIMS.sign(

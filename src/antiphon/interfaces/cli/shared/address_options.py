@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from antiphon.interfaces.cli.screen.durations import beginning_in_words
-from antiphon.interfaces.cli.screen.terminal import err
+from antiphon.interfaces.cli.screen.terminal import counted, err
 
 if TYPE_CHECKING:
     from antiphon.sdk.mesh import Line, Mesh
@@ -30,7 +30,10 @@ async def begins_at(mesh: Mesh, address: Address, *, is_silent: bool) -> datetim
     now_ms = clock.now_ms()
     begins_ms = address.begins_ms(clock.meter(), clock.phases(), now_ms)
     if not is_silent:
-        err.say(f"it may begin {beginning_in_words(begins_ms // 1000, now_ms // 1000)}")
+        words = beginning_in_words(begins_ms // 1000, now_ms // 1000)
+        err.say(
+            f"it may begin {words}: {counted(clock.meter().beats_until(now_ms, begins_ms), 'beat')}"
+        )
     return datetime.fromtimestamp(begins_ms / 1000, UTC)
 
 

@@ -44,21 +44,41 @@ async def jobs(
     failed: bool = typer.Option(
         False, "--failed", help="Only jobs that ended without a result, and why."
     ),
+    overdue: bool = typer.Option(
+        False, "--overdue", help="Only jobs whose worker is past its deadline."
+    ),
+    claimable_by: str = typer.Option(
+        "",
+        metavar="NODE",
+        help="Only pending jobs that the routes let this node claim now, oldest first.",
+        show_default=False,
+    ),
     limit: int = typer.Option(20, min=1, help="List at most this many."),
 ) -> Answer:
     """List jobs, newest first."""
-    if failed and state:
-        raise WrongUsage("--failed and --state cannot be combined", hint="leave out one of them")
+    given = {
+        "--failed": failed,
+        "--state": bool(state),
+        "--overdue": overdue,
+        "--claimable-by": bool(claimable_by),
+    }
+    chosen = [name for name, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        raise WrongUsage(f"{' and '.join(chosen)} cannot be combined", hint="leave out all but one")
     from antiphon.sdk.dead_letters import dead_letters
-    from antiphon.sdk.jobs.job_lookup import ReplicaJobs
-    from antiphon.sdk.mesh import State
 
-    async with open_mesh(home) as mesh, mesh.replica() as replica:
-        counts = replica.sizes.by_state()
-        if failed:
-            return _failed(dead_letters(mesh, replica, kind=kind, limit=limit), kind, counts)
-        wanted = [State(one.value) for one in state or ()]
-        found = replica.ask(ReplicaJobs).jobs(states=wanted, kind=kind, limit=limit)
+    async with open_mesh(home) as mesh:
+        async with mesh.replica() as replica:
+            counts = replica.sizes.by_state()
+            if failed:
+                return _failed(dead_letters(mesh, replica, kind=kind, limit=limit), kind, counts)
+        found = await mesh.jobs(
+            state=[one.value for one in state or ()],
+            kind=kind,
+            overdue=overdue,
+            claimable_by=claimable_by,
+            limit=limit,
+        )
         claimers = [] if as_json else [job.claimer for job in found]
         name = await node_names(mesh, claimers)
 
@@ -66,7 +86,7 @@ async def jobs(
         if found:
             heads = ("JOB", "STATE", "KIND", "SUBMITTED", "TOOK", "TRIES", "BY")
             out.table(heads, (_row(job, name) for job in found), flexible=2)
-        elif state or kind:
+        elif chosen or kind:
             out.say("no job matches")
         else:
             out.say("no jobs yet")

@@ -10,7 +10,8 @@ import typer
 
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import some_seconds
-from antiphon.interfaces.cli.screen.lookup import complete_kind
+from antiphon.interfaces.cli.screen.lookup import complete_job, complete_kind, find_job
+from antiphon.interfaces.cli.screen.options import short
 from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ async def cost(
     kind: str = typer.Option(
         "", help="Only this kind and kinds below it.", autocompletion=complete_kind
     ),
+    like: str = typer.Option(
+        "",
+        metavar="JOB",
+        help="Estimate instead: the device time of a job like this one on each device class.",
+        autocompletion=complete_job,
+    ),
 ) -> Answer:
     """Show what jobs cost.
 
@@ -43,7 +50,10 @@ async def cost(
     \b
       antiphon cost --by account --since 30d
       antiphon submit render.frame 1 --budget charge_to=team-a --budget max_bu=8
+      antiphon cost --like 3f9a
     """  # noqa: D301 - \b keeps the lines apart
+    if like:
+        return await _like(mesh, like)
     since_s = None if since is None else time.time() - since
     moment = None if since_s is None else datetime.fromtimestamp(since_s, UTC)
     report = await mesh.cost(by=by, since=moment, kind=kind)
@@ -68,6 +78,49 @@ async def cost(
         "lines": [_line_object(line) | {"called": called(line.name)} for line in report.lines],
         "total": _line_object(report.total),
         "since_ms": None if since_s is None else round(since_s * 1000),
+    }
+    return Answer(facts, words)
+
+
+async def _like(mesh: Mesh, prefix: str) -> Answer:
+    """What a job like this one would take on each device class."""
+    from antiphon.sdk.costs.cost_report import amount_text
+    from antiphon.sdk.proofs.estimate import estimate_like
+
+    job = await find_job(mesh, prefix)
+    found = await estimate_like(mesh.job(job.kind, job.id), mesh.tempo.policy.rates)
+
+    def cost_text(nano: int | None) -> str:
+        return "no rate" if nano is None else f"{amount_text(nano)} {found.currency}"
+
+    def words() -> None:
+        said = (
+            f"{job.kind} {short(job.id)} took {found.effective_ms / 1000:g} s of effective compute"
+        )
+        out.say(f"{said}; the same work, for planning only:")
+        rows: list[list[Piece]] = [
+            [
+                (one.device, "strong"),
+                (f"{one.device_ms / 1000:g} s", ""),
+                (cost_text(one.amount_nano), ""),
+            ]
+            for one in found.devices
+        ]
+        out.table(("DEVICE", "TIME", "COST"), rows, flexible=0)
+
+    devices = [
+        {
+            "device": one.device,
+            "seconds": one.device_ms / 1000,
+            "cost": None if one.amount_nano is None else amount_text(one.amount_nano),
+        }
+        for one in found.devices
+    ]
+    facts = {
+        "job": job.id,
+        "ecu_sec": found.effective_ms / 1000,
+        "currency": found.currency,
+        "devices": devices,
     }
     return Answer(facts, words)
 
