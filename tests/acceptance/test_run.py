@@ -1,12 +1,16 @@
 """`antiphon run`: a command somewhere on the mesh, as if it ran here."""
 
+import base64
+import json
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from blake3 import blake3
 
+from antiphon.core.record.ids import public_key_of
 from tests.acceptance.shell import Shell, is_alive, processes_called, until, wake
 from tests.runtime.sandboxed import require_sandbox
 
@@ -168,6 +172,29 @@ def test_the_trailers_attest_the_program(shell):
     program = blake3(Path("/bin/sh").resolve().read_bytes()).hexdigest()
     assert f"Attest-Program: blake3:{program}" in trailers
     assert f"Job-Id: blake3:{job}" in trailers
+
+
+@pytest.mark.req("P9")
+def test_the_trailers_name_the_proof_and_who_signed_it_and_git_reads_them(shell):
+    job = shell.run("submit", "example.add", "20", "3", "--json").json["job"]
+    envelope = shell.run("proof", job, "--json").json
+    said = json.loads(base64.b64decode(envelope["payload"]))["predicate"]
+    canonical = json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
+    typed = shell.run("proof", job, "--trailers").out
+    parsed = subprocess.run(
+        ["git", "interpret-trailers", "--parse"],
+        input=f"A result\n\n{typed}",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found = dict(line.split(": ", 1) for line in parsed.splitlines())
+    assert found.pop("Job-Id") == f"blake3:{job}"
+    assert found.pop("Proof-Of-Execution") == f"blake3:{blake3(canonical).hexdigest()}"
+    assert found.pop("Worker-Id") == f"ed25519:{public_key_of(said['worker']).hex()}"
+    signature = base64.b64decode(envelope["signatures"][0]["sig"]).hex()
+    assert found.pop("Attest-Sig") == f"ed25519:{signature}"
+    assert set(found) <= {"Attest-Program"}
 
 
 @pytest.mark.req("P8")

@@ -1,6 +1,7 @@
 """Time in beats, as typed: `antiphon tempo`, and addresses with a time."""
 
 import asyncio
+import json
 import re
 import threading
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from antiphon import Mesh
 from antiphon.core.bus.signed_message import MessageType
 from antiphon.core.bus.subjects import STATUS
+from antiphon.core.tempo.time_text import parse_hlc, parse_time
 from tests.acceptance.shell import Shell, until
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nats
 
@@ -37,7 +40,8 @@ def shell(tmp_path_factory):
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "wrong.yaml").write_text("initial_bpm: 99\n")
     typed = Shell(folder)
-    with typed.dev():
+    with typed.dev() as ready:
+        typed.mesh = ready["mesh"]
         yield typed
 
 
@@ -137,6 +141,29 @@ def test_a_look_at_the_tempo_ends_and_following_it_goes_on(shell):
         assert "tempo_bpm" in following.line("beat")
         assert following.stop() == 0
     assert "--follow --topic" in shell.run("tempo", "--topic", "status://x").err
+
+
+@pytest.mark.req("B1")
+def test_each_beat_is_told_with_everything_that_follows_from_it(shell):
+    now = shell.run("tempo", "--json").json
+    with shell.start("tempo", "--follow", "--json", "--topic", "backbeat://cluster/") as following:
+        frame = json.loads(following.line("beat_epoch"))
+        after = json.loads(following.line("beat_epoch"))
+    assert (frame["cluster_id"], frame["policy_hash"]) == (shell.mesh, now["policy_hash"])
+    assert frame["bar_len_beats"] == 8
+    assert frame["beat_ms"] == round(60_000 / frame["tempo_bpm"])
+    for one in (frame, after):
+        index, begun_ms = one["beat_index"], parse_time(one["beat_epoch"])
+        assert one["downbeat"] is (index == 1)
+        assert one["phase"] == ["plan", "work", "review"][(index > 2) + (index > 6)]
+        assert parse_time(one["deadline_at"]) == begun_ms + one["beat_ms"]
+        assert abs(parse_hlc(one["hlc"])[0] - begun_ms) < PATIENCE_S * 1000
+        assert not {"bar", "beat"} & one.keys()
+    beats, rest = divmod(
+        parse_time(after["beat_epoch"]) - parse_time(frame["beat_epoch"]), frame["beat_ms"]
+    )
+    assert rest == 0
+    assert after["beat_index"] == 1 + (frame["beat_index"] - 1 + beats) % 8
 
 
 @pytest.mark.req("B5")

@@ -9,6 +9,7 @@ from antiphon.core.families.jobs.state import EMPTY
 from antiphon.errors import Misconfigured, Rejected
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
 NOWHERE = "0" * 64
 
@@ -109,6 +110,26 @@ async def test_jobs_are_listed_newest_first_by_state_and_kind():
         assert len(await mesh.jobs(kind="shop")) == 3
         assert [job.kind for job in await mesh.jobs(kind="shop.bill")] == ["shop.bill"]
         assert await mesh.jobs(kind="sho") == await mesh.jobs(state="pending") == []
+
+
+@pytest.mark.req("S14")
+async def test_jobs_are_read_on_this_machine_and_what_was_written_is_among_them(monkeypatch):
+    async with a_mesh() as mesh:
+        handles = [await mesh.ship.submit(number) for number in range(30)]
+        written = [handle.id for handle in reversed(handles)]
+        assert [job.id for job in await mesh.jobs(limit=100)] == written
+        async with mesh.replica() as replica:
+
+            def asked(*_: object, **__: object) -> None:
+                pytest.fail("a read left the machine")
+
+            log = type(mesh.connection.engine.log)
+            for name in ("read", "read_lane", "read_lanes", "newest", "fetch", "confirm"):
+                monkeypatch.setattr(log, name, asked)
+            jobs = replica.ask(ReplicaJobs)
+            assert [job.id for job in jobs.jobs(limit=100)] == written
+            assert all(jobs.job("shop.ship", one).state == "pending" for one in written)
+            monkeypatch.undo()
 
 
 @pytest.mark.req("M20")

@@ -69,6 +69,7 @@ async def test_a_message_is_stored_in_the_inbox_and_not_left_on_disk(tmp_path, p
     assert pauses == []
 
 
+@pytest.mark.req("S15")
 async def test_without_an_answer_it_is_tried_four_times_and_stays_on_disk(tmp_path, pauses):
     to = agent_address("did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp", "main")
     async with HttpSender(NOWHERE, mesh="a" * 16, home=tmp_path) as sender:

@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from antiphon import JobContext, Mesh, Misconfigured, Score
+from antiphon.core.families.jobs.ops import JobClaim
 from antiphon.core.tempo.phases import Phases
 from antiphon.sdk.call_options import Scheduling
 from antiphon.sdk.tempo.score_file import read_score_file
 from tests.patience import PATIENCE_S
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "score.yaml"
+SIGNED_MS = 250
+"""Within this time a claim is signed, once its lease was chosen; a beat has a second."""
 QUICK = {"wait_budget": {"help": 0}, "escalation": {"on_wait_exhausted": ["fallback:coarse"]}}
 
 
@@ -126,6 +129,35 @@ async def test_a_task_called_directly_has_the_time_and_keeps_nothing():
         return [saved, phase == ctx.phase, waited, 1 <= ctx.beat <= 8, ctx.last_checkpoint]
 
     assert await direct() == [False, True, "done", True, None]
+
+
+@pytest.mark.req("B14")
+async def test_the_leases_of_jobs_with_a_score_end_on_a_beat_and_say_how_many_are_left():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("example.scored", score={"phases": {"plan": 1, "work": 6, "review": 99}})
+    async def scored(_: int) -> None:
+        await asyncio.sleep(3.5)
+
+    async with mesh:
+        await mesh.authority.set_rules({"lease_ms": 5_000, "lease_ms_max": 9_000})
+        await mesh.tempo.set({"initial_bpm": 60, "limits": {"max_bpm": 60}})
+        async with mesh.worker():
+            handles = []
+            for number in range(3):
+                handles.append(await scored.submit(number))
+                await asyncio.sleep(0.3)
+            for handle in handles:
+                await handle.result(timeout=PATIENCE_S)
+        history = await mesh.tempo.history()
+        for handle in handles:
+            ops = [one.opened.op for one in (await handle.lane()).history]
+            first, *renewals = [op for op in ops if isinstance(op, JobClaim)]
+            end_ms = first.hlc[0] + first.body.lease_ms
+            meter, _ = history.in_force(first.hlc[0])
+            assert end_ms - meter.beat_at(end_ms).epoch_ms < SIGNED_MS
+            assert all(one.body.beats_left for one in renewals)
+            assert any("beats left" in line.words for line in await handle.story())
 
 
 def test_a_file_may_say_seconds_where_a_score_counts_beats(tmp_path):
