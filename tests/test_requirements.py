@@ -84,7 +84,7 @@ def tree(root, tests, *, pending=(), explained=None, ceiling=9):
         ceiling=ceiling,
         rows="".join(f'        "{row}",\n' for row in pending),
     )
-    (root / "tests").mkdir()
+    (root / "tests").mkdir(exist_ok=True)
     (root / "tests/requirements_table.py").write_text(table)
     (root / "tests/test_story.py").write_text(tests)
     return conformance.survey(root)
@@ -149,6 +149,15 @@ def test_a_row_may_be_tested_and_answered_differently(tmp_path):
     assert "| M1 | a title | tested | `tests/test_story.py::test_a` |" in rows
     told = "| M2 | a title | tested, explained | because<br>`tests/test_story.py::test_a` |"
     assert told in rows
+
+
+@pytest.mark.parametrize(
+    "file, rows", [("core", ["M1", "M2", "M3"]), ("runtime", []), ("acceptance", [])]
+)
+def test_rows_with_tests_of_the_core_alone_are_told(file, rows, tmp_path):
+    (tmp_path / "tests" / file).mkdir(parents=True)
+    (tmp_path / "tests" / file / "test_rule.py").write_text(ALL + "def test_a(): ...\n")
+    assert tree(tmp_path, "").core_only() == rows
 
 
 def test_the_pending_list_cannot_grow_past_its_ceiling(tmp_path):
