@@ -301,13 +301,15 @@ class Overrun(BeatsOver):
 class WaitExhausted(BeatsOver):
     """A wait has used up its beats. If the handler does not catch it, the score's fallback runs.
 
-    `what` is `help` or `io`; `on` names what was waited for.
+    `what` is `help` or `io`; `on` names what was waited for. `on_fail` is what a helper that broke
+    its promise said to do then: the name of a fallback, which runs before the score's.
     """
 
-    def __init__(self, message: str, *, what: str, on: str) -> None:
+    def __init__(self, message: str, *, what: str, on: str, on_fail: str = "") -> None:
         super().__init__(message)
         self.what = what
         self.on = on
+        self.on_fail = on_fail
 
 
 class HandlerDecision(AntiphonError):

@@ -59,6 +59,10 @@ class Help(Protocol):
         """Whether somebody has promised to help."""
 
     @property
+    def confidence(self) -> float:
+        """How certain the promised help is, from 0 to 1; 0 as long as nobody has promised."""
+
+    @property
     def is_answered(self) -> bool:
         """Whether the answer is here."""
 

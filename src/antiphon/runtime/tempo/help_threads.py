@@ -78,6 +78,11 @@ class HelpThread:
         return self.promise is not None
 
     @property
+    def confidence(self) -> float:
+        """How certain the promise is; 0 without one."""
+        return 0.0 if self.promise is None else self.promise.confidence
+
+    @property
     def is_answered(self) -> bool:
         """Whether the answer is here."""
         return self._answer.done() and self._answer.exception() is None
@@ -119,7 +124,7 @@ class HelpThread:
         talk = opened(self._session, heard)
         if talk is None or talk.thread_id != self.thread_id or self._answer.done():
             return
-        if isinstance(talk, HelpPromise) and self.promise is None:
+        if isinstance(talk, HelpPromise) and self._is_better(talk):
             self.promise = talk
             self._timer.cancel()
             # The thread closes by itself, whatever the one who promised does.
@@ -130,17 +135,24 @@ class HelpThread:
             self._timer.cancel()
             self._answer.set_result(talk.answer)
 
+    def _is_better(self, promise: HelpPromise) -> bool:
+        """Of several promises the most certain counts; of equal ones the first."""
+        return self.promise is None or promise.confidence > self.promise.confidence
+
     def _nobody(self) -> None:
         beats = -(-self._promise_within_ms // self._beat_ms)
         self._fail(f"nobody promised to help within {beats_text(beats)}")
 
     def _broken(self) -> None:
-        after = self.promise.fail_after_beats if self.promise is not None else 0
-        self._fail(f"the help that was promised did not come within {beats_text(after)}")
+        if self.promise is None:
+            return
+        after, on_fail = self.promise.fail_after_beats, self.promise.on_fail
+        self._fail(f"the help that was promised did not come within {beats_text(after)}", on_fail)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, on_fail: str = "") -> None:
         if not self._answer.done():
-            spent = WaitExhausted(why, what="help", on=f"help {self.thread_id[:8]}")
+            on = f"help {self.thread_id[:8]}"
+            spent = WaitExhausted(why, what="help", on=on, on_fail=on_fail)
             self._answer.set_exception(spent)
             self._missing(spent)
         self.close()
@@ -188,7 +200,11 @@ class HelpAsked:
         confidence: float = 1.0,
         on_fail: str = "",
     ) -> None:
-        """Promise an answer within so many beats; the thread closes after `fail_after_beats`."""
+        """Promise an answer within so many beats; the thread closes after `fail_after_beats`.
+
+        `confidence` says how certain that is, from 0 to 1. `on_fail` names the fallback of the
+        asker's task that should run if the answer does not come.
+        """
         talk = HelpPromise(
             thread_id=self.request.thread_id,
             promise_beats=beats,

@@ -195,6 +195,8 @@ async def after_wait(
     """A handler that ended because a wait had used up its budget."""
     score = run.body.score
     steps = score.escalation.on_wait_exhausted if score is not None else ()
+    if spent.on_fail:
+        steps = (f"fallback:{spent.on_fail}", *steps)
     instead = await _fallback(run, steps, spent.message, executor, assignment)
     if instead is not None:
         return instead
