@@ -37,6 +37,12 @@ def changes_anywhere(old: Any, self: Any, last: Any, heard: Any) -> Any:
     return ""
 
 
+async def heeds_no_promise(old: Any, run: Any, spent: Any, *more: Any) -> Any:
+    """What was promised for the case of a failure is forgotten."""
+    spent.on_fail = ""
+    return await old(run, spent, *more)
+
+
 def free(rates: Any, kind: str, **_: Any) -> Any:
     """A job that cost nothing."""
     from antiphon.core.cost.job_cost import Priced
@@ -78,6 +84,8 @@ BREAKS = {
             with_(on_fail=""),
             "a promise does not say what to do without the help",
         ),
+        Break(f"{WORK}:after_wait", around(heeds_no_promise), "what a promise names does not run"),
+        Break(f"{HELP}._is_better", gives(True), "the last promise counts, not the most certain"),
     ),
     "B4": (
         Break(f"{REVERB}:Reverb._put", does_nothing, "no bar is reported"),
@@ -174,6 +182,11 @@ BREAKS = {
             "antiphon.core.policy.phrase_run:PhraseRun.lease_ms",
             calls(lambda _self, _now, *, wanted_ms, **_: wanted_ms),
             "leases end anywhere",
+        ),
+        Break(
+            "antiphon.sdk.locks.namespace:Locks._until_boundary",
+            calls(lambda self, _which: self._hold_time("edit")),
+            "locks in beats end anywhere",
         ),
         Break(
             "antiphon.core.policy.locks.lock_time:until_boundary",

@@ -1,6 +1,6 @@
 """`Lock`: what `mesh.lock(...)` gives you (docs/locks.md).
 
-    async with mesh.lock("file:src/lib.rs", scope="repo.app", ttl=30) as lock:
+    async with mesh.lock("file:src/lib.rs", scope="repo.app") as lock:
         FencedFile("src/lib.rs").write_text(text, fence=lock.fence)
 
 The lock is renewed while the block runs. If it is lost, the block is cancelled and `LockLost` is

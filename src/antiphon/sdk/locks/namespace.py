@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.connection.connection import Connection
 
-    Ttl = Duration | Literal["phase", "bar"]
+    Ttl = Duration | Literal["edit", "task", "phase", "bar"]
 
 DEFAULT_SCOPE: Final = "main"
-TTL_S: Final = lock_time.EDIT_MS / 1000
-"""For an edit. Give long tasks 300."""
+DEFAULT_TTL: Final = "edit"
 WAIT_S: Final = 60.0
 MOST_LISTED: Final = 10_000
 
@@ -89,21 +88,22 @@ class Locks:
         key: str,
         *,
         scope: str = DEFAULT_SCOPE,
-        ttl: Ttl = TTL_S,
+        ttl: Ttl = DEFAULT_TTL,
         wait: Duration | None = WAIT_S,
         agent: str = "",
     ) -> Lock:
         """A lock to use with `async with`, as `mesh.lock`: waits for it, keeps it, releases it.
 
-        `ttl` is how long it outlives its holder; `"phase"` and `"bar"` end with one of the mesh's
-        tempo. `wait` is how long to wait for it, None without end: then `Held` is raised. `agent`
-        is who holds it, this process's agent unless you run several.
+        `ttl` is how long it outlives its holder: a time, `"edit"` (30 s) or `"task"` (5 min);
+        `"phase"` and `"bar"` end with one of the mesh's tempo. `wait` is how long to wait for it,
+        None without end: then `Held` is raised. `agent` is who holds it, this process's agent
+        unless you run several.
         """
         line = self._line(key, scope, agent)
         return Lock(line, self._hold_time(ttl), None if wait is None else seconds(wait))
 
     async def try_take(
-        self, key: str, *, scope: str = DEFAULT_SCOPE, ttl: Ttl = TTL_S, agent: str = ""
+        self, key: str, *, scope: str = DEFAULT_SCOPE, ttl: Ttl = DEFAULT_TTL, agent: str = ""
     ) -> Lock | None:
         """The lock, taken, if it is free right now; None if it is not."""
         try:
@@ -112,7 +112,7 @@ class Locks:
             return None
 
     async def adopt(
-        self, key: str, *, scope: str = DEFAULT_SCOPE, ttl: Ttl = TTL_S, agent: str = ""
+        self, key: str, *, scope: str = DEFAULT_SCOPE, ttl: Ttl = DEFAULT_TTL, agent: str = ""
     ) -> Lock:
         """The lock that `Lock.pass_to` gave to this agent, taken; `LockLost` if it has none."""
         return await self.hold(key, scope=scope, ttl=ttl, agent=agent).adopt()
@@ -160,10 +160,15 @@ class Locks:
         return LockLine(self._connection.session, scope, key, who)
 
     def _hold_time(self, ttl: Ttl) -> NextTime:
-        if not (ttl == "phase" or ttl == "bar"):  # noqa: PLR1714 - mypy narrows by these
+        if ttl == "phase" or ttl == "bar":  # noqa: PLR1714 - mypy narrows by these
+            return self._until_boundary(ttl)
+        if ttl == "edit" or ttl == "task":  # noqa: PLR1714 - as above
+            time = lock_time.fixed(lock_time.PURPOSES[ttl])
+        else:
             time = lock_time.fixed(round(seconds(ttl) * 1000))
-            return lambda _after_ms: time
-        which: lock_time.Boundary = "bar" if ttl == "bar" else "phase"
+        return lambda _after_ms: time
+
+    def _until_boundary(self, which: lock_time.Boundary) -> NextTime:
 
         def next_time(after_ms: int) -> lock_time.HoldTime:
             session, clock = self._connection.session, self._connection.clock

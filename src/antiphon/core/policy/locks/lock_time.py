@@ -1,6 +1,6 @@
 """How long a hold on a lock lasts, when it is renewed, and when its holder stops without one.
 
-A hold of some seconds is renewed when a third of them has passed. Its holder stops at two thirds
+A hold of some time is renewed when a third of them has passed. Its holder stops at two thirds
 without an acknowledged renewal, as workers do with leases (spec §7.2). A hold in beats ends with a
 phase or a bar of the mesh's tempo; a renewal moves it to the end of the next one.
 """
@@ -15,7 +15,10 @@ from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.phases import Phases
 
 EDIT_MS: Final = 30_000
-"""For an edit; the default."""
+TASK_MS: Final = 300_000
+Purpose = Literal["edit", "task"]
+PURPOSES: Final[dict[Purpose, int]] = {"edit": EDIT_MS, "task": TASK_MS}
+"""How long a lock outlives its holder, by what it is for: an edit (the default), or a long task."""
 Boundary = Literal["phase", "bar"]
 
 

@@ -78,9 +78,9 @@ def take(
     *,
     scope: ScopeOption = "main",
     ttl: str = typer.Option(
-        "30s",
+        "edit",
         metavar="TIME",
-        help="How long a crashed holder keeps it: 30s, 4beats, phase or bar.",
+        help="How long a crashed holder keeps it: edit (30 s), task (5 min), 4beats, phase or bar.",
     ),
     wait: float = typer.Option(
         60.0,
@@ -121,9 +121,9 @@ def take(
     return held_while_it_runs()
 
 
-def _lasting(ttl: str) -> float | Literal["phase", "bar"]:
+def _lasting(ttl: str) -> float | Literal["edit", "task", "phase", "bar"]:
     match ttl:
-        case "phase" | "bar":
+        case "edit" | "task" | "phase" | "bar":
             return ttl
         case _:
             return seconds(ttl)
