@@ -195,6 +195,23 @@ def test_a_claim_in_the_older_form_is_shown_with_a_warning(shell):
     assert "bar and beat are deprecated" in line
 
 
+@pytest.mark.req("B26")
+def test_a_project_is_followed_with_the_kinds_below_it(shell):
+    """A job of example.sleep is heard by who follows the project example, and by nobody else's."""
+    with (
+        shell.start("tempo", "--follow", "--json", "--topic", "status://example") as project,
+        shell.start("tempo", "--follow", "--json", "--topic", "status://exam") as other,
+    ):
+        job = shell.run("submit", "example.sleep", "600", "--detach").out.strip()
+        told = json.loads(project.line(job))
+        assert (told["topic"], told["task_id"]) == ("status", f"example.sleep/{job}")
+        assert told["state"] in {"planning", "executing", "review"}
+        shell.run("cancel", job)
+        assert project.stop() == 0
+        assert other.stop() == 0
+        assert other.seen == []
+
+
 def test_durations_may_be_typed_in_beats_and_beats_in_seconds(shell):
     """At the tempo of the mesh: 30 bpm, two seconds a beat, while it is frozen."""
     still = POLICY.replace("enable: true", "enable: false")

@@ -1,7 +1,8 @@
 """Follows beats, status claims and promises as they are sent (spec §11).
 
 What is heard is told as plain objects. Topics are subjects of the mesh's bus; the addresses
-`backbeat://cluster/ID`, `status://PROJECT` and `promise://KIND/THREAD` name them, too.
+`backbeat://cluster/ID`, `status://PROJECT` and `promise://KIND/THREAD` name them, too. A project is
+a kind and every kind below it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.bus.signed_message import Message, OlderMessage, Refused
-from antiphon.core.bus.subjects import PROMISE, STATUS
+from antiphon.core.bus.subjects import BEAT, PROMISE, STATUS
 from antiphon.core.record.subjects import is_kind
 from antiphon.errors import AntiphonError, Malformed
 from antiphon.runtime.services import beside
@@ -61,6 +62,19 @@ def read_topic(text: str, mesh: str) -> Topic:
     raise _fault(text, "write backbeat://cluster/, status://render.video or promise://render.video")
 
 
+def subjects_of(topic: Topic) -> tuple[str, ...]:
+    """Where a topic is heard: that of a kind includes the kinds below it."""
+    kind, thread = topic.kind, topic.thread
+    if topic.what == "beat":
+        return (BEAT.at(),)
+    if topic.what == "status":
+        below = () if kind == EVERYTHING else (STATUS.at(kind=f"{kind}.{EVERYTHING}"),)
+        return (STATUS.at(kind=kind), *below)
+    if kind == EVERYTHING:
+        return (PROMISE.pattern.partition("{")[0] + EVERYTHING,)
+    return (PROMISE.at(kind=kind, thread=thread),)
+
+
 def _fault(text: str, hint: str) -> Malformed:
     return Malformed(f"{text!r} is no topic of this mesh", reason="topic", hint=hint)
 
@@ -98,13 +112,11 @@ class TempoWatch:
 
     async def listen(self, topic: Topic) -> None:
         """Listen to claims or promises until cancelled."""
-        if topic.what == "status":
-            await self._hear(STATUS.at(kind=topic.kind), STATUS_CLAIMS, "status")
-        elif topic.what == "promise":
-            where = PROMISE.at(kind=topic.kind, thread=topic.thread)
-            if topic.kind == EVERYTHING:
-                where = PROMISE.pattern.partition("{")[0] + EVERYTHING
-            await self._hear(where, TALKS, "promise")
+        messages: MessageType[Any] = STATUS_CLAIMS if topic.what == "status" else TALKS
+        async with beside(
+            *(self._hear(where, messages, topic.what) for where in subjects_of(topic))
+        ):
+            await asyncio.Event().wait()
 
     async def _hear(self, where: str, messages: MessageType[Any], what: What) -> None:
         session = self.clock.session
