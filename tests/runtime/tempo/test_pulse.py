@@ -14,6 +14,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.messages import BeatFrame, Suggestion
 from antiphon.core.tempo.phases import Phases
 from antiphon.core.tempo.policy import TempoPolicy, read_policy
+from antiphon.core.tempo.time_text import hlc_text, parse_hlc, parse_time
 from antiphon.errors import Unavailable
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
@@ -113,6 +114,28 @@ async def test_one_of_several_leads_and_sends_each_beat_once(engine):
         assert {frame.cluster_id for frame in frames} == {these.mesh.mesh}
         assert clock.mode() == "leader"
         assert [pulse.metrics.is_leader for pulse in these.running].count(True) == 1
+
+
+@pytest.mark.req("B1", "B28")
+@pytest.mark.virtual_time
+async def test_a_frame_carries_the_hlc_of_its_leader_and_the_end_of_its_beat():
+    async with candidates("memory") as these:
+        await these.watch()
+        leading = await these.start()
+        last = (await these.frames(3))[-1]
+        # An op that the leader reads is ahead of its clock: only the counter can go on from it.
+        next_ms = parse_time(last.deadline_at)
+        await asyncio.sleep((next_ms - 40 - these.mesh.wall.now_ms()) / 1000)
+        leading._session.author.observe((next_ms + 20, 40))
+        frames = await these.frames(3)
+        stamps = [parse_hlc(frame.hlc) for frame in frames]
+        assert [hlc_text(stamp) for stamp in stamps] == [frame.hlc for frame in frames]
+        assert stamps == sorted(set(stamps))
+        assert (next_ms + 20, 41) in stamps
+        for stamp, frame in zip(stamps, frames, strict=True):
+            begins_ms, ends_ms = parse_time(frame.beat_epoch), parse_time(frame.deadline_at)
+            assert ends_ms - begins_ms == frame.beat_ms == 1000
+            assert begins_ms <= stamp.wall_ms < ends_ms
 
 
 @pytest.mark.req("B7")

@@ -142,23 +142,32 @@ async def a_stage(engine, policy=BRISK, **how):
             await asyncio.gather(running, return_exceptions=True)
 
 
+@asynccontextmanager
+async def published(stage):
+    """The reports that are on the bus."""
+    heard = []
+
+    async def listen():
+        async with stage.connection.session.engine.bus.subscribe(BAR_REPORT.at()) as messages:
+            async for message in messages:
+                opened = BAR_REPORTS.open(
+                    message.payload, mesh=stage.mesh.mesh, subject=BAR_REPORT.at()
+                )
+                heard.append(opened)
+
+    listening = asyncio.ensure_future(listen())
+    await asyncio.sleep(0.1)
+    try:
+        yield heard
+    finally:
+        listening.cancel()
+
+
 @pytest.mark.req("B4", "B24", "B26")
 @on_both_engines
 async def test_each_bar_is_reported_after_its_end_kept_and_published(engine):
-    async with a_stage(engine) as stage:
+    async with a_stage(engine) as stage, published(stage) as heard:
         agent = await stage.agent()
-        heard = []
-
-        async def listen():
-            async with stage.connection.session.engine.bus.subscribe(BAR_REPORT.at()) as messages:
-                async for message in messages:
-                    heard.append(
-                        BAR_REPORTS.open(
-                            message.payload, mesh=stage.mesh.mesh, subject=BAR_REPORT.at()
-                        )
-                    )
-
-        listening = asyncio.ensure_future(listen())
         start_ms = await stage.next_bar()
         await agent.claim("planning")
         await agent.claim("waiting", task="cooking", cpu=0.5)
@@ -175,7 +184,20 @@ async def test_each_bar_is_reported_after_its_end_kept_and_published(engine):
         assert stage.reverb.metrics.bars_reported >= 1
         assert stage.reverb.metrics.kpis == report.kpis
         await eventually(lambda: any(one.body == report for one in heard))
-        listening.cancel()
+
+
+@pytest.mark.req("B25")
+@pytest.mark.virtual_time
+async def test_a_policy_without_reports_on_the_bus_has_them_kept_and_not_published():
+    told = msgspec.structs.replace(BRISK.observability, emit_bar_reports=False)
+    silent = msgspec.structs.replace(BRISK, observability=told)
+    async with a_stage("memory", silent) as stage, published(stage) as heard:
+        for _ in range(3):
+            start_ms = await stage.next_bar()
+            assert await stage.report_of(start_ms)
+        assert heard == []
+        await stage.set_policy(BRISK)
+        await eventually(lambda: heard, within_s=60)
 
 
 @pytest.mark.req("B4", "B9", "B27")

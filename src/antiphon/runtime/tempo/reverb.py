@@ -322,9 +322,7 @@ class Reverb:
 
     async def _publish(self, report: BarReport) -> None:
         """The leader's is published; without a leader, everybody's."""
-        leader = self.clock.leader()
-        policy = self._session.control.tempo
-        if not policy.observability.emit_bar_reports or leader not in {"", self._signer[0]}:
+        if not self._emits() or self.clock.leader() not in {"", self._signer[0]}:
             return
         mesh, where = self._session.mesh, BAR_REPORT.at()
         at_ms = self._session.wall.now_ms()
@@ -334,6 +332,10 @@ class Reverb:
         except AntiphonError as problem:
             self.metrics.engine_failures += 1
             log.warning("bar_report_not_published", problem=problem.message)
+
+    def _emits(self) -> bool:
+        """Whether the policy wants reports on the bus; they are kept here in any case."""
+        return self._session.control.tempo.observability.emit_bar_reports
 
     # --- alarms and tempo -------------------------------------------------------------------------
 
