@@ -294,8 +294,14 @@ BREAKS = {
         Break(
             "antiphon.core.families.mesh.table:policy_fault", gives("wrong"), "no policy is taken"
         ),
+        Break(f"{REVERB}:Reverb._emits", gives(True), "emit_bar_reports: false is ignored"),
     ),
     "B26": (
+        Break(
+            "antiphon.sdk.tempo.tempo_watch:subjects_of",
+            around(lambda old, topic: old(topic)[:1]),
+            "a project is one kind, without those below it",
+        ),
         Break(
             "antiphon.sdk.tempo.tempo_watch:TempoWatch.listen", does_nothing, "topics are not heard"
         ),

@@ -1,12 +1,14 @@
 """Help for a running job: until when it may be promised, what is told, what follows without it."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
 
 from antiphon import JobContext, WaitExhausted
+from antiphon.core.tempo.budget import Budget, WaitCaps
 from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.phases import Phases
 from antiphon.core.tempo.score import Escalations, PhraseRetry, Score, WaitBudget
@@ -140,6 +142,29 @@ async def test_without_escalations_nothing_is_told_and_the_attempt_has_failed():
         assert "nobody promised to help" in end.error.message
         assert not [one for one in logged if one["event"] == "job_emits"]
         assert {one.notes for one in claims} <= {""}
+
+
+@pytest.mark.req("B13", "B21")
+async def test_a_budgets_cap_ends_a_wait_that_the_score_would_allow():
+    async with a_mesh("memory", CALM) as mesh:
+
+        async def asks(ctx: JobContext) -> list[object]:
+            helped = ctx.help("which font?")
+            await eventually(lambda: helped.is_promised)
+            began_ms = mesh.wall.now_ms()
+            try:
+                return [await helped]
+            except WaitExhausted as spent:
+                return [spent.message, mesh.wall.now_ms() - began_ms]
+
+        session = (await mesh.connection()).session
+        async with helping((await mesh.connection()).session, (20, {})):
+            await mesh.worker(asks, beat_ms=BEAT_MS)
+            caps = Budget(wait_caps=WaitCaps(help=1))
+            result = await ended(session, await call(session, score=score(), budget=caps))
+        message, waited_ms = json.loads(result["result"])
+        assert message == "it used up its 1 beat of waiting for help"
+        assert waited_ms <= BEAT_MS + 5
 
 
 # --- promises -----------------------------------------------------------------------------------

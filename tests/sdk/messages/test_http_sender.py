@@ -69,6 +69,50 @@ async def test_a_message_is_stored_in_the_inbox_and_not_left_on_disk(tmp_path, p
     assert pauses == []
 
 
+class Watched:
+    """A client that shows what is on disk when a message goes out, and may be cut off then."""
+
+    def __init__(self, client, spool, error=None):
+        self._client, self._spool, self._error = client, spool, error
+        self.on_disk: list[bytes] = []
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    async def post(self, url, **given):
+        self.on_disk += [file.read_bytes() for file in self._spool.glob("*.json")]
+        if self._error is not None:
+            raise self._error
+        return await self._client.post(url, **given)
+
+
+async def test_a_message_is_on_disk_before_it_goes_out(tmp_path):
+    async with a_node() as (url, mesh, to, read, _):
+        async with HttpSender(url, mesh=mesh, home=tmp_path) as sender:
+            sender._client = seen = Watched(sender._client, sender._spool)
+            sent = await sender.send(to, {"branch": "fix-7"})
+        assert seen.on_disk
+        assert msgspec.json.decode(seen.on_disk[0])["payload"] == {"branch": "fix-7"}
+        assert await read() == [sent.id]
+
+
+async def test_what_a_process_that_died_was_sending_the_next_one_delivers(tmp_path):
+    class Died(BaseException):
+        pass
+
+    async with a_node() as (url, mesh, to, read, _):
+        async with HttpSender(url, mesh=mesh, home=tmp_path) as sender:
+            sender._client = Watched(sender._client, sender._spool, Died())
+            with pytest.raises(Died):
+                await sender.send(to, "hello", key="once")
+            sender._again.cancel()
+        async with HttpSender(url, mesh=mesh, home=tmp_path) as later:
+            async with asyncio.timeout(PATIENCE_S):
+                while later.waiting:
+                    await asyncio.sleep(0.01)
+        assert len(await read()) == 1
+
+
 @pytest.mark.req("S15")
 async def test_without_an_answer_it_is_tried_four_times_and_stays_on_disk(tmp_path, pauses):
     to = agent_address("did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp", "main")
