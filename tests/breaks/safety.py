@@ -80,13 +80,13 @@ BREAKS = {
     "S7": (
         Break(f"{LOCKS}.state:Hold.is_over", gives(False), "a dead holder's lock stays taken"),
         Break(
-            "antiphon.core.policy.locks.lock_time:PURPOSES",
-            becomes({"edit": 3_600_000, "task": 300_000}),
+            "antiphon.core.policy.locks.lock_time:EDIT_MS",
+            becomes(3_600_000),
             "a lock lasts an hour unless somebody says otherwise",
         ),
         Break(
-            "antiphon.core.policy.locks.lock_time:PURPOSES",
-            becomes({"edit": 30_000, "task": 30_000}),
+            "antiphon.core.policy.locks.lock_time:TASK_MS",
+            becomes(30_000),
             "a lock of a long task lasts as long as one of an edit",
         ),
         Break(

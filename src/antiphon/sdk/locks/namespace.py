@@ -160,16 +160,18 @@ class Locks:
         return LockLine(self._connection.session, scope, key, who)
 
     def _hold_time(self, ttl: Ttl) -> NextTime:
-        if ttl == "phase" or ttl == "bar":  # noqa: PLR1714 - mypy narrows by these
-            return self._until_boundary(ttl)
-        if ttl == "edit" or ttl == "task":  # noqa: PLR1714 - as above
-            time = lock_time.fixed(lock_time.PURPOSES[ttl])
-        else:
-            time = lock_time.fixed(round(seconds(ttl) * 1000))
+        match ttl:
+            case "phase":
+                return self._until_boundary("phase")
+            case "bar":
+                return self._until_boundary("bar")
+            case "edit" | "task":
+                time = lock_time.fixed(lock_time.EDIT_MS if ttl == "edit" else lock_time.TASK_MS)
+            case _:
+                time = lock_time.fixed(round(seconds(ttl) * 1000))
         return lambda _after_ms: time
 
     def _until_boundary(self, which: lock_time.Boundary) -> NextTime:
-
         def next_time(after_ms: int) -> lock_time.HoldTime:
             session, clock = self._connection.session, self._connection.clock
             return lock_time.until_boundary(

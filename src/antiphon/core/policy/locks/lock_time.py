@@ -15,10 +15,9 @@ from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.phases import Phases
 
 EDIT_MS: Final = 30_000
+"""How long a lock outlives the holder of an edit, which is the default."""
 TASK_MS: Final = 300_000
-Purpose = Literal["edit", "task"]
-PURPOSES: Final[dict[Purpose, int]] = {"edit": EDIT_MS, "task": TASK_MS}
-"""How long a lock outlives its holder, by what it is for: an edit (the default), or a long task."""
+"""The same for a long task."""
 Boundary = Literal["phase", "bar"]
 
 
