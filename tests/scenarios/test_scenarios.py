@@ -30,7 +30,7 @@ on_both_engines = pytest.mark.parametrize(
         "other-kinds",
         "replayed",
         pytest.param("recovery", marks=pytest.mark.req("M2", "M3")),
-        "quarantine",
+        pytest.param("quarantine", marks=pytest.mark.req("M11")),
         "lease-after-readmission",
         "lease-after-recovery",
         pytest.param("thief", marks=pytest.mark.req("M3")),

@@ -246,6 +246,7 @@ def test_five_silences_open_it_with_a_named_error_and_after_thirty_seconds_one_p
     in_no_time(story)
 
 
+@pytest.mark.req("S17")
 def test_the_breaker_has_a_switch(monkeypatch):
     monkeypatch.setenv("ANTIPHON_BREAKER", "off")
 
@@ -262,6 +263,7 @@ def test_the_breaker_has_a_switch(monkeypatch):
     in_no_time(story)
 
 
+@pytest.mark.req("S17")
 async def test_a_mesh_takes_its_breaker_from_the_environment(monkeypatch):
     monkeypatch.setenv("ANTIPHON_BREAKER_FAILURES", "1")
     monkeypatch.setenv("ANTIPHON_BREAKER_RESET_S", "77")

@@ -64,6 +64,7 @@ def test_the_root_covers_rejected_records_and_earlier_seals():
     assert seal(ledger, root=tree.root().hex(), size=7, upto=7) is Verdict.OK
 
 
+@pytest.mark.req("M15")
 @pytest.mark.parametrize(
     "how, verdict",
     [

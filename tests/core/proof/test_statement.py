@@ -117,6 +117,7 @@ def test_a_proof_of_anything_else_is_rejected(changes):
     assert job.put(job.proved()) is OK, "and the tenure goes on"
 
 
+@pytest.mark.req("P7", "P8")
 def test_a_proof_must_be_there_signed_by_the_worker_and_about_these_outputs():
     job = Proved()
     assert job.put(job.body()) is Verdict.PROOF

@@ -73,7 +73,7 @@ async def test_nobody_keeps_an_op_off_the_log_by_taking_its_message_id(engine, f
 
 
 @on_both_engines
-@pytest.mark.req("P5")
+@pytest.mark.req("P5", "M10")
 async def test_of_two_claims_on_a_fresh_job_the_second_gets_a_conflict(engine):
     async with a_mesh(engine) as mesh:
         caller, one, two = [(await mesh.connection()).session for _ in range(3)]

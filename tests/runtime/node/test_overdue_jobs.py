@@ -65,6 +65,7 @@ def test_each_expiry_is_written_by_one_of_them_and_they_share_the_work():
     in_no_time(story)
 
 
+@pytest.mark.req("M7")
 def test_a_lone_full_node_expires_at_once_and_a_dead_colleague_costs_one_turn():
     async def story(timeless):
         async with drawing(timeless, QUEUED) as mesh:

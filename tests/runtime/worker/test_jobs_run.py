@@ -150,7 +150,7 @@ async def test_a_worker_holds_no_more_leases_than_it_has_slots(engine):
 
 
 @on_both_engines
-@pytest.mark.req("M22")
+@pytest.mark.req("M22", "P10")
 async def test_an_error_with_attempts_left_is_given_back_and_without_ends_the_job(engine):
     tries: dict[int, int] = {}
 
@@ -216,7 +216,7 @@ async def test_a_worker_that_is_told_to_stop_gives_back_what_it_cannot_finish(en
 
 
 @on_both_engines
-@pytest.mark.req("M21")
+@pytest.mark.req("M21", "M9")
 async def test_a_job_longer_than_its_lease_is_kept_by_renewing(engine):
     may_end = asyncio.Event()
 
@@ -240,7 +240,7 @@ async def test_a_job_longer_than_its_lease_is_kept_by_renewing(engine):
 
 
 @on_both_engines
-@pytest.mark.req("M5")
+@pytest.mark.req("M5", "P10")
 async def test_a_dead_workers_job_is_expired_called_again_and_taken_over(engine):
     async with a_mesh(engine, OFFERED) as mesh:
         node = await mesh.node()
@@ -284,6 +284,7 @@ async def test_a_worker_stays_away_from_a_held_job_until_it_is_given_back(engine
         assert rejected == [], "it never raced"
 
 
+@pytest.mark.req("P10")
 @on_both_engines
 async def test_cancelling_ends_a_pending_job_and_later_claims_are_refused(engine):
     async with a_mesh(engine) as mesh:

@@ -15,7 +15,7 @@ from tests.runtime.meshes import call as call_on
 from tests.runtime.timeless import in_no_time
 
 
-@pytest.mark.req("G1", "G6", "M23")
+@pytest.mark.req("G1", "G6", "M23", "G2", "G4")
 def test_the_lowest_draw_claims_at_once_and_the_others_do_not_even_try():
     async def story(timeless):
         async with drawing(timeless) as mesh:

@@ -57,6 +57,7 @@ class TwoWorkers:
             assert (ended.job.outcome, ended.job.calls) == ("succeeded", 1)
 
 
+@pytest.mark.req("M13")
 @on_both_engines
 @pytest.mark.parametrize("rules", [CALM, DRAWN], ids=["queue", "rendezvous"])
 async def test_a_routed_job_is_delivered_to_its_target_and_never_first_to_another_worker(
