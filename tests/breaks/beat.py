@@ -127,9 +127,9 @@ BREAKS = {
     ),
     "B9": (
         Break(
-            f"{TEMPO}.bars.bar_window:BarWindows._note_old",
-            gives(None),
-            "what was said during a partition is forgotten",
+            f"{TEMPO}.bars.bar_window:BarWindows._mark_from",
+            does_nothing,
+            "what was said during a partition changes no report",
         ),
         Break(
             "antiphon.runtime.tempo.reverb:Reverb._fold",

@@ -28,6 +28,8 @@ TEST_S = 120
 LIMIT_S = 3_600.0
 """For all tests of a row."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+HANGING = re.compile(r"^(tests/.+::.+?)\s*\+{3,} Timeout \+{3,}", re.MULTILINE)
+"""A test that began, and was ended by its limit."""
 PASSED, FAILING, TOO_LONG = 0, 1, -1
 """Of pytest's exit codes the two that say what the tests found."""
 
@@ -69,8 +71,10 @@ class Ran:
     @property
     def failed(self) -> str:
         """The first test that failed; empty if none did."""
-        found = FAILED.search(self.said) if self.code == FAILING else None
-        return found[1] if found else ""
+        if self.code != FAILING:
+            return ""
+        found = FAILED.search(self.said) or HANGING.search(self.said)
+        return found[1].strip() if found else ""
 
 
 async def run_tests(tests: list[str], taken_out: str = "") -> Ran:
@@ -82,8 +86,10 @@ async def run_tests(tests: list[str], taken_out: str = "") -> Ran:
         "TAKEN_OUT": taken_out,
     }
     # Where asserts are rewritten, pytest itself finds our modules, and the import hook never does.
-    plainly = ("-x", "-q", "-rfE", "--tb=line", "--no-header", "--assert=plain")
-    plugins = ("-p", "no:cacheprovider", "-p", "cheap_first", f"--timeout={TEST_S}")
+    plainly = ("-x", "-v", "-rfE", "--tb=line", "--no-header", "--assert=plain")
+    # By a thread, which ends the process: an exception could be swallowed by an event loop.
+    limit = (f"--timeout={TEST_S}", "--timeout-method=thread")
+    plugins = ("-p", "no:cacheprovider", "-p", "cheap_first", *limit)
     with tempfile.TemporaryFile() as said:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pytest", *plainly, *plugins, *tests,

@@ -74,6 +74,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.req("M19")
 @pytest.mark.parametrize("old, new, words", WRONG, ids=[new for _, new, _ in WRONG])
 def test_a_mistake_is_told_with_its_place(tmp_path, old, new, words):
     assert old in FILE

@@ -90,7 +90,7 @@ def test_anyone_authorised_expires_what_is_overdue(by):
     assert story.expire(by, at=11_001) is OK
 
 
-@pytest.mark.req("M5")
+@pytest.mark.req("M5", "G7")
 @pytest.mark.parametrize("act", ["start", "complete", "give_back"])
 def test_a_stalled_worker_cannot_touch_its_successors_tenure(act):
     story = claimed()

@@ -195,6 +195,7 @@ def test_what_a_worker_gets_cannot_be_told_before_the_call_is_signed():
         seed = selection.seed_of(signed(Author(f"caller {n}"), a_schedule()).payload)
         need = Need(kind="render", job_id=JOB, seed=seed)
         firsts[selection.ranked(need, presence)[0].candidate.did] += 1
+    assert len(firsts) == len(presence)
     assert min(firsts.values()) > 60
 
 

@@ -20,7 +20,7 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
 from antiphon.core.policy import selection
-from antiphon.core.policy.claim_delay import JITTER_S, claim_delay_s
+from antiphon.core.policy.claim_delay import JITTER_S
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.session import RETRY_BASE_MS
@@ -108,6 +108,7 @@ async def test_workers_that_lost_a_race_write_nothing_until_the_lease_is_over_an
 ):
     """Times are compared with the end of the lease, which a slow machine only comes to later."""
     jitters_s: dict[str, float] = {}
+    claim_delay_s = job_deliveries.claim_delay_s
 
     def delay_s(job, verdict, *, by, now_ms, **more):
         waits_s = claim_delay_s(job, verdict, by=by, now_ms=now_ms, **more)

@@ -7,6 +7,7 @@ import pytest
 
 from antiphon.core.bus.subjects import STATUS
 from antiphon.core.tempo.meter import Beat
+from antiphon.core.tempo.time_text import parse_hlc
 from antiphon.errors import Malformed
 from antiphon.runtime.tempo.tempo_messages import STATUS_CLAIMS
 from antiphon.sdk.mesh import Mesh
@@ -67,6 +68,8 @@ async def test_a_status_outside_of_jobs_is_signed_and_heard_on_its_project():
             message = await anext(heard)
         opened = STATUS_CLAIMS.open(message.payload, mesh=mesh.id, subject=where)
         assert opened.body == said
+        at_ms = parse_hlc(said.hlc).wall_ms
+        assert abs(at_ms - mesh.connection.session.wall.now_ms()) < PATIENCE_S * 1000
         assert (opened.author, said.beat_index) == (mesh.did, mesh.tempo.clock.beat().index)
         with pytest.raises(Malformed, match="which kind"):
             await mesh.tempo.status("done", task="night")
