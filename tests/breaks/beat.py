@@ -1,5 +1,6 @@
 """How the features of rows B1 to B28 are taken out: beats."""
 
+import re
 from typing import Any
 
 from tests.breaks.replacement import (
@@ -30,6 +31,13 @@ def other_bar(old: Any, self: Any, now_ms: int) -> Any:
 def keeps_the_tempo(state: Any, *_: Any) -> Any:
     """Nothing changes on a downbeat."""
     return state
+
+
+def goes_where_it_is_told(state: Any, _policy: Any, target: int, downbeat_ms: int) -> Any:
+    """A tempo that takes any step at any time."""
+    from msgspec.structs import replace
+
+    return replace(state, bpm=target, anchor_ms=downbeat_ms, adapted_ms=downbeat_ms)
 
 
 def changes_anywhere(old: Any, self: Any, last: Any, heard: Any) -> Any:
@@ -96,7 +104,7 @@ BREAKS = {
     "B5": (
         Break(
             f"{TEMPO}.addresses:_OLD",
-            becomes(__import__("re").compile("(?!)")),
+            becomes(re.compile("(?!)")),
             "the old suffix is not read",
         ),
         Break(
@@ -189,12 +197,8 @@ BREAKS = {
             "locks in beats end anywhere",
         ),
         Break(
-            "antiphon.core.policy.locks.lock_time:until_boundary",
-            calls(
-                lambda *_, **__: __import__(
-                    "antiphon.core.policy.locks.lock_time", fromlist=["fixed"]
-                ).fixed(30_000)
-            ),
+            "antiphon.core.policy.locks.lock_time:_boundary",
+            around(lambda old, *given: old(*given) + 1),
             "locks in beats end anywhere",
         ),
         Break(f"{BEATS}:RunBeats.beats_left", gives(0), "renewals do not say the beats left"),
@@ -219,11 +223,7 @@ BREAKS = {
     "B17": (
         Break(
             f"{TEMPO}.pulse_state:_adapted",
-            calls(
-                lambda state, _policy, target, at_ms: __import__("msgspec").structs.replace(
-                    state, bpm=target, anchor_ms=at_ms, adapted_ms=at_ms
-                )
-            ),
+            calls(goes_where_it_is_told),
             "the tempo leaves its limits",
         ),
         Break(f"{TEMPO}.policy:policy_fault", gives(None), "limits that contradict are accepted"),

@@ -35,6 +35,39 @@ def test_the_lowest_draw_claims_at_once_and_the_others_do_not_even_try():
     in_no_time(story)
 
 
+@pytest.mark.req("G6")
+def test_whoever_hears_that_a_job_was_taken_does_not_even_look_at_it():
+    """Each further rank would try a claim window later, while the first one is still at work."""
+
+    async def story(timeless):
+        async with drawing(timeless) as mesh:
+            mesh.takes_s = 10 * WINDOW_S
+            touched: list[str] = []
+            workers = [await mesh.worker() for _ in range(3)]
+            await asyncio.sleep(1)
+            for worker in workers:
+                NotedLog(worker.session, touched)
+            job = await mesh.call(1)
+            await asyncio.sleep(8 * WINDOW_S)
+            assert [ran.job_id for ran in mesh.runs] == [job]
+            assert set(touched) == {mesh.who_ran(job)}
+
+    in_no_time(story)
+
+
+class NotedLog:
+    """A worker's log that notes who reads a lane or writes to it."""
+
+    def __init__(self, session, touched: list[str]) -> None:
+        self._log, self._did, self._touched = session.log, session.author.did, touched
+        session.log = self
+
+    def __getattr__(self, name):
+        if name in {"append", "append_many", "read_lane", "read_lanes"}:
+            self._touched.append(self._did)
+        return getattr(self._log, name)
+
+
 @pytest.mark.req("G3")
 def test_a_worker_that_knows_of_nobody_claims():
     async def story(timeless):
