@@ -179,6 +179,11 @@ EXPLAINED: Final[dict[str, str]] = {
         "verdicts, times and omissions. A link from each record to the one before it would have "
         "writers wait for each other."
     ),
+    "S11": (
+        "Heartbeats are messages and are not stored: rows per node and beat would grow with the "
+        "fleet. Every node hears them and answers for all. What is kept, beside the replica, is "
+        "every change of a node's level: who came, fell silent and went."
+    ),
     "S13": (
         "The revision is compared, not the time of the last change: two clocks can silently lose "
         "an update."

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from antiphon.core.manifest import Manifest
 from antiphon.core.protocol import PROTOCOL
 from antiphon.interfaces.cli.application import make_app
 from antiphon.interfaces.http import application
@@ -18,10 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/not-here-yet.md").read_text()
 ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 SIGN = re.compile(
-    r"(module|command|option|path|op|classifier|folder) `([^`]+)`|(requirement|expectation) (\w+)"
+    r"(module|command|option|path|op|field|classifier|folder) `([^`]+)`"
+    r"|(requirement|expectation) (\w+)"
 )
 KNOWN_ONCE = {"module": "antiphon.interfaces.http", "command": "antiphon worker"} | {
-    "option": "antiphon up --http",
+    "option": "antiphon plan add --on",
+    "field": "manifest.timeout",
     "path": "/v1/tempo",
     "op": "job.claim",
     "classifier": "Typing :: Typed",
@@ -41,8 +44,10 @@ def signs(text):
 
 
 def options(words):
-    _, name, option = words.split()
-    command = get_command(make_app()).commands[name]
+    _, *names, option = words.split()
+    command = get_command(make_app())
+    for name in names:
+        command = command.commands[name]
     return option in {text for one in command.params for text in one.opts}
 
 
@@ -64,6 +69,8 @@ def exists(kind, name):
         return f'"{name}"' in Path(application.__file__).read_text()
     if kind == "op":
         return name in PROTOCOL.ops
+    if kind == "field":
+        return name.partition(".")[2] in Manifest.__struct_fields__
     if kind == "classifier":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         return name in project["classifiers"]
