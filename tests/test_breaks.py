@@ -114,12 +114,31 @@ async def test_a_feature_that_is_missing_is_noticed_by_its_tests_and_not_by_othe
     assert run.figures([noticed, survives]) == {"rows": 1, "broken": 2, "survivors": 1, "faults": 0}
 
 
-@pytest.mark.processes
-async def test_tests_that_cannot_be_run_have_noticed_nothing():
-    lost = await run.take_out("G8", 0, ["tests/core/policy/test_nothing.py"])
-    assert not lost.noticed_by
-    assert not lost.is_survivor
-    assert "cannot be taken out" in lost.sentence()
+@pytest.mark.parametrize(
+    "code, said, failed",
+    [
+        (1, "FAILED tests/a.py::test_b[x y] - AssertionError: no\n", "tests/a.py::test_b[x y]"),
+        (1, "tests/a.py::test_b ++++++ Timeout ++++++\n", "tests/a.py::test_b"),
+        (0, "tests/a.py::test_b PASSED\n", ""),
+        (4, "ERROR: file or directory not found: tests/a.py\n", ""),
+    ],
+)
+def test_what_noticed_is_read_from_what_pytest_said(code, said, failed):
+    assert run.Ran(code, said).failed == failed
+
+
+async def test_tests_that_cannot_be_run_or_fail_anyway_have_noticed_nothing(monkeypatch):
+    answers = [run.Ran(4, "no such file"), run.Ran(1, "FAILED tests/a.py::t\n"), run.Ran(1, "")]
+
+    async def answer(*_: object) -> run.Ran:
+        return answers.pop(0)
+
+    monkeypatch.setattr(run, "run_tests", answer)
+    for why in ("no such file", "fails with the feature, too"):
+        lost = await run.take_out("G8", 0, [])
+        assert not lost.noticed_by
+        assert not lost.is_survivor
+        assert why in lost.sentence()
 
 
 def test_a_module_is_changed_when_it_is_imported(monkeypatch, tmp_path):
