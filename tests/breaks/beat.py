@@ -108,7 +108,7 @@ BREAKS = {
             "the old suffix is not read",
         ),
         Break(
-            "antiphon.sdk.tempo.policy_file:upgraded",
+            f"{TEMPO}.messages:upgraded",
             calls(lambda fields: (dict(fields), "")),
             "old fields are not mapped",
         ),
@@ -230,7 +230,7 @@ BREAKS = {
     ),
     "B18": (
         Break(
-            "antiphon.sdk.tempo.beat_stamps:BeatStamps.at",
+            f"{TEMPO}.meter:Meter.beat_at",
             around(lambda old, self, _: old(self, 0)),
             "every event has the same beat",
         ),
