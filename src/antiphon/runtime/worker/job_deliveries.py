@@ -12,8 +12,8 @@ Unless the job has certainly ended, the announcement is handed back and not ackn
 an acknowledgement proves nothing and cannot be undone.
 
 Plain short jobs go the same way many at a time (`plain_jobs`), and come back here with whatever is
-not as hoped. What stands apart: when the lease is renewed or lost (`tenure`), what a handler tells and asks
-(`runs.job_run`), and what follows when its work does not end by itself (`runs.run_work`).
+not as hoped. What stands apart: when the lease is renewed or lost (`tenure`), what a handler tells
+and asks (`runs.job_run`), and what follows when its work does not end by itself (`runs.run_work`).
 """
 
 from __future__ import annotations

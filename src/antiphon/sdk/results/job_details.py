@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from antiphon.core.families.jobs.ops import Failure, JobComplete, JobYield
-from antiphon.core.families.jobs.words import DEGRADED
+from antiphon.core.families.jobs.ops import DEGRADED, Failure, JobComplete, JobYield
 from antiphon.core.manifest import stored_arguments
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed
