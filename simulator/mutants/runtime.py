@@ -34,7 +34,7 @@ from antiphon.runtime.node.delayed_jobs import LONGEST_SLEEP_S, DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.plans import plan_runner
 from antiphon.runtime.plans.plan_runner import PlanRunner
-from antiphon.runtime.worker import job_deliveries
+from antiphon.runtime.worker import job_claims
 from antiphon.runtime.worker.job_deliveries import JobDeliveries
 from antiphon.runtime.worker.plain_jobs import PlainJob, PlainJobs
 from antiphon.runtime.worker.queue_credits import Credits
@@ -59,7 +59,7 @@ def early_ack() -> Iterator[None]:
 @contextmanager
 def second_life() -> Iterator[None]:
     """A worker back with its dead predecessor's key renews that one's tenure, and runs it again."""
-    with patched(job_deliveries, "HELD", frozenset()):
+    with patched(job_claims, "HELD", frozenset()):
         yield
 
 

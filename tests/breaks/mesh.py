@@ -17,6 +17,7 @@ from tests.breaks.replacement import (
 TABLE = "antiphon.core.families.jobs.table"
 MESH = "antiphon.core.families.mesh.table"
 DELIVERIES = "antiphon.runtime.worker.job_deliveries"
+CLAIMS = "antiphon.runtime.worker.job_claims"
 HELD = ("claimed", "running")
 ENDED = ("succeeded", "failed", "aborted")
 
@@ -138,7 +139,7 @@ BREAKS = {
             "two ops of one author with one timestamp are both accepted",
         ),
     ),
-    "M12": (Break(f"{DELIVERIES}:claim_delay_s", gives(0.0), "a refused claimer does not wait"),),
+    "M12": (Break(f"{CLAIMS}:claim_delay_s", gives(0.0), "a refused claimer does not wait"),),
     "M13": (
         Break(
             "antiphon.core.authority.control:Control.route_for",
@@ -217,12 +218,12 @@ BREAKS = {
     ),
     "M23": (
         Break(
-            f"{DELIVERIES}:JobDeliveries._stay_away",
+            f"{CLAIMS}:JobClaims.stay_away",
             calls(lambda _self, delivery, *_: delivery.nak()),
             "a worker tries a claimed job again at once",
         ),
     ),
-    "M24": (Break(f"{DELIVERIES}:claim_delay_s", with_(chance=0.0), "workers come back together"),),
+    "M24": (Break(f"{CLAIMS}:claim_delay_s", with_(chance=0.0), "workers come back together"),),
     "M25": (
         Break("antiphon.core.record.subjects:is_kind", gives(True), "any text is a kind"),
         Break(

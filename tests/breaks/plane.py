@@ -63,7 +63,7 @@ BREAKS = {
     "P6": (
         Break("antiphon.runtime.log.session:backoff_ms", gives(0), "a lost race is run at once"),
         Break(
-            "antiphon.runtime.worker.job_deliveries:claim_delay_s",
+            "antiphon.runtime.worker.job_claims:claim_delay_s",
             gives(0.0),
             "a lost claim is tried again at once",
         ),

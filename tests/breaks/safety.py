@@ -142,7 +142,7 @@ BREAKS = {
             "a write over a newer revision is accepted",
         ),
         Break(
-            "antiphon.runtime.memory.replica_documents:ReplicaDocuments.conflicts",
+            "antiphon.sdk.memory.memory_space:ReplicaDocuments.conflicts",
             gives([]),
             "conflicts are not listed",
         ),

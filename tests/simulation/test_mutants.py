@@ -30,7 +30,7 @@ from antiphon.runtime.log.write_turns import WriteTurns, _Waiting
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.plans.plan_runner import PlanRunner
-from antiphon.runtime.worker import job_deliveries
+from antiphon.runtime.worker import job_claims
 from antiphon.runtime.worker.job_deliveries import JobDeliveries
 from antiphon.runtime.worker.plain_jobs import PlainJobs
 from antiphon.runtime.worker.queue_credits import Credits
@@ -155,7 +155,7 @@ def patchable():
         HoldTime.stop_after_ms,
         dict(lock_table.TRANSITIONS[LockTake]),
         lock_table._held,
-        job_deliveries.HELD,
+        job_claims.HELD,
         JobDeliveries._complete,
         PlainJobs._ran,
         RunSlots.enter,

@@ -25,7 +25,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.session import RETRY_BASE_MS
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.runtime.worker import job_deliveries
+from antiphon.runtime.worker import job_claims
 from tests.patience import NEVER_S
 from tests.runtime.meshes import KIND, OFFERED, QUICK, a_mesh, call, eventually, on_both_engines
 
@@ -108,7 +108,7 @@ async def test_workers_that_lost_a_race_write_nothing_until_the_lease_is_over_an
 ):
     """Times are compared with the end of the lease, which a slow machine only comes to later."""
     jitters_s: dict[str, float] = {}
-    claim_delay_s = job_deliveries.claim_delay_s
+    claim_delay_s = job_claims.claim_delay_s
 
     def delay_s(job, verdict, *, by, now_ms, **more):
         waits_s = claim_delay_s(job, verdict, by=by, now_ms=now_ms, **more)
@@ -116,7 +116,7 @@ async def test_workers_that_lost_a_race_write_nothing_until_the_lease_is_over_an
         jitters_s.setdefault(job.id, waits_s - until_free_s)
         return waits_s
 
-    monkeypatch.setattr(job_deliveries, "claim_delay_s", delay_s)
+    monkeypatch.setattr(job_claims, "claim_delay_s", delay_s)
     rules = msgspec.structs.replace(QUICK, lease_ms=2_000, lease_ms_max=2_000)
     ran = []
 

@@ -2,7 +2,7 @@
 
     pull      a queue hands over an announcement, and there is room for its job
     open      it is a schedule or an offer, of a job that is not in hand already
-    claim     by compare-and-set on the job's own subject, and the lane is read back
+    claim     by compare-and-set on the job's own subject, and the lane is read back (`job_claims`)
     run       in a slot, under the lease that the tenure renews
     prove     what became of it: a completion with its proof, or a yield
     complete  written under the fence, and read back
@@ -20,49 +20,40 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
 from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.given_results import with_results
 from antiphon.core.families.jobs.ops import (
-    ClaimBody,
-    JobClaim,
     JobComplete,
     JobOffer,
     JobOp,
     JobSchedule,
     JobYield,
-    ScheduleBody,
     YieldBody,
 )
-from antiphon.core.families.jobs.state import EMPTY, HELD, Job, JobLane, State
 from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import (
     JITTER_S,
     LONGEST_S,
-    SIBLING_LEAST_S,
-    SiblingTurns,
-    claim_delay_s,
 )
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import (
     AntiphonError,
     EngineDenied,
     LogReplaced,
-    LostRace,
     Unavailable,
 )
 from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.children import key_of
 from antiphon.runtime.executors.executor import GivenBack, Ran
-from antiphon.runtime.log.writer import Intent, Policy
+from antiphon.runtime.worker.job_claims import JobClaims
 from antiphon.runtime.worker.plain_jobs import Leaving, PlainJob, PlainJobs
 from antiphon.runtime.worker.runs import run_work
 from antiphon.runtime.worker.runs.job_run import JobRun
 from antiphon.runtime.worker.runs.kept_output import with_output
-from antiphon.runtime.worker.runs.run_beats import phrase_of
 from antiphon.runtime.worker.runs.run_figures import RunFigures
 from antiphon.runtime.worker.tenure import Leases, Tenure, TenureLost
 from antiphon.telemetry import LazyLogger
@@ -70,8 +61,6 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from antiphon.core.opened_record import OpenedRecord
-    from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery, WorkQueue
     from antiphon.runtime.executors.executor import Executor, Executors
     from antiphon.runtime.log.session import Session
@@ -109,7 +98,6 @@ class JobDeliveries:
     ) -> None:
         """Nothing is delivered yet."""
         self.session: Session = leases.session
-        self._executors = executors
         self._leases = leases
         self._slots = slots
         self._credits = credits_
@@ -124,7 +112,7 @@ class JobDeliveries:
         """Why work is given back that its worker cancels."""
         self.is_stopping = False
         self._in_hand: set[tuple[str, str]] = set()
-        self._siblings = SiblingTurns()
+        self._claims = JobClaims(executors, leases, clock)
         self._taken_away: set[str] = set()
         self._plain = PlainJobs(executors, leases, slots, self.figures)
         self._plain.go_on = self._go_on
@@ -192,19 +180,16 @@ class JobDeliveries:
             await work()
         except Unavailable as away:
             log.warning("engine_unavailable", problem=away.message, kind=kind)
-            delivery.nak(UNAVAILABLE_NAK_S + self._jitter_s(UNAVAILABLE_NAK_S))
+            delivery.nak(UNAVAILABLE_NAK_S + self._claims.jitter_s(UNAVAILABLE_NAK_S))
         except asyncio.CancelledError:
-            delivery.nak(self._jitter_s(JITTER_S))
+            delivery.nak(self._claims.jitter_s(JITTER_S))
             if not self.is_stopping:
                 raise
         except LogReplaced:
             raise  # it is not about this announcement
         except AntiphonError as problem:
             log.exception("announcement_failed", problem=problem.message, kind=kind)
-            delivery.nak(LONGEST_S / 2 + self._jitter_s(LONGEST_S / 2))
-
-    def _jitter_s(self, most_s: float) -> float:
-        return self.session.entropy.random() * most_s
+            delivery.nak(LONGEST_S / 2 + self._claims.jitter_s(LONGEST_S / 2))
 
     # --- open, and the order of the rest ----------------------------------------------------------
 
@@ -220,14 +205,15 @@ class JobDeliveries:
             # A second claim would count as a renewal: two runs at once under one fence.
             # It may be the offer after a wait whose beginning is just being written here.
             soon_s = SOON_S * 2 ** min(delivery.deliveries, SOON_DOUBLINGS)
-            delivery.nak(min(soon_s, loan_s) + self._jitter_s(JITTER_S))
+            delivery.nak(min(soon_s, loan_s) + self._claims.jitter_s(JITTER_S))
             return
         self._in_hand.add(job)
         try:
-            claimed = await self._claimed(delivery, opened, job, loan_s)
+            claimed = await self._claims.of_announcement(delivery, opened, job, loan_s)
             if claimed is None:
                 return
-            await self._work(*claimed)
+            tenure, executor = claimed
+            await self._work(JobRun(tenure, self._clock, self._status), executor)
         finally:
             self._in_hand.discard(job)
 
@@ -257,7 +243,9 @@ class JobDeliveries:
         one, end = leaving.one, leaving.one.end
         try:
             if leaving.claim is not None:
-                tenure = await self._claim(one.delivery, one.lane, one.body, one.loan_s, leaving)
+                tenure = await self._claims.claim(
+                    one.delivery, one.lane, one.body, one.loan_s, leaving
+                )
             else:
                 tenure = Tenure(
                     self._leases,
@@ -325,120 +313,6 @@ class JobDeliveries:
         else:
             await asyncio.sleep(min(timeout_s or 0.0, TURN_LOOK_S))
 
-    # --- claim ------------------------------------------------------------------------------------
-
-    async def _claimed(
-        self, delivery: Delivery, opened: OpenedRecord, job: tuple[str, str], loan_s: float
-    ) -> tuple[JobRun, Executor] | None:
-        """The run of a job that is this worker's now, and what runs it; else None, and settled."""
-        kind, job_id = job
-        lane = self._assumed_lane(delivery, opened)
-        body = opened.op.body if isinstance(opened.op, JobSchedule) else None
-        if lane is None:
-            view = await self.session.read_lane(kind, job_id, at_least=delivery.record.seq)
-            lane, body = view.lane, view.submitted_with
-            if lane.job is None:
-                verdict = view.verdict_of(opened.op_id)
-                log.debug("announcement_dropped", kind=kind, job=job_id, verdict=verdict)
-                delivery.ack()
-                return None
-        if body is None:
-            raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
-        executor = self._executors.find(kind, body.manifest)
-        if executor is None:
-            # Another worker of this kind may be able to run it.
-            delivery.nak(self._jitter_s(LONGEST_S))
-            return None
-        if body.replica is not None:
-            now_s = self.session.wall.boot_s()
-            left_s = self._siblings.delay_s((kind, body.replica.of), job_id, now_s)
-            if left_s is not None:
-                delivery.nak(left_s + self._jitter_s(SIBLING_LEAST_S))
-                return None
-        tenure = await self._claim(delivery, lane, body, loan_s)
-        return None if tenure is None else (JobRun(tenure, self._clock, self._status), executor)
-
-    def _assumed_lane(self, delivery: Delivery, opened: OpenedRecord) -> JobLane | None:
-        """The lane of a job that was just submitted for the first time: only its schedule.
-
-        It only saves a read. The claim's compare-and-set against nothing shows whether the job's
-        own subject was empty, and the whole lane is read back before anything runs.
-        """
-        if delivery.deliveries != 1 or not isinstance(opened.op, JobSchedule):
-            return None
-        outcome = self.session.judge_first(opened, EMPTY)
-        if outcome is None or not outcome.changed:
-            return None
-        return cast("JobLane", outcome.lane)
-
-    async def _claim(
-        self,
-        delivery: Delivery,
-        lane: JobLane,
-        submitted: ScheduleBody,
-        loan_s: float,
-        begun: Leaving | None = None,
-    ) -> Tenure | None:
-        """Claim the job, and read its lane back; None if that failed, and it is settled.
-
-        `begun` is a plain job whose claim is written already, as far as that came.
-        """
-        drafted_boot_s = 0.0
-        phrase: PhraseRun | None = None
-
-        def wanted(lane: JobLane) -> Intent | None:
-            nonlocal drafted_boot_s, phrase
-            drafted_boot_s = self.session.wall.boot_s()
-            job = lane.job
-            if job is None:
-                return None
-            if job.state in HELD and job.claimer == self.session.author.did:
-                # A tenure that is not running here: its process died, or lost its end. A claim
-                # would renew it, and two runs would share one fence. It counts as an expiry.
-                return Intent(JobYield, attempt_end.lost(job), lane)
-            phrase = phrase_of(self._clock, job, submitted)
-            lease_ms = job.lease_ms
-            if phrase is not None:
-                lease_ms = phrase.lease_ms(
-                    self._clock.now_ms(),
-                    wanted_ms=lease_ms,
-                    least_ms=self.session.control.rules.lease_min_ms,
-                    most_ms=job.lease_ms_max,
-                )
-            body = ClaimBody(kind=job.kind, job=job.id, lease_ms=lease_ms, begin=True)
-            return Intent(JobClaim, body, lane)
-
-        intent = wanted(lane)
-        if intent is None:
-            delivery.ack()
-            return None
-        policy = Policy(again=lambda now: wanted(now.lane), foresees=True, insists=False)
-        turns = self._leases.turns
-        try:
-            if begun is not None and begun.claim is not None:
-                drafted_boot_s = begun.one.boot_s
-                written = await turns.go_on(intent, policy, begun.claim)
-            else:
-                written = await turns.write_one(intent, policy)
-        except LostRace:
-            delivery.nak(self._jitter_s(LONGEST_S))
-            return None
-        job, verdict = written.lane.job, written.verdict
-        if verdict is Verdict.OK and written.intent.op is JobYield:
-            return await self._claim(delivery, written.lane, submitted, loan_s)
-        is_held = verdict is Verdict.OK and job and job.claimer == self.session.author.did
-        if not is_held or written.view is None:
-            self._stay_away(delivery, job, verdict or Verdict.HELD)
-            return None
-        body = written.view.submitted_with
-        if job is None or body is None:
-            raise AntiphonError("the schedule of a claimed job is not on its lane")
-        tenure = Tenure(
-            self._leases, delivery, written.lane, body, boot_s=drafted_boot_s, loan_s=loan_s
-        )
-        tenure.phrase = phrase or phrase_of(self._clock, job, body)
-        return tenure
-
     # --- run --------------------------------------------------------------------------------------
 
     async def _has_slot(self, run: JobRun) -> bool:
@@ -498,7 +372,7 @@ class JobDeliveries:
         tell = log.debug if tenure.job.outcome == "cancelled" else log.warning
         verdict = tenure.lost.verdict.value
         tell("tenure_lost", job=tenure.job.id, verdict=verdict, **tenure.standstill)
-        self._stay_away(tenure.delivery, tenure.job, Verdict.HELD)
+        self._claims.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
 
     async def _give_back(self, run: JobRun, reason: attempt_end.GivingBack) -> None:
         checkpoint = await run.last_checkpoint()
@@ -571,7 +445,7 @@ class JobDeliveries:
                 verdict, begun = await tenure.write(op_type, end, begun), None
             except TenureLost as lost:
                 _tell_refusal(tenure, op_type, lost.verdict)
-                self._stay_away(tenure.delivery, tenure.job, Verdict.HELD)
+                self._claims.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
                 return False
             except EngineDenied:
                 raise
@@ -586,23 +460,8 @@ class JobDeliveries:
             self.done += 1
             tenure.delivery.ack()
         else:
-            self._stay_away(tenure.delivery, tenure.job, Verdict.NOT_YET)
+            self._claims.stay_away(tenure.delivery, tenure.job, Verdict.NOT_YET)
         return verdict.is_accepted
-
-    def _stay_away(self, delivery: Delivery, job: Job | None, verdict: Verdict) -> None:
-        """Settle an announcement that cannot be claimed now: not before it can be."""
-        if job is None or job.is_terminal or job.state is State.WAITING:
-            delivery.ack()  # the offer that ends a wait is another announcement
-            return
-        wait_s = claim_delay_s(
-            job,
-            verdict,
-            by=self.session.author.did,
-            deliveries=delivery.deliveries,
-            now_ms=self.session.wall.now_ms(),
-            chance=self.session.entropy.random(),
-        )
-        delivery.nak(wait_s)
 
 
 def _tell_refusal(tenure: Tenure, op_type: type[JobOp], verdict: Verdict) -> None:
