@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
+from antiphon.core.derivations import plan_authority
 from antiphon.core.derivations.derived_use import WINDOW_MS
 from antiphon.core.families.jobs.derivation import MAX_DEPTH, Cron, Reaction, Tick, patterns_of
 from antiphon.core.families.jobs.ops import JobSchedule
@@ -25,6 +26,7 @@ from tests.runtime.plans.plan_meshes import (
     a_coordinator,
     causes,
     drop,
+    end,
     grant,
     in_virtual_time,
     plan,
@@ -329,3 +331,30 @@ def test_patterns_are_what_covers_a_kind():
         asked = ["a", "a.b", "a.b.c", "a.*", "a.b.*", "a.b.c.*", "*", "ab.*", "b"]
         covering = [one for one in asked if Reaction(on="ended", kinds=one).covers(kind)]
         assert sorted(covering) == sorted(patterns_of(kind))
+
+
+@in_virtual_time
+async def test_a_crowd_of_reactions_to_what_their_author_may_not_read_costs_next_to_nothing(
+    monkeypatch,
+):
+    asked, really = [], plan_authority.may_read
+
+    def may_read(*what):
+        asked.append(what)
+        return really(*what)
+
+    monkeypatch.setattr(plan_authority, "may_read", may_read)
+    async with parties() as (_, owner, node, many, _):
+        crowd = [
+            await put(many, plan(Reaction(on="ended", kinds="test.*"), name=f"one{n}"))
+            for n in range(20)
+        ]
+        for number in range(10):
+            job = await call(owner, number)
+            await end(owner, job)
+        await node.reached((await owner.log.last()).seq)
+        await asyncio.sleep(1)
+        told = node.replica.attention.newest(limit=100)
+        assert {one.item.split()[1] for one in told} == {one.body.name for one in crowd}
+        assert {one.whose for one in told} == {many.author.did}
+        assert len(asked) < len(crowd), "once for all plans, and not for each plan and job"

@@ -69,6 +69,7 @@ LONGEST_SLEEP_S: Final = 1.0
 RETRY_S: Final = 0.25
 """How long to wait after a write that did not take effect."""
 MOST_TOLD: Final = 10_000
+READERS_KEPT: Final = 10_000
 KEEPS_FROM_RUNNING: Final = frozenset({"plan_not_valid", "plan_refused", "plan_may_not_read"})
 
 log = LazyLogger(__name__)
@@ -112,6 +113,9 @@ class PlanRunner(WokenService):
         """The control state under which this node coordinates; 0 if it does not."""
         self._turns = count(1)
         self._told: set[tuple[str, str]] = set()
+        self._readers: dict[tuple[str, str], bool] = {}
+        """By author and kind: whether it may be read, as of a control state and a second."""
+        self._readers_at: tuple[int, ...] = ()
 
     def _applied(self, applied: Applied) -> None:
         match applied.after:
@@ -164,6 +168,7 @@ class PlanRunner(WokenService):
         replica = self.node.replica
         replica.flush()
         self.guard.begin()
+        self._told = {one for one in self._told if one[1] not in KEEPS_FROM_RUNNING}
         self._running, self._ended, self._is_stale = {}, {}, True
         self._use = derived_lately(replica.ask(ReplicaPlans), control, self._now_ms)
 
@@ -344,6 +349,8 @@ class PlanRunner(WokenService):
             return None  # its parent is what ends
         if not trigger.covers(cause.kind) or not trigger.counts(cause.state.value):
             return None
+        if not self._may_read(plan, cause.kind):
+            return None
         if depth_of(cause.derived) >= MAX_DEPTH:
             self._tell("plan_too_deep", plan, f"{cause.kind} {cause.id} is the last of a chain")
             return None
@@ -358,7 +365,7 @@ class PlanRunner(WokenService):
         return derived
 
     def _was_allowed(self, plan: Plan, derived: Cause, cause: Job) -> bool:
-        """Whether the plan's author could submit and read this when the cause ended.
+        """Whether the plan's author could submit this when the cause ended.
 
         So a plan does not make up for what ended while its author had no right.
         """
@@ -367,19 +374,22 @@ class PlanRunner(WokenService):
         if then is None:
             return False
         seq, at_ms = cause.ended_seq + 1, cause.ended_ms
-        if plan_authority.fault(then, plan, derived, seq=seq, at_ms=at_ms) is not None:
-            return False
-        branches = session.protocol.branches
-        if plan_authority.may_read(
-            session.control,
-            branches,
-            plan.author,
-            cause.kind,
-            self._now_ms,
-        ):
-            return True
-        self._tell("plan_may_not_read", plan, f"its author may not read {cause.kind}")
-        return False
+        return plan_authority.fault(then, plan, derived, seq=seq, at_ms=at_ms) is None
+
+    def _may_read(self, plan: Plan, kind: str) -> bool:
+        """Whether the plan's author may read a kind now; many plans ask it about every job."""
+        session, now_ms = self.node.session, self._now_ms
+        control = session.control
+        at = (control.since, control.grants.revision, now_ms // 1000)
+        if self._readers_at != at or len(self._readers) >= READERS_KEPT:
+            self._readers, self._readers_at = {}, at
+        key, branches = (plan.author, kind), session.protocol.branches
+        if key not in self._readers:
+            may = plan_authority.may_read(control, branches, plan.author, kind, now_ms)
+            self._readers[key] = may
+        if not self._readers[key]:
+            self._tell("plan_may_not_read", plan, f"its author may not read {kind}")
+        return self._readers[key]
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -400,6 +410,7 @@ class PlanRunner(WokenService):
             elif one.plan.put_seq not in unfinished and not self._is_refused(one):
                 one.done(each.upto)
                 self.guard.drop(_key(one.plan))
+                self._told -= {(one.plan.op_id, event) for event in KEEPS_FROM_RUNNING}
         if problem is not None:
             raise problem
         return not unfinished
@@ -453,12 +464,12 @@ class PlanRunner(WokenService):
 
     def _tell(self, event: str, plan: Plan, why: str) -> None:
         """Log something about a plan once; what keeps it from running is also kept for people."""
-        if event in KEEPS_FROM_RUNNING:
-            self.guard.note(_key(plan), why, whose=plan.author)
         if (plan.op_id, event) not in self._told:
             if len(self._told) >= MOST_TOLD:
                 self._told.clear()
             self._told.add((plan.op_id, event))
+            if event in KEEPS_FROM_RUNNING:
+                self.guard.note(_key(plan), why, whose=plan.author)
             log.warning(event, kind=plan.body.kind, plan=plan.body.name, why=why)
 
     def _tell_beyond(self, plans: int, control: Control) -> None:
