@@ -11,6 +11,7 @@ from antiphon.core.tempo.time_text import parse_hlc
 from antiphon.errors import Malformed
 from antiphon.runtime.tempo.tempo_messages import STATUS_CLAIMS
 from antiphon.sdk.mesh import Mesh
+from antiphon.sdk.tempo.tempo_watch import read_topic, watching
 from tests.patience import PATIENCE_S
 
 FAST = {"initial_bpm": 300, "bar_len_beats": 4, "limits": {"min_bpm": 300, "max_bpm": 300}}
@@ -85,6 +86,23 @@ async def test_how_much_of_a_gpu_is_in_use_reaches_the_report_that_the_tempo_fol
                 reports = [kept.report for kept in await mesh.tempo.reports(last=8)]
                 if any(one.utilisation == {"cpu": 0.2, "gpu": 0.9} for one in reports):
                     break
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.req("B2", "B4", "B7")
+async def test_joins_and_elections_are_claimed_and_counted_like_other_work():
+    async with Mesh.open(engine="memory") as mesh:
+        async with watching(mesh.tempo.clock, (read_topic("status://mesh", mesh.id),)) as watch:
+            await mesh.tempo.set(FAST)
+            async with asyncio.timeout(PATIENCE_S):
+                while (heard := await watch.heard()).fields["task_id"] != "mesh/pulse":
+                    pass
+            assert (heard.author, heard.fields["state"]) == (mesh.did, "executing")
+            assert "leads in term" in heard.fields["notes"]
+        async with asyncio.timeout(PATIENCE_S):
+            while not any(
+                kept.report.counts.get("executing") for kept in await mesh.tempo.reports(last=9)
+            ):
                 await asyncio.sleep(0.1)
 
 

@@ -81,6 +81,10 @@ BEAT: Final = BusSubject("beat", (Party.TEMPO,), (Party.MEMBERS,))
 """The pulse."""
 STATUS: Final = BusSubject("status.{kind}", (Party.WORKERS,), (Party.READERS,))
 """What workers say about their jobs of a kind, on every beat."""
+MESH_STATUS: Final = BusSubject("meshstatus", (Party.TEMPO,), (Party.MEMBERS,))
+"""What nodes that may lead the pulse say about the mesh itself: elections, and that they joined.
+Tasks there belong to the project `MESH`."""
+MESH: Final = "mesh"
 PROMISE: Final = BusSubject("promise.{kind}.{thread}", (Party.WORKERS,), (Party.READERS,))
 """A thread: a request for help with a job of a kind, promises and answers."""
 BAR_REPORT: Final = BusSubject("bar", (Party.TEMPO,), (Party.TEMPO,))
@@ -102,6 +106,7 @@ BUS: Final = (
     LIVE,
     BEAT,
     STATUS,
+    MESH_STATUS,
     PROMISE,
     BAR_REPORT,
     MESSAGE_GATE,

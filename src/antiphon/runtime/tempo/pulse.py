@@ -9,6 +9,9 @@ stores the change before it sends the first frame of it. When its own clock says
 be over, it is silent. Where no leader is heard and the lease cannot be taken, each candidate sends
 beats of its own without a term, and listeners follow their median.
 
+What happens to it is claimed like any other work, so that the bar's report counts it: that a node
+has caught up with the log (`mesh/join`), leads (`mesh/pulse`, executing) and leads no more (done).
+
 Leases are whole seconds. So a takeover within two beats holds for beats of a second or more.
 """
 
@@ -19,21 +22,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.bus.signed_message import Message
-from antiphon.core.bus.subjects import BEAT
+from antiphon.core.bus.subjects import BEAT, MESH, MESH_STATUS
 from antiphon.core.presence.cards import PulseCard
+from antiphon.core.tempo.messages import StatusClaim
 from antiphon.core.tempo.policy import policy_hash
 from antiphon.core.tempo.pulse_state import PulseState, beat_frame, begun, on_downbeat
 from antiphon.core.tempo.pulse_view import ALREADY_HEARD, degraded_words
+from antiphon.core.tempo.time_text import hlc_text
 from antiphon.errors import AntiphonError, Held
 from antiphon.runtime.tempo.pulse_lease import RENEWALS, PulseLease, lease_ms
-from antiphon.runtime.tempo.tempo_messages import BEAT_FRAMES
+from antiphon.runtime.tempo.tempo_messages import BEAT_FRAMES, STATUS_CLAIMS
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from antiphon.core.tempo.messages import Suggestion
+    from antiphon.core.tempo.messages import Suggestion, TaskState
     from antiphon.core.tempo.policy import TempoPolicy
     from antiphon.ports import Keyring
     from antiphon.runtime.tempo.beat_clock import BeatClock
@@ -85,6 +90,8 @@ class Pulse:
         self._sent_ms = 0
         self._bpm = 0
         self._took = asyncio.Event()
+        self._claimed_term = 0
+        """The term that this node has said it leads in; 0: it has said that it does not."""
 
     @property
     def is_leader(self) -> bool:
@@ -106,6 +113,7 @@ class Pulse:
         if ready is not None:
             await ready.wait()
         self._since_ms = self.clock.own_ms()
+        await self._claim("join", "done", f"has the log up to record {self._session.confirmed:,}")
         async with self.clock.listen():
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -115,6 +123,8 @@ class Pulse:
                 with suppress(AntiphonError, TimeoutError):
                     async with asyncio.timeout(_RELEASE_S):
                         await self.lease.release()
+                        self._state = None
+                        await self._claim_lead()
 
     def is_candidate(self) -> bool:
         """Whether this node may send beats."""
@@ -191,6 +201,7 @@ class Pulse:
                 self._state = None
             except AntiphonError:
                 self.metrics.engine_failures += 1
+            await self._claim_lead()
             self._tell()
             await self._next_beat()
 
@@ -248,6 +259,37 @@ class Pulse:
         payload = BEAT_FRAMES.sign(frame, self._signer, mesh=mesh, subject=where, at_ms=at_ms)
         await session.engine.bus.publish(where, payload)
         self.metrics.beats_sent += 1
+
+    async def _claim_lead(self) -> None:
+        """Say that this node leads, or that it leads no more, once each."""
+        state, term = self._state, self.lease.term
+        if state is not None and self._claimed_term != term:
+            self._claimed_term = term
+            await self._claim("pulse", "executing", f"leads in term {term} at {state.bpm} bpm")
+        elif state is None and self._claimed_term:
+            term, self._claimed_term = self._claimed_term, 0
+            await self._claim("pulse", "done", f"leads no more: term {term} is over")
+
+    async def _claim(self, task: str, state: TaskState, notes: str) -> None:
+        """Say what happens to the mesh; nobody waits for it, so that a failure is only counted."""
+        if not self.is_candidate():
+            return
+        session, where = self._session, MESH_STATUS.at()
+        claim = StatusClaim(
+            agent_id=self._signer[0],
+            task_id=f"{MESH}/{task}",
+            beat_index=self.clock.beat().index,
+            state=state,
+            hlc=hlc_text(session.author.now()),
+            notes=notes,
+        )
+        try:
+            payload = STATUS_CLAIMS.sign(
+                claim, self._signer, mesh=session.mesh, subject=where, at_ms=session.wall.now_ms()
+            )
+            await session.engine.bus.publish(where, payload)
+        except AntiphonError:
+            self.metrics.engine_failures += 1
 
     async def _next_beat(self) -> None:
         """Wait for the next beat, or until this node becomes the leader."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.bus.signed_message import Refused
-from antiphon.core.bus.subjects import BAR_REPORT, PROMISE, STATUS
+from antiphon.core.bus.subjects import BAR_REPORT, MESH, MESH_STATUS, PROMISE, STATUS
 from antiphon.core.families.jobs.ops import JobComplete, JobSchedule, JobYield
 from antiphon.core.families.jobs.state import HELD, Job, State
 from antiphon.core.policy.backoff import backoff_ms
@@ -117,6 +117,7 @@ class Reverb:
                 async with self.clock.listen() as beats, asyncio.TaskGroup() as tasks:
                     self._begin(self.clock.meter(), self._downbeat())
                     tasks.create_task(self._hear(STATUS.at(kind=">"), self._note_claim))
+                    tasks.create_task(self._hear(MESH_STATUS.at(), self._note_claim))
                     tasks.create_task(self._hear(_below(PROMISE.pattern), self._note_talk))
                     tasks.create_task(self._follow(beats))
         finally:
@@ -203,7 +204,8 @@ class Reverb:
         claim = opened.body
         kind, _, job = claim.task_id.partition("/")
         # Who may speak about a kind is decided by the subject: a job of another kind is not theirs.
-        is_foreign = bool(job) and message.subject != STATUS.at(kind=kind)
+        places = {STATUS.at(kind=kind), *([MESH_STATUS.at()] if kind == MESH else [])}
+        is_foreign = bool(job) and message.subject not in places
         noted = Noted.FORGED if is_foreign else self.windows.claim(claim, opened.author)
         if noted.is_counted:
             self._older.note(opened)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.bus.signed_message import Message, OlderMessage, Refused
-from antiphon.core.bus.subjects import BEAT, PROMISE, STATUS
+from antiphon.core.bus.subjects import BEAT, MESH, MESH_STATUS, PROMISE, STATUS
 from antiphon.core.record.subjects import is_kind
 from antiphon.errors import AntiphonError, Malformed
 from antiphon.runtime.services import beside
@@ -118,6 +118,10 @@ class TempoWatch:
         ):
             await asyncio.Event().wait()
 
+    async def listen_to_mesh(self) -> None:
+        """Listen to claims about the mesh itself until cancelled."""
+        await self._hear(MESH_STATUS.at(), STATUS_CLAIMS, "status")
+
     async def _hear(self, where: str, messages: MessageType[Any], what: What) -> None:
         session = self.clock.session
         while True:
@@ -163,6 +167,8 @@ async def watching(
     if any(topic.what == "beat" for topic in topics):
         clock.watchers.append(watch.note_frame)
     others = [watch.listen(topic) for topic in topics if topic.what != "beat"]
+    if any(topic.what == "status" and topic.kind in {MESH, EVERYTHING} for topic in topics):
+        others.append(watch.listen_to_mesh())
     try:
         async with clock.listen(), beside(*others):
             yield watch

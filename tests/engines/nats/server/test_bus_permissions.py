@@ -30,7 +30,14 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
         (
             NOTHING,
             [HEARTBEAT, "apb.m.inbox.>"],
-            ["apb.m.beat", "apb.m.heartbeat.>", OWN, "apb.m.messagegate", "apb.m.roll"],
+            [
+                "apb.m.beat",
+                "apb.m.heartbeat.>",
+                OWN,
+                "apb.m.meshstatus",
+                "apb.m.messagegate",
+                "apb.m.roll",
+            ],
             [],
         ),
         (
@@ -42,6 +49,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 HEARTBEAT,
                 "apb.m.inbox.>",
                 "apb.m.live.>",
+                "apb.m.meshstatus",
                 "apb.m.promise.>",
                 "apb.m.status.>",
                 "apb.m.work.>",
@@ -53,6 +61,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.heartbeat.>",
                 OWN,
                 "apb.m.live.>",
+                "apb.m.meshstatus",
                 "apb.m.messagegate",
                 "apb.m.promise.>",
                 "apb.m.roll",
@@ -69,6 +78,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.heartbeat.>",
                 OWN,
                 "apb.m.live.render.video.*",
+                "apb.m.meshstatus",
                 "apb.m.messagegate",
                 "apb.m.promise.render.video.*",
                 "apb.m.roll",
@@ -100,6 +110,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 OWN,
                 "apb.m.live.a.b.*",
                 "apb.m.live.c.*.>",
+                "apb.m.meshstatus",
                 "apb.m.messagegate",
                 "apb.m.promise.a.b.*",
                 "apb.m.promise.c.*.>",
@@ -125,7 +136,11 @@ def test_what_a_member_may_follows_from_its_scope(scope, publish, subscribe, unh
     [
         (of_ticket("m", USER), [f"apb.m.gate.{USER}.join"], [OWN]),
         (of_refresh_key("m", USER), [f"apb.m.gate.{USER}.login"], [OWN]),
-        (of_ear("m", USER), ["apb.m.inbox.>", "apb.m.messagegate"], ["apb.m.gate.>", OWN]),
+        (
+            of_ear("m", USER),
+            ["apb.m.inbox.>", "apb.m.messagegate"],
+            ["apb.m.gate.>", OWN],
+        ),
     ],
 )
 def test_what_everybody_else_may(granted, publish, subscribe):

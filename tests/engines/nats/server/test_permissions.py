@@ -204,6 +204,7 @@ def test_a_scope_becomes_subjects():
         "apb.m.roll",
         "apb.m.heartbeat.>",
         "apb.m.beat",
+        "apb.m.meshstatus",
         "apb.m.messagegate",
         "apb.m.work.render.>",
         "apb.m.work.test.unit",
