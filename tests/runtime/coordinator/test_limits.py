@@ -3,10 +3,12 @@
 import asyncio
 
 import msgspec
+import pytest
 
 from antiphon.core.authority.rules import Limit
 from antiphon.core.families.jobs.ops import JobOffer
 from antiphon.core.families.mesh.ops import MeshRules, RulesBody
+from antiphon.runtime.coordinator.predecessors import Predecessors
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.runtime.coordinator.test_coordinator import BUILD, coordinated, ended, submit
 from tests.runtime.meshes import CALM, eventually, on_both_engines
@@ -61,3 +63,35 @@ async def test_a_limit_that_is_raised_lets_more_begin_and_one_that_is_lowered_en
         assert running == 3
         release.set()
         assert await ended(node, *jobs) == ["succeeded"] * 5
+
+
+@pytest.mark.virtual_time
+async def test_jobs_that_were_set_aside_wait_for_room_like_all_others(monkeypatch):
+    """What could not be offered at first is tried again, and the label may be full by then."""
+    is_broken, really = True, Predecessors.derive_in_turns
+
+    async def derive(self, job):
+        if is_broken:
+            raise RuntimeError("not now")
+        return await really(self, job)
+
+    monkeypatch.setattr(Predecessors, "derive_in_turns", derive)
+    async with coordinated("memory", rules_with(at_once=2)) as (mesh, session, node):
+        running, most, release = 0, 0, asyncio.Event()
+
+        async def build(_: int) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await release.wait()
+            running -= 1
+
+        jobs = [await submit(session, BUILD, at, concurrency="gpu") for at in range(6)]
+        await eventually(lambda: len(node.replica.attention.newest(limit=10)) == 6)
+        is_broken = False
+        await mesh.worker(build, kind=BUILD, slots=8)
+        await eventually(lambda: running == 2)
+        await asyncio.sleep(20)
+        release.set()
+        assert await ended(node, *jobs) == ["succeeded"] * 6
+        assert most == 2

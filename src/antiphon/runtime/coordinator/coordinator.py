@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.derivations.derived_use import party_of_derived
 from antiphon.core.derivations.limit_use import LimitUse, limit_of
 from antiphon.core.derivations.offer_derivation import cannot_be_offered
-from antiphon.core.derivations.waiting_jobs import WaitingJobs
+from antiphon.core.derivations.waiting_jobs import Room, WaitingJobs
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobOffer
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.ids import digest
@@ -86,8 +86,9 @@ class Coordinator(WokenService):
         """By party: when a job of it was last handed out (seconds since boot)."""
         self._rests: dict[str, float] = {}
         """By party: until when it has no turn."""
-        self._in_doubt: dict[tuple[str, str], str] = {}
-        """The labels of jobs that may have been offered: the engine did not say."""
+        self._to_offer: dict[tuple[str, str], str] = {}
+        """The labels of jobs that were handed out and are offered again soon, or may have been
+        offered: the engine did not say. They keep their room."""
 
     def _applied(self, applied: Applied) -> None:
         if applied.opened.is_control:
@@ -125,7 +126,7 @@ class Coordinator(WokenService):
             waiting.limits_changed()
         now_ms = self.node.session.now_by_both_clocks_ms()
         room = partial(self._room, control, now_ms)
-        jobs = self.guard.aside.due(self.node.session.wall.now_ms(), most=TRIED_AGAIN)
+        jobs = self._again(room)
         again = len(jobs)
         begun_s = self.node.session.wall.boot_s()
         share = SHARED if len(self._served) > 1 else 1
@@ -140,6 +141,21 @@ class Coordinator(WokenService):
         if again == TRIED_AGAIN or len(jobs) >= most or has_turn:
             return 0.0
         return self._pause_s(control, waiting, now_ms)
+
+    def _again(self, room: Room) -> list[tuple[str, str]]:
+        """Jobs that were set aside and are tried again, if their labels have room by now."""
+        found: list[tuple[str, str]] = []
+        for key in self.guard.aside.due(self.node.session.wall.now_ms(), most=TRIED_AGAIN):
+            job = job_lane(self.node.replica, *key).job
+            label = job.concurrency if job is not None else ""
+            if label and key not in self._to_offer:
+                left = room(label)
+                if left is not None and left <= 0:
+                    self.guard.rest(key)
+                    continue
+                self._to_offer[key] = label
+            found.append(key)
+        return found
 
     def _let_rest(self, waiting: WaitingJobs, begun_s: float) -> None:
         """Whoever has more jobs than its turn had room for lets others come first."""
@@ -162,7 +178,7 @@ class Coordinator(WokenService):
         """Begin from the replica, which knows everything that a coordinator before this did."""
         node, since = self.node, 0
         waiting = self._waiting = WaitingJobs()
-        self._in_doubt.clear()
+        self._to_offer.clear()
         self.guard.begin()
         node.replica.flush()  # what is applied later comes through `_applied`
         while jobs := node.replica.ask(ReplicaWaits).waiting(since, limit=LOADED_AT_ONCE):
@@ -184,8 +200,8 @@ class Coordinator(WokenService):
         limit = limit_of(control.rules, label)
         if limit is None:
             return None
-        unknown = sum(one == label for one in self._in_doubt.values())
-        return self._use.room(limit, now_ms) - unknown
+        coming = sum(one == label for one in self._to_offer.values())
+        return self._use.room(limit, now_ms) - coming
 
     def _pause_s(self, control: Control, waiting: WaitingJobs, now_ms: int) -> float | None:
         times = [waiting.next_ms, self.guard.aside.next_ms]
@@ -222,15 +238,16 @@ class Coordinator(WokenService):
 
     async def _see(self, key: tuple[str, str], written: Written) -> None:
         """Note how a write ended; a job whose offer the log does not take is cancelled."""
-        self._in_doubt.pop(key, None)
+        self._to_offer.pop(key, None)
         job = job_lane(self.node.replica, *key).job
         if job is None or not job.waits_for_coordinator:
             return
         problem, verdict = written.problem, written.verdict
         if isinstance(problem, Unavailable):
             log.warning(self.WAITS, job=job.id, problem=problem.message)
-            self._in_doubt[key] = job.concurrency
-        if key in self._in_doubt or (problem is None and (verdict is None or verdict in PASSING)):
+        is_passing = problem is None and (verdict is None or verdict in PASSING)
+        if is_passing or isinstance(problem, Unavailable):
+            self._to_offer[key] = job.concurrency
             self.guard.drop(key)
             self.guard.rest(key)  # not longer than the first time: it is not the job's fault
             return
@@ -243,7 +260,7 @@ class Coordinator(WokenService):
 
     def _settle(self, key: tuple[str, str]) -> None:
         """Nothing is left to write about a job."""
-        self._in_doubt.pop(key, None)
+        self._to_offer.pop(key, None)
         self.guard.drop(key)
 
     def _intent(self, job: Job, derived: Derived) -> Intent:
