@@ -28,6 +28,11 @@ def other_bar(old: Any, self: Any, now_ms: int) -> Any:
     return old(self, now_ms + self.beat_ms)
 
 
+def _newest(history: Any) -> Any:
+    policy = history._policies[-1].policy
+    return policy.meter, policy.beats
+
+
 def keeps_the_tempo(state: Any, *_: Any) -> Any:
     """Nothing changes on a downbeat."""
     return state
@@ -229,6 +234,16 @@ BREAKS = {
         Break(f"{TEMPO}.policy:policy_fault", gives(None), "limits that contradict are accepted"),
     ),
     "B18": (
+        Break(
+            f"{TEMPO}.tempo_history:TempoHistory.in_force",
+            around(lambda _, self, __: _newest(self)),
+            "what has happened gets the beats of today's policy",
+        ),
+        Break(
+            "antiphon.runtime.tempo.tempo_record:TempoRecord._note",
+            does_nothing,
+            "what a leader changed is forgotten",
+        ),
         Break(
             f"{TEMPO}.meter:Meter.beat_at",
             around(lambda old, self, _: old(self, 0)),
