@@ -145,8 +145,11 @@ def limits_forgotten() -> Iterator[None]:
 def predecessors_forgotten() -> Iterator[None]:
     """The coordinator offers a job without looking at those that it waits for."""
 
-    def derive(waiter: Waiter, content: Manifest, *_: object) -> Generator[None, None, Derived]:
-        job, results = waiter.job, (Result(text="null"),) * len(results_read(content))
+    def derive(
+        waiter: Waiter, content: Manifest | None, *_: object
+    ) -> Generator[None, None, Derived]:
+        read = results_read(content) if content is not None else ()
+        job, results = waiter.job, (Result(text="null"),) * len(read)
         yield from ()
         body = OfferBody(kind=job.kind, job=job.id, priority=job.priority, results=results)
         return Derived(body)

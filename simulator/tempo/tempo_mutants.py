@@ -56,7 +56,7 @@ def forgets_the_tempo() -> Iterator[None]:
     async def take(self: PulseLease, beat_ms: int) -> None:
         await really_take(self, beat_ms)
 
-    def begun(policy: Any, *_: Any) -> Any:
+    def begun(policy: Any, *_: Any, **__: Any) -> Any:
         return really_begun(policy)
 
     really_begun = pulse_state.begun

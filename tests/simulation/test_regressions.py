@@ -25,9 +25,9 @@ def test_a_worker_stopped_past_its_lease_tries_to_complete_and_is_refused(tmp_pa
     refused = []
     really_write = Tenure.write
 
-    async def write(self, kind, body):
+    async def write(self, kind, body, *more):
         try:
-            return await really_write(self, kind, body)
+            return await really_write(self, kind, body, *more)
         except TenureLost as lost:
             refused.append((kind.type_name(), lost.verdict.value))
             raise
@@ -122,11 +122,11 @@ def test_a_renewal_that_fails_for_any_reason_does_not_end_the_worker(tmp_path, m
     really_write = Tenure.write
     broken = []
 
-    async def write(self, kind, body):
+    async def write(self, kind, body, *more):
         if kind is JobClaim and not broken:
             broken.append(kind)
             raise Corrupt("what was read cannot be true")
-        return await really_write(self, kind, body)
+        return await really_write(self, kind, body, *more)
 
     monkeypatch.setattr(Tenure, "write", write)
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.ops import Failure, ScheduleBody
 
 NAME: Final = "antiphon"
+NOWHERE: Final = "opentelemetry.trace"
+"""Where the providers are that give no spans, until the program installs one that does."""
 _known: Final[list[Any]] = []
 """The newest provider, how it was asked, and its tracer: asking takes half as long as a span."""
 _TRACE_PARTS: Final = 4
@@ -37,9 +39,12 @@ def _tracer(api: Any) -> Any:
     return _known[2]
 
 
-def is_loaded() -> bool:
-    """Whether the program may want traces."""
-    return _api() is not None
+def is_wanted(trace: str | None) -> bool:
+    """Whether a run has a span, or a trace that its own submissions belong to."""
+    api = _api()
+    if api is None:
+        return False
+    return trace is not None or not type(api.get_tracer_provider()).__module__.startswith(NOWHERE)
 
 
 def current() -> str | None:

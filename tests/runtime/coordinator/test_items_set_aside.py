@@ -4,9 +4,19 @@ import pytest
 
 from antiphon.core.clock import hlc
 from antiphon.core.derivations import offer_derivation
-from antiphon.core.families.jobs.ops import ClaimBody, CompleteBody, Failure, JobClaim, JobComplete
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    CompleteBody,
+    Failure,
+    JobClaim,
+    JobComplete,
+    JobOffer,
+)
+from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.coordinator import coordinator
 from antiphon.runtime.coordinator.predecessors import Predecessors
+from antiphon.runtime.log.writer import Written
+from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from tests.runtime.by_hand import called, finished, proved
 from tests.runtime.coordinator.test_coordinator import cancelled_because, coordinated, state
@@ -113,3 +123,27 @@ async def test_jobs_that_cannot_be_derived_rest_and_others_are_offered(monkeypat
         poison.clear()
         await eventually(lambda: all(state(node, one) == "pending" for one in bad))
         assert node.replica.attention.newest(limit=100) == []
+
+
+@in_virtual_time
+async def test_a_job_does_not_end_because_its_coordinator_lacks_a_right_for_a_while(monkeypatch):
+    refused, really = [], FullNode.write_all
+
+    async def write_all(self, intents):
+        if refused and intents[0].op is JobOffer:
+            refused.clear()
+            return [Written(one, 7, verdict=Verdict.CHAIN_EXPIRED) for one in intents]
+        return await really(self, intents)
+
+    monkeypatch.setattr(FullNode, "write_all", write_all)
+    async with coordinated("memory") as (_, session, node):
+        first = await called(session, OTHER)
+        job = await call(session, "next", kind=OTHER, after=((OTHER, first.id),))
+        await node.reached(job.seq)
+        refused.append(True)
+        await finished(session, OTHER, first)
+        told = await eventually(lambda: node.replica.attention.newest(limit=10))
+        assert [(one.whose, one.item) for one in told] == [(node.did, f"{OTHER} {job.id}")]
+        assert "the coordinator may not write it" in told[0].reason
+        await eventually(lambda: state(node, job) == "pending")
+        assert node.replica.attention.newest(limit=10) == []

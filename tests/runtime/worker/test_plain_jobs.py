@@ -9,6 +9,7 @@ from msgspec import structs
 from antiphon.core.families.jobs.ops import JobClaim, JobComplete
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import OutcomeUnknown
+from antiphon.runtime import tracing
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import INLINE_BYTES
 from antiphon.runtime.executors.printed_output import passing_on_prints
@@ -32,6 +33,8 @@ def runs(monkeypatch):
             made.append(self)
 
     monkeypatch.setattr(job_deliveries, "JobRun", Counted)
+    # Other tests of this process may have set OpenTelemetry up, for good.
+    monkeypatch.setattr(tracing, "is_wanted", lambda _trace: False)
     return made
 
 

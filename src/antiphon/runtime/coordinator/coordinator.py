@@ -20,7 +20,7 @@ from antiphon.core.derivations.waiting_jobs import Room, WaitingJobs
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobOffer
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import ABOUT_TIME, Verdict
+from antiphon.core.record.verdict import ABOUT_TIME, LACKS_AUTHORITY, Verdict
 from antiphon.errors import Unavailable
 from antiphon.runtime.coordinator.predecessors import Predecessors, limit_use_in
 from antiphon.runtime.log.writer import Intent
@@ -252,6 +252,9 @@ class Coordinator(WokenService):
             self.guard.rest(key)  # not longer than the first time: it is not the job's fault
             return
         why = problem.message if problem is not None else verdict.in_words if verdict else ""
+        if verdict in LACKS_AUTHORITY:  # it is the coordinator that lacks it, not the job
+            self.guard.put(key, f"the coordinator may not write it: {why}", whose=self.node.did)
+            return
         if isinstance(written.intent.body, CancelBody):
             self.guard.put(key, why, whose=job.scheduler)
             return

@@ -47,6 +47,8 @@ SLEWED: Final = 256
 """The leader's time of the pulse approaches the calendar time by at most this part of a beat in
 each beat, so that no beat is shorter or longer by more than half a percent."""
 TRIES_IN_A_BEAT: Final = 8
+STAND_BACK: Final = 2
+"""A node that has heard no leader yet waits this part of a beat longer for one."""
 ALONE_AFTER_BEATS: Final = 3
 """How long a candidate that has just started waits for a leader before it sends its own beats."""
 _RELEASE_S: Final = 1.0
@@ -92,6 +94,7 @@ class Pulse:
         self._took = asyncio.Event()
         self._claimed_term = 0
         """The term that this node has said it leads in; 0: it has said that it does not."""
+        self._claiming: set[asyncio.Future[None]] = set()
 
     @property
     def is_leader(self) -> bool:
@@ -113,7 +116,7 @@ class Pulse:
         if ready is not None:
             await ready.wait()
         self._since_ms = self.clock.own_ms()
-        await self._claim("join", "done", f"has the log up to record {self._session.confirmed:,}")
+        self._claim("join", "done", f"has the log up to record {self._session.confirmed:,}")
         async with self.clock.listen():
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -124,7 +127,8 @@ class Pulse:
                     async with asyncio.timeout(_RELEASE_S):
                         await self.lease.release()
                         self._state = None
-                        await self._claim_lead()
+                        self._claim_lead()
+                        await asyncio.gather(*self._claiming)
 
     def is_candidate(self) -> bool:
         """Whether this node may send beats."""
@@ -166,7 +170,10 @@ class Pulse:
         """How long no leader was heard, while this node listened."""
         own_ms = self.clock.own_ms()
         silent_ms = self.clock.view.silent_ms(own_ms)
-        return own_ms - self._since_ms if silent_ms is None else silent_ms
+        if silent_ms is None:
+            # Whoever followed the last leader goes first: it can send the beat that is missing.
+            return own_ms - self._since_ms - self._beat_ms() // STAND_BACK
+        return silent_ms
 
     async def _take_over(self, beat_ms: int) -> None:
         stored = await self.lease.take(beat_ms)
@@ -201,7 +208,7 @@ class Pulse:
                 self._state = None
             except AntiphonError:
                 self.metrics.engine_failures += 1
-            await self._claim_lead()
+            self._claim_lead()
             self._tell()
             await self._next_beat()
 
@@ -260,20 +267,25 @@ class Pulse:
         await session.engine.bus.publish(where, payload)
         self.metrics.beats_sent += 1
 
-    async def _claim_lead(self) -> None:
+    def _claim_lead(self) -> None:
         """Say that this node leads, or that it leads no more, once each."""
         state, term = self._state, self.lease.term
         if state is not None and self._claimed_term != term:
             self._claimed_term = term
-            await self._claim("pulse", "executing", f"leads in term {term} at {state.bpm} bpm")
+            self._claim("pulse", "executing", f"leads in term {term} at {state.bpm} bpm")
         elif state is None and self._claimed_term:
             term, self._claimed_term = self._claimed_term, 0
-            await self._claim("pulse", "done", f"leads no more: term {term} is over")
+            self._claim("pulse", "done", f"leads no more: term {term} is over")
 
-    async def _claim(self, task: str, state: TaskState, notes: str) -> None:
-        """Say what happens to the mesh; nobody waits for it, so that a failure is only counted."""
-        if not self.is_candidate():
-            return
+    def _claim(self, task: str, state: TaskState, notes: str) -> None:
+        """Say what happens to the mesh, beside the beats: these do not wait for it."""
+        if self.is_candidate():
+            saying = asyncio.ensure_future(self._say(task, state, notes))
+            self._claiming.add(saying)
+            saying.add_done_callback(self._claiming.discard)
+
+    async def _say(self, task: str, state: TaskState, notes: str) -> None:
+        """Send one claim; a failure is only counted."""
         session, where = self._session, MESH_STATUS.at()
         claim = StatusClaim(
             agent_id=self._signer[0],

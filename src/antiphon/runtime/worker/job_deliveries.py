@@ -106,8 +106,8 @@ class JobDeliveries:
         self.figures = RunFigures()
         self.done = 0
         """Jobs whose accepted end was read."""
-        self.running: set[asyncio.Task[None]] = set()
-        """One for each delivery in hand."""
+        self.running: dict[asyncio.Task[None], None] = {}
+        """One for each delivery in hand; in order: the same seed must give the same run."""
         self.reason: attempt_end.GivingBack = "drain"
         """Why work is given back that its worker cancels."""
         self.is_stopping = False
@@ -165,11 +165,11 @@ class JobDeliveries:
         except RuntimeError:  # the worker has failed: others get its jobs when their leases end
             attending.close()
             return
-        self.running.add(task)
+        self.running[task] = None
         task.add_done_callback(self._freed)
 
     def _freed(self, task: asyncio.Task[None]) -> None:
-        self.running.discard(task)
+        self.running.pop(task, None)
         self._credits.top_up_soon()
 
     async def _attend(
@@ -297,7 +297,7 @@ class JobDeliveries:
         told: set[asyncio.Task[None]] = set()
         while self.held:
             # What a turn is writing for plain jobs comes out of it as tasks.
-            for task in self.running - told:
+            for task in [one for one in self.running if one not in told]:
                 told.add(task)
                 task.cancel()
             await self._some_end(TURN_LOOK_S if self._plain.jobs else None)

@@ -169,7 +169,7 @@ class PlainJobs:
 
     def plain(self, delivery: Delivery, kind: str, loan_s: float) -> PlainJob | None:
         """The job that this announces, if it is plain; None: it is for everybody else's way."""
-        if self.is_closed or delivery.deliveries != 1 or tracing.is_loaded():
+        if self.is_closed or delivery.deliveries != 1:
             return None
         try:
             opened = self.session.open(delivery.record)
@@ -181,8 +181,8 @@ class PlainJobs:
                 isinstance(executor, HandlerExecutor) and executor.is_plain and _is_bare(kind, body)
             ):
                 return None
-            if self.session.control.tempo != DEFAULT_POLICY:
-                return None  # its proof says what it cost
+            if self.session.control.tempo != DEFAULT_POLICY or tracing.is_wanted(body.trace):
+                return None  # its proof says what it cost; it has a span
             outcome = self.session.judge_first(opened, EMPTY)
         except AntiphonError:
             return None
