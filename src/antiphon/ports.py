@@ -471,6 +471,10 @@ class Engine(Protocol):
         """Whether the engine can be reached right now."""
 
     @property
+    def paused_s(self) -> float:
+        """How long to wait before the mesh may let this node in again; 0: it need not wait."""
+
+    @property
     def reconnects(self) -> int:
         """How often the connection was lost and came back."""
 

@@ -16,6 +16,7 @@ from antiphon.core.record import signing
 from antiphon.errors import CircuitOpen, OutcomeUnknown, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller import bulk_submission, submission
 from antiphon.runtime.caller.bulk_submission import submit_many
+from antiphon.runtime.log.session import PAUSED_PATIENCE_S
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.runtime.meshes import CALM, KIND, LONG_MS, a_mesh, on_both_engines
 
@@ -235,3 +236,58 @@ async def test_a_limit_that_is_newer_than_what_was_read_is_found_out(engine):
         for found in (one, *many):
             job = (await session.read_lane(KIND, found.id)).lane.job
             assert job.concurrency == "gpu"
+
+
+class Paused:
+    """An engine whose mesh lets this node in again only after a while."""
+
+    def __init__(self, engine, log) -> None:
+        self._engine, self.log, self.until_s = engine, log, 0.0
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    @property
+    def paused_s(self) -> float:
+        return max(self.until_s - asyncio.get_running_loop().time(), 0.0)
+
+    @property
+    def connected(self) -> bool:
+        return not self.paused_s
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("pause_s", [30, 300])
+async def test_a_list_goes_on_after_a_pause_of_this_machine_unless_that_is_long(
+    monkeypatch, pause_s
+):
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection()).session
+        engine = session.engine = Paused(session.engine, session.log)
+        really_append, really_read = session.log.append_many, session.log.read_lanes
+        sent = 0
+
+        async def append_many(records, **rest):
+            nonlocal sent
+            if not engine.connected:
+                raise Unavailable("not connected: nothing was sent")
+            answers = await really_append(records, **rest)
+            sent += len(records)
+            if sent == 4 * bulk_submission.TOGETHER:  # all that are in flight at a time
+                engine.until_s = asyncio.get_running_loop().time() + pause_s
+            return answers
+
+        async def read_lanes(lanes):
+            if not engine.connected:
+                raise Unavailable("not connected")
+            return await really_read(lanes)
+
+        monkeypatch.setattr(session.log, "append_many", append_many)
+        monkeypatch.setattr(session.log, "read_lanes", read_lanes)
+        bodies = [body(number) for number in range(600)]
+        if pause_s > PAUSED_PATIENCE_S:
+            with pytest.raises((PartlySubmitted, Unavailable), match="not connected"):
+                await submit_many(session, bodies)
+        else:
+            found = await submit_many(session, bodies)
+            assert [one.id for one in found] == [manifest.job_id(one.manifest) for one in bodies]

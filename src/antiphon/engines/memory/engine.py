@@ -52,6 +52,11 @@ class MemoryEngine:
         return self._connection.is_attached
 
     @property
+    def paused_s(self) -> float:
+        """Nobody is paused here."""
+        return 0.0
+
+    @property
     def reconnects(self) -> int:
         """How often the connection came back."""
         return self._connection.reconnects

@@ -182,6 +182,11 @@ class NatsEngine:
         return self._connection.up
 
     @property
+    def paused_s(self) -> float:
+        """See `ports.Engine.paused_s`."""
+        return self._connection.paused_s
+
+    @property
     def reconnects(self) -> int:
         """See `ports.Engine.reconnects`."""
         return self._connection.epoch - 1

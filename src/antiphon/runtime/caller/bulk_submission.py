@@ -19,7 +19,7 @@ from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.manifest import job_id
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import AntiphonError, LostRace, PartlySubmitted
+from antiphon.errors import AntiphonError, LostRace, PartlySubmitted, Unavailable
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime import tracing
 from antiphon.runtime.caller.submission import Submitted, guarded, labelled, submit
@@ -47,6 +47,11 @@ TOGETHER: Final = 64
 """Jobs of one group: together few enough to be answered in time by a slow disk."""
 _POLICY: Final = Policy(foresees=True, look=unread)
 """A job that turns out to exist is left to `submission`; verdicts are read later, many at once."""
+MOST_LOSSES: Final = 64
+"""How often groups of one list may meet a lost connection before it counts as a failure."""
+LOSS_LOOKS: Final = 20
+LOSS_LOOK_S: Final = 0.1
+"""How often, and how long apart, to look whether the connection is back or this node is paused."""
 
 
 class _Sent(Struct, frozen=True):
@@ -100,6 +105,7 @@ class _Bulk:
         """Tasks that append."""
         self._begin()
         self._sent: deque[_Sent] = deque()
+        self._losses = MOST_LOSSES
         self._news = asyncio.Event()
 
     def _begin(self) -> None:
@@ -142,10 +148,31 @@ class _Bulk:
                 try:
                     await self._append(group)
                 except AntiphonError as problem:
-                    self._fail(position, problem)
+                    if await self._is_over(problem):
+                        for one in group:
+                            self._turns.put_nowait(one)
+                    else:
+                        self._fail(position, problem)
         finally:
             self.appending -= 1
             self._news.set()
+
+    async def _is_over(self, problem: AntiphonError) -> bool:
+        """Whether the problem was a pause of this node, for writing much, that has ended by now.
+
+        The connection ends before it is told why: so a lost one is waited for, too, for a moment.
+        """
+        if not isinstance(problem, Unavailable) or self._is_up() or not self._losses:
+            return False
+        self._losses -= 1
+        for _ in range(LOSS_LOOKS):
+            if self._is_up() or self._session.engine.paused_s:
+                return await self._session.admitted()
+            await asyncio.sleep(LOSS_LOOK_S)
+        return False
+
+    def _is_up(self) -> bool:
+        return self._session.engine.connected
 
     def _ready(self, most: int) -> list[int]:
         """More positions that may be sent now."""
@@ -229,7 +256,10 @@ class _Bulk:
             try:
                 await self._judge(stored)
             except AntiphonError as problem:
-                self._fail(stored[0].position, problem)
+                if await self._is_over(problem):
+                    self._sent.extendleft(reversed(stored))
+                else:
+                    self._fail(stored[0].position, problem)
 
     async def _judge(self, stored: list[_Sent]) -> None:
         asked = {one.key: one.seq for one in stored}

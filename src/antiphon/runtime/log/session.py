@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.author import Author, Draft
 
 APPEND_TRIES: Final = 6
+PAUSED_PATIENCE_S: Final = 60.0
+"""How long a write waits for the end of a pause (docs/decisions/0061)."""
 RETRY_BASE_MS: Final = 50
 RETRY_CAP_MS: Final = 2_000
 OPENED_KEPT: Final = 4096
@@ -482,6 +484,7 @@ class Session:
         for attempt in range(APPEND_TRIES):
             if attempt:
                 await self.pause(attempt - 1)
+            await self.admitted()
             try:
                 if told is not None:
                     first = told
@@ -526,6 +529,15 @@ class Session:
             kind=kind,
             job_id=job_id,
         )
+
+    async def admitted(self) -> bool:
+        """Wait while the mesh has paused this node; False: that takes too long."""
+        until_s = self.wall.boot_s() + PAUSED_PATIENCE_S
+        while wait_s := self.engine.paused_s:
+            if self.wall.boot_s() + wait_s > until_s:
+                return False
+            await asyncio.sleep(wait_s)
+        return True
 
     async def _find(self, draft: Draft) -> int | None:
         """The sequence at which this exact record is stored, or None.

@@ -222,6 +222,11 @@ class Connection:
             self.require_login()
             raise Unavailable(self._why_down())
 
+    @property
+    def paused_s(self) -> float:
+        """How long to wait for another login, while one is asked for; else 0."""
+        return 0.0 if self.up or self._closed else self._readmission.wait_s or 0.0
+
     def require_login(self) -> None:
         """Raise `EngineDenied` while the server refuses our login."""
         if self.ended is not None and not self._closed:

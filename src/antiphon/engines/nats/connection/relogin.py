@@ -20,6 +20,8 @@ TRIES = 8
 """In one outage; a connection that came up starts again."""
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
+ASKED_AGAIN_S = 0.2
+"""How soon to look whether there is another login, while the gate has not answered."""
 PAUSED_MAX_S = 60.0
 """How long to wait at most before the gate is asked again, whatever it said."""
 
@@ -37,6 +39,9 @@ class Relogin:
         self._tries = 0
         self.paused = ""
         """Why there is no other login for a while; empty if that is not so."""
+        self._until_s = 0.0
+        self._is_back = True
+        """Whether the connection has come up since the last pause."""
         self._asking: asyncio.Task[None] | None = None
 
     def begin(self, ended: EngineDenied) -> bool:
@@ -48,9 +53,16 @@ class Relogin:
         self._asking = asyncio.ensure_future(self._ask(self._renew, ended))
         return True
 
+    @property
+    def wait_s(self) -> float | None:
+        """How long to wait before looking again for another login; None: none is to come."""
+        if self._asking is None and self._is_back:
+            return None
+        return max(self._until_s - asyncio.get_running_loop().time(), ASKED_AGAIN_S)
+
     def came_up(self) -> None:
         """The present login is accepted."""
-        self._tries = 0
+        self._tries, self._is_back = 0, True
 
     def cancel(self) -> None:
         """Stop trying: the connection closes."""
@@ -63,6 +75,7 @@ class Relogin:
             answer = await self._ask_patiently(renew, ended)
         finally:
             self._asking, self.paused = None, ""
+        self._is_back = self._is_back or answer is not None
         self._done(answer)
 
     async def _ask_patiently(self, renew: Renew, ended: EngineDenied) -> EngineDenied | None:
@@ -77,8 +90,10 @@ class Relogin:
                 return ended  # not even the login for asking the gate works
             except RateLimited as paused:
                 log.warning("%s", paused.message)
-                self._tries, self.paused = 0, paused.message
-                await asyncio.sleep(min(paused.retry_s, PAUSED_MAX_S))
+                self._tries, self.paused, self._is_back = 0, paused.message, False
+                wait_s = min(paused.retry_s, PAUSED_MAX_S)
+                self._until_s = asyncio.get_running_loop().time() + wait_s
+                await asyncio.sleep(wait_s)
             except Unavailable:
                 continue
             except AntiphonError as refused:
