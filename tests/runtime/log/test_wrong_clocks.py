@@ -135,7 +135,8 @@ async def test_a_full_node_with_a_clock_far_ahead_does_not_fill_the_lanes_of_hel
         await asyncio.sleep(3)
         view = await connection.session.read_lane(KIND, called.id)
         refused = [judged for judged in view.history if judged.verdict is Verdict.DRIFT]
-        assert len(refused) == 1, "one, to learn by; not one in each round"
+        # None, if what others say or write has told it the time before its turn came.
+        assert len(refused) <= 1, "one, to learn by; not one in each round"
 
 
 async def test_a_worker_that_spoke_with_a_clock_far_ahead_is_heard_when_it_is_right():
