@@ -1,16 +1,26 @@
 """Plain short jobs go together, and leave that way for everything that is not as hoped."""
 
 import asyncio
+import json
 from itertools import count
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
-from antiphon.core.families.jobs.ops import JobClaim, JobComplete
+from antiphon.core.clock import hlc
+from antiphon.core.families.jobs.ops import CompleteBody, JobClaim, JobComplete
+from antiphon.core.opened_record import as_read, open_own
+from antiphon.core.protocol import PROTOCOL
+from antiphon.core.record import codec
+from antiphon.core.record.ids import digest
+from antiphon.core.record.op import subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import OutcomeUnknown
 from antiphon.runtime import tracing
 from antiphon.runtime.caller import submission
+from antiphon.runtime.executors import handler_call
 from antiphon.runtime.executors.handler_call import INLINE_BYTES
 from antiphon.runtime.executors.printed_output import passing_on_prints
 from antiphon.runtime.log import author, write_turns
@@ -19,10 +29,8 @@ from antiphon.runtime.worker.job_output import listening
 from antiphon.runtime.worker.runs.job_run import JobRun
 from tests.runtime.meshes import CALM, KIND, QUICK, a_mesh, call, eventually, on_both_engines
 
-pytestmark = pytest.mark.usefixtures("runs")
 
-
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def runs(monkeypatch):
     """The runs that a worker makes for jobs that are not plain, or no longer."""
     made = []
@@ -242,6 +250,27 @@ async def test_a_worker_does_not_believe_its_own_mistakes(monkeypatch):
         assert worker.done == 0
         assert set(worker.figures.ended) == {(KIND, "lost")}
         assert (await verdicts(caller, jobs[0]))[2] == ("JobComplete", Verdict.PROOF)
+
+
+@given(st.text(max_size=200))
+def test_every_reader_can_read_a_completion_whatever_its_result_is(text):
+    """What a worker takes for granted of its own records that it does not read again."""
+    fence = hlc.pack(hlc.Hlc(1_700_000_000_000, 0))
+    result = handler_call.inline_output("result", json.dumps(text, ensure_ascii=False), "text/json")
+    end = CompleteBody(kind=KIND, job="a" * 64, fence=fence, status="succeeded", outputs=(result,))
+    op = JobComplete(
+        v=1,
+        mesh="a" * 16,
+        author="did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp",
+        hlc=(1_700_000_000_000, 1),
+        prev=1,
+        deps=(),
+        auth=(),
+        body=end,
+    )
+    op_bytes, subject = codec.encode(op), subject_of(op)
+    read = open_own(PROTOCOL, op_bytes, subject, digest(op_bytes))
+    assert read == as_read(PROTOCOL, op, subject, digest(op_bytes))
 
 
 @pytest.mark.virtual_time

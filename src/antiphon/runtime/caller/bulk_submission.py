@@ -148,7 +148,7 @@ class _Bulk:
                 try:
                     await self._append(group)
                 except AntiphonError as problem:
-                    if await self._is_over(problem):
+                    if await self._has_passed(problem):
                         for one in group:
                             self._turns.put_nowait(one)
                     else:
@@ -157,7 +157,7 @@ class _Bulk:
             self.appending -= 1
             self._news.set()
 
-    async def _is_over(self, problem: AntiphonError) -> bool:
+    async def _has_passed(self, problem: AntiphonError) -> bool:
         """Whether the problem was a pause of this node, for writing much, that has ended by now.
 
         The connection ends before it is told why: so a lost one is waited for, too, for a moment.
@@ -256,7 +256,7 @@ class _Bulk:
             try:
                 await self._judge(stored)
             except AntiphonError as problem:
-                if await self._is_over(problem):
+                if await self._has_passed(problem):
                     self._sent.extendleft(reversed(stored))
                 else:
                     self._fail(stored[0].position, problem)

@@ -16,6 +16,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -168,7 +169,7 @@ class PlainJobs:
     # --- which jobs -------------------------------------------------------------------------------
 
     def plain(self, delivery: Delivery, kind: str, loan_s: float) -> PlainJob | None:
-        """The job that this announces, if it is plain; None: it is for everybody else's way."""
+        """The job that this announces, if it is plain; None: it goes the way of all others."""
         if self.is_closed or delivery.deliveries != 1:
             return None
         try:
@@ -227,7 +228,7 @@ class PlainJobs:
             return
         try:
             call = one.executor.begin(one.body.manifest.args[0], one.prints)
-        except Exception:  # noqa: BLE001 - by the user's own types; its own way tells what it is
+        except Exception:  # noqa: BLE001 - the user's own types; the way of all others tells it
             self._leave(Leaving(one))
             return
         one.began_s = self.session.wall.boot_s()
@@ -260,7 +261,11 @@ class PlainJobs:
         if one.has_left:
             return
         one.ended_s = self.session.wall.boot_s()
-        end = None if task.cancelled() or task.exception() is not None else self._proved(one, task)
+        end = None
+        if not task.cancelled() and task.exception() is None:
+            # Whatever the result's types do, the way of all others meets it again, and tells it.
+            with suppress(Exception):
+                end = self._proved(one, task)
         if end is None:
             self._leave(Leaving(one))
             return
@@ -271,12 +276,9 @@ class PlainJobs:
         self._turns.begin(Intent(JobComplete, end, one.lane), END, partial(self._ended, one))
 
     def _proved(self, one: PlainJob, task: asyncio.Task[Any]) -> CompleteBody | None:
-        """The completion; None if its result needs more than fits in it."""
+        """The completion; None if its result does not fit into it."""
         job, session = one.job, self.session
-        try:
-            text = one.executor.handler.signature.encode_result(task.result())
-        except Exception:  # noqa: BLE001 - as in `_run`
-            return None
+        text = one.executor.handler.signature.encode_result(task.result())
         if len(text) > INLINE_BYTES:
             return None
         end = CompleteBody(

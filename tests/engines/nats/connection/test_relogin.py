@@ -9,7 +9,7 @@ from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.nats import Reader, UserKey
 from antiphon.engines.nats.connection import relogin
 from antiphon.engines.nats.connection.relogin import TRIES, Relogin
-from antiphon.errors import EngineDenied, Rejected, Unavailable
+from antiphon.errors import EngineDenied, RateLimited, Rejected, Unavailable
 from antiphon.testing.engine_suite.harness import collect, seqs
 from tests.engines.nats.harness import until
 from tests.engines.nats.operated import now_s, operated
@@ -50,6 +50,20 @@ async def test_a_gate_that_refuses_is_believed_and_its_words_are_told():
     told = await outcome(answering(Rejected("your grants have ended", hint="ask the owner")))
     assert told.message == "the login has ended; your grants have ended"
     assert told.hint == "ask the owner"
+
+
+async def test_whoever_is_paused_is_told_how_long_until_the_connection_is_back():
+    told = asyncio.get_running_loop().create_future()
+    paused = RateLimited("this machine is paused", retry_s=0.4)
+    login = Relogin(answering(paused, None), told.set_result)
+    assert login.wait_s is None
+    login.begin(ENDED)
+    await until(lambda: login.paused)
+    assert 0.1 < login.wait_s <= 0.4
+    assert await told is None
+    assert login.wait_s, "there is another login, and nothing is connected with it yet"
+    login.came_up()
+    assert login.wait_s is None
 
 
 async def test_whoever_is_not_let_in_at_the_door_hears_why_the_login_ended():
