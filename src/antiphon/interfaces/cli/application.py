@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typer._click import HelpFormatter
 
 HEADINGS: Final = {
-    "Start": ("dev", "init", "up", "invite", "join"),
+    "Start": ("demo", "dev", "init", "up", "invite", "join"),
     "Jobs": ("submit", "run", "graph", "plan", "cancel", "retry"),
     "Look": ("jobs", "show", "why", "watch", "get", "artifacts"),
     "Prove": ("proof", "export", "verify"),
