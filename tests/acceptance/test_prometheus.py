@@ -16,6 +16,7 @@ import urllib.request
 import pytest
 
 from tests.acceptance.shell import Shell, until
+from tests.interfaces.http.test_monitoring import MONITORING, alerts, queries_of_the_board
 from tests.patience import PATIENCE_S
 
 pytestmark = [
@@ -83,6 +84,18 @@ def asked(where, query):
     return {}
 
 
+def answered(where, query):
+    """Ask it, or raise if it does not understand the question."""
+    url = f"http://{where}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+        assert json.load(answer)["status"] == "success"
+
+
+def test_the_alerts_fire_in_the_cases_that_they_are_for():
+    for words in (("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")):
+        subprocess.run(["promtool", *words], cwd=MONITORING, check=True)
+
+
 def test_prometheus_scrapes_node_and_worker_and_its_answers_are_the_jobs(tmp_path):
     (tmp_path / "tasks.py").write_text(TASKS)
     shell = Shell(tmp_path)
@@ -108,6 +121,8 @@ def test_prometheus_scrapes_node_and_worker_and_its_answers_are_the_jobs(tmp_pat
             assert asked(where, count) == {(): 3}
             assert shell.run("submit", "shop.halve", "8").code == 0
             until(lambda: asked(where, count) == {(): 4})
+            for query in [*queries_of_the_board(), *(rule["expr"] for rule in alerts())]:
+                answered(where, query.replace("$__rate_interval", "1m"))
         token = (shell.home / "http-token").read_text().strip()
         for one in (node_at, worker_at):
             request = urllib.request.Request(
