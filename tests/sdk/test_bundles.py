@@ -16,11 +16,11 @@ from antiphon.core.record import signing
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
 from antiphon.interfaces.cli.checks.log import seals_finding
-from antiphon.interfaces.cli.commands.proofs.verify import not_proved, proved
 from antiphon.runtime.caller import submission
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.proofs import bundles
 from antiphon.sdk.proofs.bundles import open_bundle
+from antiphon.sdk.proofs.sentences import not_proved, proved
 from chaos.tamper.changes import (
     all_changes,
     decode_bundle,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, NoReturn
 
@@ -40,7 +40,7 @@ from antiphon.core.proof import merkle
 from antiphon.core.protocol import Protocol
 from antiphon.core.record import codec, signing, subjects
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.ids import key_of, mesh_id
+from antiphon.core.record.ids import key_of, mesh_id, short_node
 from antiphon.core.record.op import Kind, subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import Line, tell
@@ -173,6 +173,10 @@ class Report(Struct, frozen=True, kw_only=True):
         return [e.op for e in self.beside if e.seq in ends and isinstance(e.op, JobComplete)]
 
 
+Step = Literal["mesh", "seal", "verdicts", "coordinator"]
+"""What is checked after the bytes, in this order."""
+Passed = Callable[[Step, str], None]
+
 _decoder = msgspec.json.Decoder(Bundle)
 _Put = tuple[str, int, int, str, bytes]
 """Everything that opening a record depends on: mesh, sequence, commit time, subject, payload."""
@@ -206,19 +210,34 @@ def read(data: bytes) -> Bundle:
     return bundle
 
 
-def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Report:
-    """Everything that the bundle proves, or `Rejected` with what is wrong with it."""
+def check(
+    protocol: Protocol,
+    bundle: Bundle,
+    *,
+    owner: str | None = None,
+    passed: Passed = lambda _step, _words: None,
+) -> Report:
+    """Everything that the bundle proves, or `Rejected` with what is wrong with it.
+
+    `passed` is told of each step that holds, with what it showed.
+    """
     key = LaneKey(bundle.family, bundle.kind, bundle.name)
     family = next((one for one in protocol.families if one.name == key.family), None)
     if family is None or family.is_control:
         _refuse(f"it is about the family {key.family!r}, which cannot be in a bundle here")
     opened_records = _opened(protocol, bundle)
     genesis = _genesis(bundle, opened_records, owner)
+    passed("mesh", f"{genesis.name} ({bundle.mesh}), created by {short_node(genesis.owner)}.")
     seal = _sealed(protocol, bundle)
     _check_leaves(bundle, seal.body)
+    root = f"{seal.body.root[:8]}…{seal.body.root[-4:]}"
+    passed("seal", f"Every record is in the tree of the first {seal.body.size:,}, root {root}.")
     history, lane, judged = _replayed(protocol, bundle, key, opened_records)
+    authors = {one.op.author for one in opened_records if one.op is not None}
+    passed("verdicts", f"Signed by {len(authors)} keys; judged again, as sealed.")
     control = history.at(seal.body.upto + 1, seal.hlc[0])
     _check_seal(protocol, history, seal, bundle.seal.payload())
+    passed("coordinator", f"{short_node(seal.author)}, whom the owner named, signed the seal.")
     if control is None or lane.state is None:
         _refuse("it does not contain the op that created what it is about")
     if why := family.unfinished(lane.state):

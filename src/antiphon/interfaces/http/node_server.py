@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from antiphon.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
     from antiphon.interfaces.http.application import ProbeRoutes
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.http.worker_view import WorkerView
     from antiphon.settings import HttpAddress
 
-_EXTRA: Final = frozenset({"h11", "prometheus_client", "starlette", "uvicorn"})
+_EXTRA: Final = frozenset({"h11", "jinja2", "prometheus_client", "starlette", "uvicorn"})
 
 
 def node_server(
@@ -54,14 +55,21 @@ def worker_server(
 def _server(
     routes: Callable[[], ProbeRoutes], address: HttpAddress
 ) -> AbstractAsyncContextManager[int]:
-    try:
+    with installed():
         from antiphon.interfaces.http.application import make_application
         from antiphon.interfaces.http.bounded_server import serving
+    return serving(make_application(routes()), address)
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Import the packages of the extra in the block; `Misconfigured` if they are not installed."""
+    try:
+        yield
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in _EXTRA:
             raise
-    else:
-        return serving(make_application(routes()), address)
-    raise Misconfigured(
-        "the packages of the HTTP interface are not installed", hint="pip install 'antiphon[http]'"
-    )
+        raise Misconfigured(
+            "the packages of the HTTP interface are not installed",
+            hint="pip install 'antiphon[http]'",
+        ) from None

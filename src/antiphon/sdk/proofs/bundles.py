@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.core import bundle as core_bundle
 from antiphon.core.authority.grant_tree import trace
-from antiphon.core.bundle import Bundle, BundledRecord, Content, Report
+from antiphon.core.bundle import MAX_BUNDLE_BYTES, Bundle, BundledRecord, Content, Report
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.protocol import PROTOCOL, Protocol
@@ -218,4 +218,13 @@ def _bundled(replica: Replica, stored: StoredRecord, size: int) -> BundledRecord
     )
 
 
-__all__ = ["Bundle", "Report", "SealStatus", "export", "names_in", "open_bundle", "seal_status"]
+__all__ = [
+    "MAX_BUNDLE_BYTES",
+    "Bundle",
+    "Report",
+    "SealStatus",
+    "export",
+    "names_in",
+    "open_bundle",
+    "seal_status",
+]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,16 +12,14 @@ import typer
 
 from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
-from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.options import short, short_node
-from antiphon.interfaces.cli.screen.terminal import counted, out
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.terminal import out
 from antiphon.interfaces.cli.shared.rerun import run_again
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from antiphon.sdk.proofs.bundles import Report
-    from antiphon.sdk.proofs.proof import DsseEnvelope
 
 
 OwnerOption = Annotated[
@@ -50,7 +51,10 @@ def verify(
     network: bool = typer.Option(
         False, "--network", help="With --rerun: allow network access, if the command asks."
     ),
-) -> Answer | Coroutine[Any, Any, Answer]:
+    open_page: bool = typer.Option(
+        False, "--open", help="Show it step by step on a page in your browser."
+    ),
+) -> Answer | Coroutine[Any, Any, Answer | int]:
     """Check a bundle offline.
 
     Needs no server, no state directory and no network. Everything depends on the owner's key:
@@ -58,6 +62,7 @@ def verify(
     not in DIR.
     """
     from antiphon.sdk.proofs.bundles import open_bundle
+    from antiphon.sdk.proofs.sentences import not_proved, outcome, proved
 
     if owner is not None and not owner.startswith("did:key:"):
         raise WrongUsage(
@@ -73,6 +78,8 @@ def verify(
         raise Misconfigured(
             f"{bundle} cannot be read: {problem.strerror}", hint="antiphon export JOB writes one"
         ) from problem
+    if open_page:
+        return _shown_on_a_page(bundle.name, data, owner)
     report = open_bundle(data, owner=owner)
     shown, open_ends = proved(report, is_owner_given=owner is not None), not_proved(report)
     if artifacts is not None and not rerun:
@@ -81,8 +88,7 @@ def verify(
         return run_again(report, artifacts, home, network=network)
 
     def words() -> None:
-        name = f"{report.key.kind} {short(report.key.name)}{_outcome(report)}"
-        out.say(f"this bundle is valid: {name}")
+        out.say(f"this bundle is valid: {outcome(report)}")
         for title, sentences in (("shown", shown), ("not shown", open_ends)):
             out.say("")
             out.say(title)
@@ -90,6 +96,29 @@ def verify(
                 out.hanging([("  - ", "")], [(sentence, "")])
 
     return Answer(_facts(report, shown, open_ends), words)
+
+
+async def _shown_on_a_page(name: str, data: bytes, owner: str | None) -> int:
+    """Serve the page until the person stops it."""
+    from antiphon.interfaces.cli.screen import command_loop
+    from antiphon.interfaces.http.node_server import installed
+    from antiphon.settings import HttpAddress
+
+    with installed():
+        from antiphon.interfaces.http.bounded_server import serving
+        from antiphon.interfaces.http.pages.verify_page import File, make_application
+
+    async def serve(stop: command_loop.Stop) -> int:
+        secret = secrets.token_urlsafe(16)
+        application = make_application(secret, File(name, data), owner=owner)
+        async with serving(application, HttpAddress("127.0.0.1", 0)) as port:
+            where = f"http://127.0.0.1:{port}/{secret}/"
+            out.say(f"{name} is checked at {where}; Ctrl-C stops it")
+            await asyncio.to_thread(webbrowser.open, where)
+            await stop.wait()
+        return Exit.OK
+
+    return await command_loop.serving(serve)
 
 
 def _compared(report: Report, directory: Path) -> str:
@@ -115,122 +144,3 @@ def _facts(report: Report, shown: list[str], open_ends: list[str]) -> dict[str, 
         "shown": shown,
         "not_shown": open_ends,
     }
-
-
-def _outcome(report: Report) -> str:
-    if not report.is_job:
-        return f", of {report.key.family}"
-    return f", {report.job.outcome or report.job.state.value}"
-
-
-def proved(report: Report, *, is_owner_given: bool) -> list[str]:
-    """What the bundle proves, one sentence each."""
-    trust = (
-        "the owner that you named"
-        if is_owner_given
-        else "whom you did not name, so it may be the wrong owner (--owner DID)"
-    )
-    from antiphon.sdk.proofs.bundles import names_in
-
-    about = "the job until its end" if report.is_job else "it until then"
-    sentences = [
-        f"the mesh {report.name!r} ({report.mesh}) was created by {report.owner}, {trust}",
-        f"{counted(report.records, 'record')}, each with its place, its time and its verdict, are"
-        f" covered by one seal over the first {report.seal.size:,} records of the log",
-        f"the seal is signed by {report.coordinator}, whom the owner named as coordinator in this"
-        " bundle",
-        "every signature is valid, and checking the records again gives exactly the sealed"
-        f" verdicts; nothing that happened to {about} is left out",
-    ]
-    if not report.is_job:
-        return [*sentences, *(f"record {line.seq}: {line.words}" for line in report.story())]
-    completion = report.completion
-    if report.quorum:
-        sentences.append(_agreement(report))
-    elif completion is None:
-        sentences.append(f"the job ended as {report.job.outcome}; no run of it was completed")
-    else:
-        body = completion.body
-        what = ", ".join(f"{output.name} ({output.hash})" for output in body.outputs)
-        by = _called(report, completion.author)
-        sentences.append(
-            f"{by} completed it, {body.status}, under fence {body.fence}"
-            + (f"; outputs: {what}" if what else "; it has no outputs")
-        )
-        if body.proof is not None:
-            sentences.append(
-                "its proof of execution is signed by the same worker"
-                f" ({names_in(report).get(completion.author) or short_node(completion.author)})"
-                " and agrees with the completion"
-            )
-            sentences.append(f"the worker states: {in_its_words(body.proof)}")
-    return sentences
-
-
-def _called(report: Report, node: str) -> str:
-    """A node by its whole id, which cannot be imitated, and by its name."""
-    from antiphon.sdk.proofs.bundles import names_in
-
-    name = names_in(report).get(node, "")
-    return f"{name} ({node})" if name else node
-
-
-def _agreement(report: Report) -> str:
-    """Who agreed on the result of a job that was run several times."""
-    workers = " and ".join(_called(report, done.author) for done in report.quorum)
-    counted_by = "keys" if report.control.rules.authority == "open" else "members of the owner"
-    return (
-        f"{counted(len(report.quorum), 'replica')} of it agree on its outputs, completed by"
-        f" {workers}, for different {counted_by}; each has a proof of execution by its worker"
-    )
-
-
-def in_its_words(envelope: DsseEnvelope) -> str:
-    """What the worker states about how the job was run."""
-    from antiphon.sdk.proofs.proof import cost_words, open_proof, usage_words
-
-    said = open_proof(envelope).predicate
-    program = said.runner.name
-    if said.runner.digest is not None and said.runner.digest.sha256 is not None:
-        program += f" (sha256 {said.runner.digest.sha256[:16]}…)"
-    where = {
-        "none": "in the worker's own process",
-        "process": "as a plain process, WITHOUT a sandbox",
-        "sandbox": "in a sandbox",
-    }[said.isolation.level]
-    held = next((one for one in said.isolation.held if one.startswith("network:")), "")
-    network = {"network:none": ", without the network", "network:host": ", with the network"}
-    ended = f", exit code {said.exit}" if said.exit is not None else ""
-    used = f"; it used {words}" if (words := usage_words(said.usage)) else ""
-    cost = "" if said.cost is None else f"; it cost {cost_words(said.cost)}"
-    took = f"{said.usage.wall_ms} ms{ended}"
-    return f"{program} ran {where}{network.get(held, '')}, {took}{used}{cost}"
-
-
-def not_proved(report: Report) -> list[str]:
-    """What no bundle can prove, and what this one does not."""
-    sentences = [
-        "whether the owner's key was replaced or another coordinator named, in records that are"
-        f" not in this bundle or came after record {report.seal.upto:,}",
-    ]
-    if not report.is_job:
-        sentences.append("what was written about it later")
-    else:
-        sentences += _not_proved_of_a_job(report)
-    if report.control.rules.authority == "open":
-        sentences.append("that anyone had permission: the mesh is open, and checks none")
-    return sentences
-
-
-def _not_proved_of_a_job(report: Report) -> list[str]:
-    sentences = [
-        "repeated submissions, and records about the job after its end: neither changes it",
-    ]
-    if report.quorum:
-        sentences.append("that the workers which agree did not arrange that with each other")
-        return sentences
-    if report.completion is not None:
-        sentences.append("that the worker told the truth about what it ran")
-    if report.completion is None or report.completion.body.proof is None:
-        sentences.append("a proof of execution: there is none")
-    return sentences
