@@ -10,7 +10,7 @@ from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.families.seals.state import SealLane, leaf_of
 from antiphon.core.family import UNSEEN_ROOT, Reads
 from antiphon.core.opened_record import open_record
-from antiphon.core.proof.merkle import Frontier, leaf_hash
+from antiphon.core.proof.merkle import Frontier
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import subjects
 from antiphon.core.record.ids import digest
@@ -46,9 +46,10 @@ def seal(ledger: Ledger, by=CAROL, *, upto=None, root=None, size=None, state=Non
     return ledger.put(MeshSeal, body, by, **how)
 
 
-def test_a_leaf_is_canonical_json_of_place_time_subject_digest_and_verdict():
+def test_a_leaf_is_a_version_and_json_of_place_time_subject_digest_and_verdict():
     leaf = leaf_of(7, 1_000, "ap.m.seal", b"bytes", "stale")
-    assert json.loads(leaf) == [7, 1_000, "ap.m.seal", digest(b"bytes"), "stale"]
+    assert leaf[:1] == b"\x01"
+    assert json.loads(leaf[1:]) == [7, 1_000, "ap.m.seal", digest(b"bytes"), "stale"]
     assert b" " not in leaf
 
 
@@ -60,7 +61,7 @@ def test_the_root_covers_rejected_records_and_earlier_seals():
     for record, verdict in zip(ledger.log, ledger.verdicts, strict=True):
         place = [record.seq, record.commit_ms, record.subject]
         leaf = [*place, digest(record.payload), verdict.value]
-        tree.append_hash(leaf_hash(json.dumps(leaf, separators=(",", ":")).encode()))
+        tree.append(b"\x01" + json.dumps(leaf, separators=(",", ":")).encode())
     assert seal(ledger, root=tree.root().hex(), size=7, upto=7) is Verdict.OK
 
 

@@ -4,17 +4,23 @@ A seal names the root of a Merkle tree (`core/proof/merkle.py`) with one leaf fo
 to some sequence, in sequence order, rejected ones and earlier seals included. A leaf holds the
 record's place, its digest and its verdict. So if you trust the seal, you know for any record that
 it was on the log, where, and which verdict it got.
+
+A leaf is one byte, the version of its form, and canonical JSON. The archive's entries are leaves.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
 from antiphon.core.family import Lane
 from antiphon.core.record import codec
 from antiphon.core.record.ids import digest
+from antiphon.core.record.op import Digest
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
     from antiphon.core.families.seals.ops import MeshSeal
@@ -52,11 +58,38 @@ def lane_before(op: MeshSeal) -> SealLane:
     return SealLane((op.prev,))
 
 
+LEAF_VERSION: Final = b"\x01"
+
+
+class Leaf(NamedTuple):
+    """What one leaf says about its record."""
+
+    seq: Annotated[int, Meta(ge=1, le=codec.MAX_INTEGER)]
+    commit_ms: Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)]
+    subject: str
+    digest: Digest
+    verdict: Verdict
+
+
+_leaf_decoder: Final = msgspec.json.Decoder(Leaf)
+
+
 def leaf(seq: int, commit_ms: int, subject: str, record_digest: str, verdict: str) -> bytes:
     """One record's leaf in the tree."""
-    return codec.encode([seq, commit_ms, subject, record_digest, verdict])
+    return LEAF_VERSION + codec.encode([seq, commit_ms, subject, record_digest, verdict])
 
 
 def leaf_of(seq: int, commit_ms: int, subject: str, payload: bytes, verdict: str) -> bytes:
     """The same, from the record's own bytes."""
     return leaf(seq, commit_ms, subject, digest(payload), verdict)
+
+
+def read_leaf(data: bytes) -> Leaf:
+    """What a leaf says, or `Malformed`."""
+    try:
+        found = _leaf_decoder.decode(data[1:])
+    except (msgspec.MsgspecError, UnicodeError) as problem:
+        raise Malformed("this is not the leaf of a record", reason="leaf") from problem
+    if leaf(*found[:4], found.verdict.value) != data:
+        raise Malformed("this leaf is not in its one form", reason="leaf")
+    return found
