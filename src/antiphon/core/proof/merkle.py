@@ -123,3 +123,53 @@ def root_from_inclusion(index: int, size: int, leaf: bytes, path: Sequence[bytes
             hashed = node_hash(hashed, sibling)
         at, last = at >> 1, last >> 1
     return hashed if last == 0 else None
+
+
+def consistency(old: int, new: int, full: FullSubtree) -> list[bytes]:
+    """What shows that the first `old` leaves are the same in the tree of `new` leaves.
+
+    As in RFC 6962; none is needed where the old tree is empty or the same one.
+    """
+    if not 0 <= old <= new:
+        raise ValueError(f"a tree of {old} leaves is not within one of {new}")
+    start, end, is_known = 0, new, True
+    path: list[bytes] = []
+    while old and end > old:
+        middle = start + _split(end - start)
+        if old <= middle:
+            path.append(_range_hash(middle, end, full))
+            end = middle
+        else:
+            path.append(_range_hash(start, middle, full))
+            start, is_known = middle, False
+    if not is_known:
+        path.append(_range_hash(start, end, full))
+    return path[::-1]
+
+
+def is_consistent(
+    old: int, old_root: bytes, new: int, new_root: bytes, path: Sequence[bytes]
+) -> bool:
+    """Whether a proof shows that the old tree is the beginning of the new one."""
+    if not 0 <= old <= new or len(path) > 2 * MAX_PROOF:
+        return False
+    if old in (0, new):
+        return not path and old_root == (new_root if old else EMPTY_ROOT)
+    hashes = [old_root, *path] if old & (old - 1) == 0 else list(path)
+    if not hashes or any(len(one) != HASH_BYTES for one in hashes):
+        return False
+    at, last = old - 1, new - 1
+    while at & 1:
+        at, last = at >> 1, last >> 1
+    before = after = hashes[0]
+    for sibling in hashes[1:]:
+        if last == 0:
+            return False
+        if at & 1 or at == last:
+            before, after = node_hash(sibling, before), node_hash(sibling, after)
+            while not at & 1 and at != 0:
+                at, last = at >> 1, last >> 1
+        else:
+            after = node_hash(after, sibling)
+        at, last = at >> 1, last >> 1
+    return last == 0 and before == old_root and after == new_root
