@@ -129,7 +129,8 @@ def change_seal(jobs: SealedJobs) -> Iterator[tuple[str, bytes]]:
     bundle = decode_bundle(jobs.bundle)
     text = bundle["seal"]["text"]
     for record in bundle["records"]:
-        yield "another record as the seal", encode_bundle({**bundle, "seal": record["record"]})
+        if "record" in record:  # of rejected ones there is only the digest
+            yield "another record as the seal", encode_bundle({**bundle, "seal": record["record"]})
     for old, new in (('"size":', '"size":1'), ('"upto":', '"upto":1'), ('"prev":', '"prev":1')):
         changed = {"text": text.replace(old, new, 1)}
         yield f"the seal with another {old[1:-2]}", encode_bundle({**bundle, "seal": changed})

@@ -70,6 +70,8 @@ class Referee:
         """Seals that were accepted."""
         self._seal_subject = subjects.seal(mesh)
         self._leaves: list[bytes] = []
+        self._accepted: dict[LaneKey, int] = {}
+        """The last accepted record of each lane."""
         self._tree = Frontier()
         self._newest_unsealed = 0
         self.violations: list[Violation] = []
@@ -110,7 +112,7 @@ class Referee:
         is_job = place is not None and place.key.family == JOBS.name
         key = (place.key.kind, place.key.name) if place is not None and is_job else None
         verdict = self._judge(opened)
-        self._grow(record, verdict)
+        self._grow(record, verdict, opened)
         sender = current_host()
         now = Committed(
             record=record,
@@ -167,10 +169,16 @@ class Referee:
         """The seals so far."""
         return cast("SealLane", self.others.get(SEAL_LANE, SealLane()))
 
-    def _grow(self, record: Record, verdict: Verdict) -> None:
+    def _grow(self, record: Record, verdict: Verdict, opened: OpenedRecord) -> None:
         self.verdicts.append(verdict)
-        leaf = leaf_of(record.seq, record.commit_ms, record.subject, record.payload, verdict.value)
-        self._leaves.append(leaf)
+        after = 0
+        if opened.place is not None and not opened.is_control:
+            if verdict is Verdict.OK:
+                self._accepted[opened.place.key] = record.seq
+            else:
+                after = self._accepted.get(opened.place.key, 0)
+        at = (record.seq, record.commit_ms, record.subject)
+        self._leaves.append(leaf_of(*at, record.payload, verdict.value, after))
         if record.subject != self._seal_subject:
             self._newest_unsealed = record.seq
 

@@ -72,10 +72,15 @@ class Auditor:
 
     def seals_are_true(self) -> None:
         """Every accepted seal is the root of what lies on the log, computed here once more."""
-        hashes = [
-            _leaf(self.referee.log.at(seq), verdict.value)
-            for seq, verdict in enumerate(self.referee.verdicts, start=1)
-        ]
+        hashes, accepted = list[bytes](), dict[LaneKey, int]()
+        for seq, verdict in enumerate(self.referee.verdicts, start=1):
+            record = self.referee.log.at(seq)
+            key = self.referee.protocol.lane_of(record.subject) if record is not None else None
+            after = 0
+            if key is not None:
+                after = 0 if verdict is Verdict.OK else accepted.get(key, 0)
+                accepted[key] = seq if verdict is Verdict.OK else after
+            hashes.append(_leaf(record, verdict.value, after))
         for seq, verdict in enumerate(self.referee.verdicts, start=1):
             record = self.referee.log.at(seq)
             if record is None or not record.subject.endswith(".seal") or verdict is not Verdict.OK:
@@ -164,13 +169,13 @@ class Auditor:
         return state_of(replica, sorted([*jobs, *self.referee.others]))
 
 
-def _leaf(record: Record | None, verdict: str) -> bytes:
+def _leaf(record: Record | None, verdict: str, after: int) -> bytes:
     if record is None:
         return b""
     name = f"blake3:{blake3(record.payload).hexdigest()}"
-    fields = [record.seq, record.stamp_ns // 1_000_000, record.subject, name, verdict]
+    fields = [record.seq, record.stamp_ns // 1_000_000, record.subject, name, verdict, after]
     text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(b"\0" + text.encode()).digest()
+    return hashlib.sha256(b"\0\1" + text.encode()).digest()
 
 
 def _root(hashes: list[bytes]) -> bytes:

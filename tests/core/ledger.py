@@ -105,12 +105,15 @@ class Reader:
 
     def mark_at(self, upto: int) -> Mark:
         """Size and root of the log up to a sequence, as this reader judged it."""
-        tree = Frontier()
+        tree, accepted = Frontier(), dict[LaneKey, int]()
         for record in self.log[:upto]:
-            verdict = self.verdicts[record.seq].value
-            tree.append(
-                leaf_of(record.seq, record.commit_ms, record.subject, record.payload, verdict)
-            )
+            verdict, key = self.verdicts[record.seq], self.protocol.lane_of(record.subject)
+            after = 0
+            if key is not None:
+                after = 0 if verdict is Verdict.OK else accepted.get(key, 0)
+                accepted[key] = record.seq if verdict is Verdict.OK else after
+            at = (record.seq, record.commit_ms, record.subject)
+            tree.append(leaf_of(*at, record.payload, verdict.value, after))
         return Mark(tree.size, tree.root().hex())
 
     def _judge(self, record: Record) -> Verdict:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core import bundle as core_bundle
+from antiphon.core.families.jobs.state import job_key
 from antiphon.core.families.seals.ops import MeshSeal
 from antiphon.core.opened_record import open_record
 from antiphon.core.protocol import PROTOCOL
@@ -41,7 +42,8 @@ def _shown(data):
     return [
         open_record(PROTOCOL, bundle.mesh, one.seq, one.commit_ms, one.subject, payload)
         for one in bundle.records
-        for payload in [one.record.payload()]
+        if one.record is not None
+        for payload in [one.payload()]
     ]
 
 
@@ -131,9 +133,62 @@ async def test_only_the_coordinators_word_counts_and_only_as_far_as_it_goes():
 def test_a_verdict_cannot_be_changed(jobs):
     bundle = decode_bundle(jobs.bundle)
     refused = next(record for record in bundle["records"] if record["verdict"] != "ok")
-    refused["verdict"] = "ok"
-    with pytest.raises(Rejected, match="is not what was sealed"):
+    for other in ("stale", "ok"):
+        refused["verdict"] = other
+        with pytest.raises(Rejected, match="is not what was sealed"):
+            open_bundle(encode_bundle(bundle), owner=jobs.owner)
+
+
+def test_a_rejected_record_is_shown_by_its_digest_and_only_where_another_names_it(jobs):
+    bundle = decode_bundle(jobs.bundle)
+    refused = next(record for record in bundle["records"] if record["verdict"] != "ok")
+    assert "record" not in refused
+    refused["record"] = {"text": "and some words that nobody signed"}
+    with pytest.raises(Rejected, match="either the bytes or the digest"):
         open_bundle(encode_bundle(bundle), owner=jobs.owner)
+
+
+async def _proved_with_junk(count: int) -> bytes:
+    """The bundle of a job on whose lane somebody wrote before it was claimed, and after its end."""
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
+        called = await call(node.session, 1)
+        subject = PROTOCOL.subjects_of(mesh.mesh, job_key(KIND, called.id))[-1]
+
+        async def litter() -> None:
+            (newest,) = await node.session.log.newest([subject]) or [None]
+            last = newest.seq if newest is not None else 0
+            for at in range(count):
+                last = await node.session.log.append(
+                    subject, b"junk \xff" * 9, message_id=f"{last}-{at}", expected_last=last
+                )
+
+        await litter()
+
+        async def work(number: int) -> int:  # virtual time has no threads
+            return number
+
+        await mesh.worker(work)
+        await submission.wait_for_end(node.session, KIND, called.id)
+        await litter()
+        await node.reached((await node.session.log.last()).seq)
+        await _seal_soon(node)
+        return await bundles.export(ExportSource(node), KIND, called.id, wait_s=0)
+
+
+@pytest.mark.virtual_time
+async def test_junk_on_its_lane_cannot_make_a_job_unprovable():
+    """Else 65,536 records of anybody would do it, or 64 MB."""
+    few, many = await _proved_with_junk(2), await _proved_with_junk(60)
+    assert open_bundle(few).job.outcome == open_bundle(many).job.outcome == "succeeded"
+    shown = [decode_bundle(data)["records"] for data in (few, many)]
+    assert len(shown[0]) == len(shown[1]), "it does not grow with what others write"
+    (rejected,) = (one for one in shown[1] if one["verdict"] != "ok")
+    assert "record" not in rejected
+    unneeded = {**rejected, "seq": rejected["seq"] - 1, "leaf": rejected["leaf"] - 1}
+    records = sorted([*shown[1], unneeded], key=lambda one: one["seq"])
+    with pytest.raises(Rejected):
+        open_bundle(encode_bundle({**decode_bundle(many), "records": records}))
 
 
 def test_whatever_is_changed_is_refused_with_a_sentence(jobs):
@@ -154,7 +209,7 @@ def test_bundles_of_one_mesh_share_the_verification_of_control_and_seal(jobs, mo
     monkeypatch.setattr(signing, "is_block_valid", counted)
     again = open_bundle(jobs.bundle, owner=jobs.owner)
     assert again == report
-    assert len(verified) == report.records - sum(one.is_control for one in _shown(jobs.bundle))
+    assert len(verified) == sum(not one.is_control for one in _shown(jobs.bundle))
 
 
 def test_a_control_record_that_is_known_is_not_taken_for_a_changed_one(jobs):

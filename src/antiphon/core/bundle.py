@@ -6,10 +6,16 @@ any, and one seal; each record with its place, its verdict and its path to the s
 checked:
 
 - the digest of genesis is the mesh's id, and genesis names the owner;
-- the same reducer that judged the records on the log gives the verdicts in the bundle. So
+- the same reducer that judged the records on the log accepts those that the bundle shows. So
   signatures, authority, fences and proofs are valid, and no record that a verdict needs is missing;
 - every record, its place and its verdict are leaves of the tree that the seal names;
 - the seal is signed by the coordinator that the owner named.
+
+Of the rejected records on a lane, only those are there that an accepted one names: as the record
+before it on its subject, by digest and sealed verdict; as a dependency, with its bytes. The seal
+says of each which record the lane accepted before it, so nothing can be hidden behind it. However
+much junk others write on a job's lane, its bundle has at most one record of it for each that was
+accepted.
 
 A bundle is canonical JSON and has nothing that is not checked, so any changed byte is noticed.
 """
@@ -33,15 +39,15 @@ from antiphon.core.families.jobs.ops import JobComplete, JobResolve
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
-from antiphon.core.families.seals.state import lane_before, leaf_of
+from antiphon.core.families.seals.state import lane_before, leaf
 from antiphon.core.family import UNSEEN_ROOT, Lane, Needs, Reads
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.proof import merkle
 from antiphon.core.protocol import Protocol
-from antiphon.core.record import codec, signing, subjects
+from antiphon.core.record import codec, ids, signing, subjects
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import key_of, mesh_id, short_node
-from antiphon.core.record.op import Kind, subject_of
+from antiphon.core.record.op import Digest, Kind, subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import Line, tell
 from antiphon.errors import Malformed, Rejected
@@ -98,9 +104,26 @@ class BundledRecord(_Part, frozen=True, kw_only=True):
     commit_ms: _Index
     subject: Annotated[str, Meta(max_length=1024)]
     verdict: Verdict
-    record: Content
+    record: Content | None = None
+    """Its bytes."""
+    digest: Digest | None = None
+    """Of a rejected record whose bytes nobody needs."""
+    after: _Index = 0
+    """Of a rejected record: the last one before it that its lane accepted."""
     leaf: _Index
     path: Annotated[tuple[_Hash, ...], Meta(max_length=merkle.MAX_PROOF)]
+
+    def payload(self) -> bytes:
+        """The bytes, or `Malformed`."""
+        if self.record is None or self.digest is not None:
+            raise Malformed(f"the bytes of record {self.seq} are needed", reason="bundle")
+        return self.record.payload()
+
+    def leaf_bytes(self) -> bytes:
+        """Its leaf in the seal's tree."""
+        of = ids.digest(self.payload()) if self.digest is None else self.digest
+        at = (self.seq, self.commit_ms, self.subject)
+        return leaf(*at, of, self.verdict.value, self.after)
 
 
 class Bundle(_Part, frozen=True, kw_only=True):
@@ -225,13 +248,13 @@ def check(
     family = next((one for one in protocol.families if one.name == key.family), None)
     if family is None or family.is_control:
         _refuse(f"it is about the family {key.family!r}, which cannot be in a bundle here")
-    opened_records = _opened(protocol, bundle)
-    genesis = _genesis(bundle, opened_records, owner)
+    genesis = _genesis(protocol, bundle, owner)
     passed("mesh", f"{genesis.name} ({bundle.mesh}), created by {short_node(genesis.owner)}.")
     seal = _sealed(protocol, bundle)
     _check_leaves(bundle, seal.body)
     root = f"{seal.body.root[:8]}…{seal.body.root[-4:]}"
     passed("seal", f"Every record is in the tree of the first {seal.body.size:,}, root {root}.")
+    opened_records = _opened(protocol, bundle)
     history, lane, judged = _replayed(protocol, bundle, key, opened_records)
     authors = {one.op.author for one in opened_records if one.op is not None}
     passed("verdicts", f"Signed by {len(authors)} keys; judged again, as sealed.")
@@ -264,10 +287,17 @@ def _refuse(why: str) -> NoReturn:
 def _opened(protocol: Protocol, bundle: Bundle) -> list[OpenedRecord]:
     if any(b.seq <= a.seq or b.leaf <= a.leaf for a, b in pairwise(bundle.records)):
         _refuse("its records are not in the order of the log")
-    return [
-        _opened_once(protocol, (bundle.mesh, s.seq, s.commit_ms, s.subject, s.record.payload()))
-        for s in bundle.records
-    ]
+    if any((one.record is None) == (one.digest is None) for one in bundle.records):
+        _refuse("of each record it has either the bytes or the digest")
+    return [_opened_one(protocol, bundle.mesh, shown) for shown in bundle.records]
+
+
+def _opened_one(protocol: Protocol, mesh: str, shown: BundledRecord) -> OpenedRecord:
+    """A record as it is judged here: of a rejected one on a lane only its place counts."""
+    at = (shown.seq, shown.commit_ms, shown.subject)
+    if shown.verdict is Verdict.OK or protocol.lane_of(shown.subject) is None:
+        return _opened_once(protocol, (mesh, *at, shown.payload()))
+    return OpenedRecord(*at, None, "", shown.verdict, protocol.place_of(shown.subject))
 
 
 def _opened_once(protocol: Protocol, put: _Put, *, is_shared: bool = False) -> OpenedRecord:
@@ -281,11 +311,16 @@ def _opened_once(protocol: Protocol, put: _Put, *, is_shared: bool = False) -> O
     return opened
 
 
-def _genesis(bundle: Bundle, opened_records: list[OpenedRecord], owner: str | None) -> Genesis:
-    first = opened_records[0] if opened_records else None
-    if first is None or not isinstance(first.op, MeshGenesis):
+def _genesis(protocol: Protocol, bundle: Bundle, owner: str | None) -> Genesis:
+    shown = bundle.records[0] if bundle.records else None
+    content = shown.record if shown is not None else None
+    if shown is None or content is None:
         _refuse("its first record is not the genesis of a mesh")
-    op_bytes, _ = signing.unframe(bundle.records[0].record.payload())
+    at, payload = (shown.seq, shown.commit_ms, shown.subject), content.payload()
+    first = _opened_once(protocol, (bundle.mesh, *at, payload))
+    if not isinstance(first.op, MeshGenesis):
+        _refuse("its first record is not the genesis of a mesh")
+    op_bytes, _ = signing.unframe(payload)
     if mesh_id(op_bytes) != bundle.mesh:
         _refuse("its genesis created another mesh than the one it names")
     if owner is not None and first.op.body.owner != owner:
@@ -311,15 +346,9 @@ def _check_leaves(bundle: Bundle, seal: SealBody) -> None:
     for shown in bundle.records:
         if shown.seq > seal.upto:
             _refuse(f"record {shown.seq} is newer than what the seal covers")
-        leaf = leaf_of(
-            shown.seq,
-            shown.commit_ms,
-            shown.subject,
-            shown.record.payload(),
-            shown.verdict.value,
-        )
+        hashed = merkle.leaf_hash(shown.leaf_bytes())
         path = [bytes.fromhex(node) for node in shown.path]
-        root = merkle.root_from_inclusion(shown.leaf, seal.size, merkle.leaf_hash(leaf), path)
+        root = merkle.root_from_inclusion(shown.leaf, seal.size, hashed, path)
         if root is None or root.hex() != seal.root:
             _refuse(f"record {shown.seq} or its verdict is not what was sealed")
 
@@ -334,7 +363,7 @@ def _replayed(
         found = {seq: shown_at.get(seq) for seq in needs.records}
         return Reads(
             records={
-                seq: opened_record.dep_of(protocol, shown.subject, shown.record.payload())
+                seq: opened_record.dep_of(protocol, shown.subject, shown.payload())
                 if shown is not None
                 else None
                 for seq, shown in found.items()
@@ -348,8 +377,8 @@ def _replayed(
     named = lanes_named(zip(opened_records, verdicts, strict=True), key)
     lanes = {each: protocol.empty(each) for each in (key, *named)}
     judged: list[tuple[OpenedRecord, Verdict]] = []
-    needed: set[int] = set()
     beside: set[int] = set()
+    accepted = dict.fromkeys(lanes, 0)
     for shown, opened in zip(bundle.records, opened_records, strict=True):
         if opened.is_control:
             verdict = history.apply(opened)
@@ -357,20 +386,37 @@ def _replayed(
             where = opened.place.key
             outcome = history.settle(lanes[where], opened, read)
             lanes[where], verdict = outcome.lane, outcome.verdict
+            if verdict is Verdict.OK:
+                accepted[where] = opened.seq
+            elif shown.verdict is verdict and shown.after != accepted[where]:
+                _refuse(f"record {shown.after}, which was accepted, is left out")
             if where == key:
                 judged.append((opened, verdict))
         else:
             beside.add(opened.seq)
             continue
-        needed.update(seq for seq, _ in (opened.op.deps if opened.op is not None else ()))
         if verdict is not shown.verdict:
             _refuse(
                 f"record {opened.seq} was sealed as '{shown.verdict.value}', but the records in the"
                 f" bundle give '{verdict.value}': something is missing, or was added"
             )
-    if beside - needed:
-        _refuse(f"record {min(beside - needed)} is not needed for what the bundle is about")
+    _check_needs(bundle, opened_records, beside)
     return history, lanes[key], judged
+
+
+def _check_needs(bundle: Bundle, opened_records: list[OpenedRecord], beside: set[int]) -> None:
+    """What took no effect must be there for something else."""
+    ops = [one.op for one in opened_records if one.op is not None and one.seq not in beside]
+    deps = {seq for op in ops for seq, _ in op.deps}
+    before = {op.prev for op in ops}
+    for shown, opened in zip(bundle.records, opened_records, strict=True):
+        is_needed = shown.verdict is Verdict.OK or opened.is_control
+        if shown.digest is not None:
+            is_needed = shown.seq in before and shown.seq not in deps
+        elif shown.seq in beside or not is_needed:
+            is_needed = shown.seq in deps
+        if not is_needed:
+            _refuse(f"record {shown.seq} is not needed for what the bundle is about")
 
 
 def lanes_named(

@@ -112,7 +112,7 @@ def test_a_bundle_that_is_cut_or_longer_is_damaged(some, data):
             entries.split(bad, tile)
 
 
-A_LEAF = Leaf(7, 1_763_158_000_000, "ap.mesh.job.a.b", "blake3:" + "0" * 64, Verdict.OK)
+A_LEAF = Leaf(7, 1_763_158_000_000, "ap.mesh.job.a.b", "blake3:" + "0" * 64, Verdict.OK, 0)
 
 
 def test_a_leaf_is_read_as_it_was_hashed():
@@ -127,7 +127,7 @@ def test_another_form_is_no_leaf(data):
     at = data.draw(st.integers(0, len(good) - 1))
     bad = bytes([*good[:at], good[at] ^ data.draw(st.integers(1, 255)), *good[at + 1 :]])
     with suppress(Malformed):
-        assert leaf(*(found := read_leaf(bad))[:4], found.verdict.value) == bad
+        assert leaf(*(found := read_leaf(bad))[:4], found.verdict.value, found.after) == bad
     with pytest.raises(Malformed):
         read_leaf(b"\x02" + good[1:])
 

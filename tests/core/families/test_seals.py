@@ -49,7 +49,7 @@ def seal(ledger: Ledger, by=CAROL, *, upto=None, root=None, size=None, state=Non
 def test_a_leaf_is_a_version_and_json_of_place_time_subject_digest_and_verdict():
     leaf = leaf_of(7, 1_000, "ap.m.seal", b"bytes", "stale")
     assert leaf[:1] == b"\x01"
-    assert json.loads(leaf[1:]) == [7, 1_000, "ap.m.seal", digest(b"bytes"), "stale"]
+    assert json.loads(leaf[1:]) == [7, 1_000, "ap.m.seal", digest(b"bytes"), "stale", 0]
     assert b" " not in leaf
 
 
@@ -60,7 +60,9 @@ def test_the_root_covers_rejected_records_and_earlier_seals():
     tree = Frontier()
     for record, verdict in zip(ledger.log, ledger.verdicts, strict=True):
         place = [record.seq, record.commit_ms, record.subject]
-        leaf = [*place, digest(record.payload), verdict.value]
+        # The lane's accepted record before a rejected one: Alice's claim, and the first seal.
+        after = {Verdict.HELD: 4, Verdict.SEAL: 6}.get(verdict, 0)
+        leaf = [*place, digest(record.payload), verdict.value, after]
         tree.append(b"\x01" + json.dumps(leaf, separators=(",", ":")).encode())
     assert seal(ledger, root=tree.root().hex(), size=7, upto=7) is Verdict.OK
 

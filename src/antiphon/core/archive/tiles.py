@@ -27,19 +27,19 @@ class Tile(NamedTuple):
     """One tile of a tree, or with level -1 the bundle of the entries below a tile of level 0."""
 
     level: int
-    index: int
+    number: int
     width: int = WIDTH
 
     @property
     def path(self) -> str:
         """Where it lies."""
         level = "entries" if self.level < 0 else str(self.level)
-        return f"tile/{level}/{path_of(self.index)}{_partial(self.width)}"
+        return f"tile/{level}/{path_of(self.number)}{_partial(self.width)}"
 
     @property
     def first(self) -> int:
         """Its first hash or entry, counted within its level."""
-        return self.index << HEIGHT
+        return self.number << HEIGHT
 
     @property
     def is_full(self) -> bool:

@@ -64,6 +64,8 @@ class StoredRecord(Struct, frozen=True):
 
     record: Record
     verdict: Verdict
+    after: int = 0
+    """Of a rejected record: the last one before it that its lane accepted."""
 
 
 class _Held(Struct):
@@ -269,12 +271,9 @@ class Replica:
         self._db.execute("begin immediate")
         try:
             self._write_lanes()
-            rows = [
-                (seq, stamp, subject, verdict, self._lanes[key].row if key else None, payload)
-                for seq, stamp, subject, verdict, key, payload in self._pending
-            ]
-            self._db.executemany("insert into records values (?, ?, ?, ?, ?, ?)", rows)
-            self.tree.extend((*row[:4], row[5]) for row in rows)
+            rows = list(self._pending_rows())
+            self._db.executemany("insert into records values (?, ?, ?, ?, ?, ?, ?)", rows)
+            self.tree.extend((*row[:4], *row[5:]) for row in rows)
             self._db.execute("commit")
         except BaseException:
             self._db.execute("rollback")
@@ -284,6 +283,26 @@ class Replica:
         self._cursor = Cursor(last[0], digest(last[5]))
         self._pending.clear()
         self._forget()
+
+    def _pending_rows(self) -> Iterator[tuple[int, int, str, str, int | None, bytes, int]]:
+        """What was noted, as rows: each rejected record with the last accepted of its lane."""
+        accepted: dict[int, int] = {}
+        for seq, stamp, subject, verdict, key, payload in self._pending:
+            lane, after = self._lanes[key].row if key else None, 0
+            if lane is not None and verdict == Verdict.OK:
+                accepted[lane] = seq
+            elif lane is not None:
+                known = accepted.get(lane)
+                after = accepted[lane] = self._accepted_in(lane) if known is None else known
+            yield seq, stamp, subject, verdict, lane, payload, after
+
+    def _accepted_in(self, lane: int) -> int:
+        """The last accepted record of a lane in the file; 0 if there is none."""
+        return self._scalar(
+            "select case verdict when 'ok' then seq else after end from records"
+            " where lane = ? order by seq desc limit 1",
+            lane,
+        )
 
     def _write_lanes(self) -> None:
         fresh: dict[str, list[Row]] = {}
@@ -389,36 +408,37 @@ class Replica:
     def record(self, seq: int) -> StoredRecord | None:
         """One record, or None."""
         row = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict from records where seq = ?", (seq,)
+            "select seq, stamp_ns, subject, payload, verdict, after from records where seq = ?",
+            (seq,),
         ).fetchone()
-        return StoredRecord(Record(*row[:4]), Verdict(row[4])) if row else None
+        return StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) if row else None
 
     def newest_of(self, key: LaneKey, *, verdict: Verdict | None = None) -> StoredRecord | None:
         """The newest record of a lane, with any verdict or with this one."""
         row = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict from records"
+            "select seq, stamp_ns, subject, payload, verdict, after from records"
             " where lane = ? and (? is null or verdict = ?) order by seq desc limit 1",
             (self._row_of(key), verdict, verdict),
         ).fetchone()
-        return StoredRecord(Record(*row[:4]), Verdict(row[4])) if row else None
+        return StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) if row else None
 
-    def lane_records(self, key: LaneKey) -> list[StoredRecord]:
-        """A lane's records with their verdicts, oldest first."""
+    def lane_records(self, key: LaneKey, *, verdict: Verdict | None = None) -> list[StoredRecord]:
+        """A lane's records with their verdicts, oldest first; all, or those with this one."""
         rows = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict from records"
-            " where lane = ? order by seq",
-            (self._row_of(key),),
+            "select seq, stamp_ns, subject, payload, verdict, after from records"
+            " where lane = ? and (? is null or verdict = ?) order by seq",
+            (self._row_of(key), verdict, verdict),
         )
-        return [StoredRecord(Record(*row[:4]), Verdict(row[4])) for row in rows]
+        return [StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) for row in rows]
 
     def accepted_before(self, key: LaneKey, seq: int, *, limit: int) -> list[StoredRecord]:
         """The newest records of a lane before a sequence that took effect, newest first."""
         rows = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict from records"
+            "select seq, stamp_ns, subject, payload, verdict, after from records"
             " where lane = ? and seq < ? and verdict = 'ok' order by seq desc limit ?",
             (self._row_of(key), seq, limit),
         )
-        return [StoredRecord(Record(*row[:4]), Verdict(row[4])) for row in rows]
+        return [StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) for row in rows]
 
     def _row_of(self, key: LaneKey) -> int:
         """The row of a lane; 0, which no lane has, if there is none."""

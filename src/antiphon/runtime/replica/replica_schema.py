@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from antiphon.runtime.replica.replica_table import LaneTable
 
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 TABLES: Final = ("records", "named", "follows", "evicted", "tallies")
 SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
@@ -36,7 +36,8 @@ create table if not exists records (
     subject text not null,
     verdict text not null,
     lane integer,  -- its row in the table of its family; rows of all families are counted together
-    payload blob not null
+    payload blob not null,
+    after integer not null  -- of a rejected record: the last accepted one of its lane
 );
 create index if not exists records_lane on records (lane, seq) where lane is not null;
 create index if not exists records_control on records (seq) where lane is null;

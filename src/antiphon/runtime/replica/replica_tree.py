@@ -39,8 +39,8 @@ create table if not exists gaps (seq integer primary key, missing integer not nu
 """
 TABLES: Final = ("subtrees", "gaps")
 
-Row = tuple[int, int, str, str, bytes]
-"""seq, stamp_ns, subject, verdict, payload"""
+Row = tuple[int, int, str, str, bytes, int]
+"""seq, stamp_ns, subject, verdict, payload, after"""
 
 
 class Tree:
@@ -120,8 +120,12 @@ class Tree:
 
     def inclusion(self, seq: int, size: int) -> list[str]:
         """The path from a record to the root over the first `size`."""
+        return self.inclusion_at(self.size_at(seq) - 1, size)
+
+    def inclusion_at(self, leaf: int, size: int) -> list[str]:
+        """The same for a leaf."""
         self._require()
-        return [node.hex() for node in merkle.inclusion(self.size_at(seq) - 1, size, self._full)]
+        return [node.hex() for node in merkle.inclusion(leaf, size, self._full)]
 
     def mark_at(self, upto: int, *, since: int = 0) -> Mark:
         """Size and root up to a sequence, everything after `since` read from the records again.
@@ -181,7 +185,7 @@ class Tree:
         """The root over some leaves, from the records themselves."""
         below = Frontier()
         rows = self._db.execute(
-            "select seq, stamp_ns, subject, verdict, payload from records"
+            "select seq, stamp_ns, subject, verdict, payload, after from records"
             " where seq >= ? order by seq limit ?",
             (self._seq_of(first), count),
         )
@@ -203,5 +207,5 @@ _REBUILD: Final = "move the replica's file away; it is rebuilt from the log"
 
 
 def _leaf(row: Row) -> bytes:
-    seq, stamp_ns, subject, verdict, payload = row
-    return leaf_of(seq, stamp_ns // NANOSECONDS_PER_MS, subject, payload, verdict)
+    seq, stamp_ns, subject, verdict, payload, after = row
+    return leaf_of(seq, stamp_ns // NANOSECONDS_PER_MS, subject, payload, verdict, after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -12,17 +12,18 @@ from antiphon.core import bundle as core_bundle
 from antiphon.core.authority.grant_tree import trace
 from antiphon.core.bundle import MAX_BUNDLE_BYTES, Bundle, BundledRecord, Content, Report
 from antiphon.core.families.jobs.state import job_key
-from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.opened_record import open_anywhere
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed, Outdated, Rejected, Unavailable
-from antiphon.runtime.log.session import open_stored
+from antiphon.runtime.archive.record_source import FoundRecord, FoundSeal, ReplicaSource
 from antiphon.runtime.node.full_node import SEAL_LANE
 
 if TYPE_CHECKING:
     from antiphon.core.opened_record import OpenedRecord
-    from antiphon.runtime.replica.replica import Replica, StoredRecord
+    from antiphon.runtime.archive.record_source import RecordSource
+    from antiphon.runtime.replica.replica import Replica
     from antiphon.sdk.mesh import Mesh
 
 WAIT_S: Final = 40.0
@@ -44,16 +45,16 @@ class SealStatus(Struct, frozen=True, kw_only=True):
 async def seal_status(mesh: Mesh) -> SealStatus:
     """How far the log is sealed, and whether a seal did not match."""
     async with mesh.replica() as replica:
-        found = _newest_seal(replica)
+        sealed = replica.newest_of(SEAL_LANE, verdict=Verdict.OK)
+        seal = await ReplicaSource(replica).newest_seal()
         refused = replica.newest_of(SEAL_LANE, verdict=Verdict.SEAL)
     refused_seq = refused.record.seq if refused is not None else 0
-    if found is None:
+    if seal is None or sealed is None:
         return SealStatus(refused_seq=refused_seq)
-    stored, body = found
     return SealStatus(
-        seq=stored.record.seq,
-        upto=body.upto,
-        commit_ms=stored.record.commit_ms,
+        seq=sealed.record.seq,
+        upto=seal.body.upto,
+        commit_ms=sealed.record.commit_ms,
         refused_seq=refused_seq,
     )
 
@@ -83,7 +84,7 @@ async def export_lane(
     while True:
         async with mesh.replica() as replica:
             _require_finished(replica, key)
-            bundle = assembled(replica, key)
+            bundle = await assembled(ReplicaSource(replica), key)
         if bundle is not None:
             return core_bundle.write(bundle)
         left_s = until - clock.time()
@@ -123,38 +124,23 @@ def _require_finished(replica: Replica, key: LaneKey) -> None:
         )
 
 
-def _newest_seal(replica: Replica) -> tuple[StoredRecord, SealBody] | None:
-    stored = replica.newest_of(SEAL_LANE, verdict=Verdict.OK)
-    if stored is None:
-        return None
-    op = _opened(replica, stored).op
-    return (stored, op.body) if isinstance(op, MeshSeal) else None
-
-
-def _opened(replica: Replica, stored: StoredRecord) -> OpenedRecord:
-    return open_stored(replica.protocol, replica.mesh, stored.record)
-
-
-def assembled(replica: Replica, key: LaneKey) -> Bundle | None:
+async def assembled(source: RecordSource, key: LaneKey) -> Bundle | None:
     """The bundle of a lane under the newest seal; None if that does not cover its last change."""
-    found = _newest_seal(replica)
-    lane = replica.lane_records(key)
-    newest = max((one.record.seq for one in lane if one.verdict is Verdict.OK), default=0)
-    if found is None or not newest or found[1].upto < newest:
+    seal, lane = await source.newest_seal(), await source.accepted(key)
+    if seal is None or not lane or seal.body.upto < lane[-1].seq:
         return None
-    seal, body = found
-    lane = [stored for stored in lane if stored.record.seq <= body.upto]
-    lane += _named_lanes(replica, key, lane)
-    opened_records = [_opened(replica, stored) for stored in [*lane, seal]]
-    named = (replica.record(seq) for one in opened_records if one.op for seq, _ in one.op.deps)
-    opened_records += [_opened(replica, stored) for stored in named if stored is not None]
-    wanted = core_bundle.wanted_control(opened_records, replica.mesh, key.kind)
-    everything = _control(replica, body.upto)
-    few = [stored for stored in everything if stored.record.subject in wanted]
+    lane += await _named_lanes(source, key, lane)
+    opened = [one.opened(source.protocol, source.mesh) for one in lane]
+    deps = await source.records(_named_by(opened))
+    opened += [one.opened(source.protocol, source.mesh) for one in deps]
+    sealed = open_anywhere(source.protocol, source.mesh, seal.payload)
+    wanted = core_bundle.wanted_control([*opened, sealed], source.mesh, key.kind)
+    everything = await source.control(seal.body.upto)
+    few = [one for one in everything if one.subject in wanted]
     for control in (few, everything):
-        bundle = _bundle(replica, key, [*control, *lane], seal, body)
+        bundle = await _bundle(source, key, [*control, *lane], seal)
         try:
-            core_bundle.check(replica.protocol, bundle)
+            core_bundle.check(source.protocol, bundle)
         except (Rejected, Malformed):
             if control is everything:
                 raise
@@ -163,58 +149,67 @@ def assembled(replica: Replica, key: LaneKey) -> Bundle | None:
     return None
 
 
-def _named_lanes(replica: Replica, key: LaneKey, lane: list[StoredRecord]) -> list[StoredRecord]:
+async def _named_lanes(
+    source: RecordSource, key: LaneKey, lane: list[FoundRecord]
+) -> list[FoundRecord]:
     """The lanes that ops on this one name: for a job with replicas, those that agreed."""
-    judged = ((_opened(replica, stored), stored.verdict) for stored in lane)
-    newest = max(stored.record.seq for stored in lane)
+    judged = ((one.opened(source.protocol, source.mesh), one.verdict) for one in lane)
     return [
-        stored
+        one
         for named in core_bundle.lanes_named(judged, key)
-        for stored in replica.lane_records(named)
-        if stored.record.seq < newest
+        for one in await source.accepted(named)
+        if one.seq < lane[-1].seq
     ]
 
 
-def _control(replica: Replica, upto: int) -> list[StoredRecord]:
-    found = [replica.record(one.seq) for one in replica.control_records() if one.seq <= upto]
-    return [stored for stored in found if stored is not None]
+def _named_by(opened: Iterable[OpenedRecord]) -> list[int]:
+    """The records that these ops depend on."""
+    named = {seq for one in opened if one.op for seq, _ in one.op.deps if seq < one.seq}
+    return sorted(named)
 
 
-def _bundle(
-    replica: Replica,
-    key: LaneKey,
-    records: list[StoredRecord],
-    seal: StoredRecord,
-    body: SealBody,
+async def _bundle(
+    source: RecordSource, key: LaneKey, records: list[FoundRecord], seal: FoundSeal
 ) -> Bundle:
-    shown = {stored.record.seq: stored for stored in records}
-    for stored in records:
-        op = _opened(replica, stored).op
-        for seq, _ in op.deps if op is not None else ():
-            named = replica.record(seq) if seq < stored.record.seq else None
-            if named is not None:
-                shown.setdefault(seq, named)
+    """These records, and what they name: deps, and rejected records right before them."""
+    opened = [one.opened(source.protocol, source.mesh) for one in records]
+    shown = {one.seq: one for one in records}
+    deps = _named_by(opened)
+    before = {one.op.prev for one in opened if one.op is not None and one.op.prev}
+    others = {*deps, *before}.difference(shown)
+    for one in await source.records(sorted(others)):
+        if one.seq in deps or one.verdict is not Verdict.OK:
+            shown[one.seq] = one  # an accepted one that is missing shows when the bundle is checked
     return Bundle(
         format=core_bundle.FORMAT,
-        mesh=replica.mesh,
+        mesh=source.mesh,
         family=key.family,
         kind=key.kind,
         name=key.name,
-        records=tuple(_bundled(replica, shown[seq], body.size) for seq in sorted(shown)),
-        seal=Content.of(seal.record.payload),
+        records=tuple(
+            [
+                await _bundled(source, shown[seq], seal.body.size, whole=seq in deps)
+                for seq in sorted(shown)
+            ]
+        ),
+        seal=Content.of(seal.payload),
     )
 
 
-def _bundled(replica: Replica, stored: StoredRecord, size: int) -> BundledRecord:
-    record = stored.record
+async def _bundled(
+    source: RecordSource, one: FoundRecord, size: int, *, whole: bool
+) -> BundledRecord:
+    has_bytes = whole or one.verdict is Verdict.OK or source.protocol.lane_of(one.subject) is None
     return BundledRecord(
-        seq=record.seq,
-        commit_ms=record.commit_ms,
-        subject=record.subject,
-        verdict=stored.verdict,
-        record=Content.of(record.payload),
-        leaf=replica.tree.size_at(record.seq) - 1,
-        path=tuple(replica.tree.inclusion(record.seq, size)),
+        seq=one.seq,
+        commit_ms=one.commit_ms,
+        subject=one.subject,
+        verdict=one.verdict,
+        record=Content.of(one.payload) if has_bytes else None,
+        digest=None if has_bytes else one.digest,
+        after=one.after,
+        leaf=one.leaf,
+        path=tuple(await source.path(one.leaf, size)),
     )
 
 

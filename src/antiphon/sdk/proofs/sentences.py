@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.core.record.ids import short_node
+from antiphon.core.record.verdict import Verdict
 from antiphon.sdk.proofs.bundles import names_in
 from antiphon.sdk.proofs.proof import cost_words, open_proof, usage_words
 
@@ -27,8 +28,8 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
         f" covered by one seal over the first {report.seal.size:,} records of the log",
         f"the seal is signed by {report.coordinator}, whom the owner named as coordinator in this"
         " bundle",
-        "every signature is valid, and checking the records again gives exactly the sealed"
-        f" verdicts; nothing that happened to {about} is left out",
+        "every signature is valid, and the same rules accept again what was accepted; nothing that"
+        f" happened to {about} is left out",
     ]
     if not report.is_job:
         return [*sentences, *(f"record {line.seq}: {line.words}" for line in report.story())]
@@ -101,6 +102,8 @@ def not_proved(report: Report) -> list[str]:
         sentences.append("what was written about it later")
     else:
         sentences += _not_proved_of_a_job(report)
+    if any(verdict is not Verdict.OK for _, verdict in report.lane):
+        sentences.append("what rejected records say: the seal has their digests and verdicts")
     if report.control.rules.authority == "open":
         sentences.append("that anyone had permission: the mesh is open, and checks none")
     return sentences

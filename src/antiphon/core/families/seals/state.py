@@ -2,8 +2,9 @@
 
 A seal names the root of a Merkle tree (`core/proof/merkle.py`) with one leaf for every record up
 to some sequence, in sequence order, rejected ones and earlier seals included. A leaf holds the
-record's place, its digest and its verdict. So if you trust the seal, you know for any record that
-it was on the log, where, and which verdict it got.
+record's place, its digest and its verdict; for a rejected record also the last one before it that
+its lane accepted. So if you trust the seal, you know for any record that it was on the log, where,
+and which verdict it got; and who shows you a rejected record cannot hide what came before it.
 
 A leaf is one byte, the version of its form, and canonical JSON. The archive's entries are leaves.
 """
@@ -69,19 +70,25 @@ class Leaf(NamedTuple):
     subject: str
     digest: Digest
     verdict: Verdict
+    after: Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)] = 0
+    """Of a rejected record: the last accepted one of its lane, 0 if none. Of another: 0."""
 
 
 _leaf_decoder: Final = msgspec.json.Decoder(Leaf)
 
 
-def leaf(seq: int, commit_ms: int, subject: str, record_digest: str, verdict: str) -> bytes:
+def leaf(
+    seq: int, commit_ms: int, subject: str, record_digest: str, verdict: str, after: int = 0
+) -> bytes:
     """One record's leaf in the tree."""
-    return LEAF_VERSION + codec.encode([seq, commit_ms, subject, record_digest, verdict])
+    return LEAF_VERSION + codec.encode([seq, commit_ms, subject, record_digest, verdict, after])
 
 
-def leaf_of(seq: int, commit_ms: int, subject: str, payload: bytes, verdict: str) -> bytes:
+def leaf_of(
+    seq: int, commit_ms: int, subject: str, payload: bytes, verdict: str, after: int = 0
+) -> bytes:
     """The same, from the record's own bytes."""
-    return leaf(seq, commit_ms, subject, digest(payload), verdict)
+    return leaf(seq, commit_ms, subject, digest(payload), verdict, after)
 
 
 def read_leaf(data: bytes) -> Leaf:
@@ -90,6 +97,6 @@ def read_leaf(data: bytes) -> Leaf:
         found = _leaf_decoder.decode(data[1:])
     except (msgspec.MsgspecError, UnicodeError) as problem:
         raise Malformed("this is not the leaf of a record", reason="leaf") from problem
-    if leaf(*found[:4], found.verdict.value) != data:
+    if leaf(*found[:4], found.verdict.value, found.after) != data:
         raise Malformed("this leaf is not in its one form", reason="leaf")
     return found
