@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.errors import Corrupt, EngineDenied, Rejected, Unavailable
 from antiphon.runtime.attention.attention_table import KEPT
-from antiphon.runtime.attention.item_guard import ItemGuard, keep_running
+from antiphon.runtime.attention.item_guard import MOST_OF_ONE, ItemGuard, keep_running
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from tests.runtime.meshes import a_mesh, call, eventually
 
@@ -67,6 +67,23 @@ async def test_so_many_items_are_kept_and_no_more():
         kept = node.replica.attention.newest(limit=2 * KEPT)
         assert len(kept) == KEPT
         assert kept[0].item == f"{KEPT + 9}"
+
+
+async def test_what_is_wrong_with_one_member_s_items_does_not_hide_what_is_wrong_with_others():
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(caretaking=False)
+        guard = guard_of(node)
+        guard.put("another's", "no", whose="did:key:zBob")
+        for at in range(2 * KEPT):
+            guard.put(f"{at}", "no", whose=WHOSE)
+            await asyncio.sleep(0.001)
+        kept = node.replica.attention.newest(limit=2 * KEPT)
+        assert kept[-1].item == "another's"
+        assert len(kept) == 1 + MOST_OF_ONE
+        assert guard.rests(f"{2 * KEPT - 1}"), "those that are not listed rest like others"
+        guard.drop("0")
+        guard.put("once more", "no", whose=WHOSE)
+        assert "once more" in [one.item for one in node.replica.attention.newest(limit=2)]
 
 
 async def test_a_service_that_fails_is_started_again_after_growing_pauses():

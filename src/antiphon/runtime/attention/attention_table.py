@@ -21,6 +21,7 @@ create table if not exists attention (
     service text not null, item text not null, whose text not null, reason text not null,
     since_ms integer not null, tries integer not null, primary key (service, item)
 ) without rowid;
+create index if not exists attention_since on attention (since_ms);
 """
 
 

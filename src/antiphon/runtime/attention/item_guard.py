@@ -11,6 +11,7 @@ refused, and a log that was replaced.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 MOST_TOLD: Final = 10_000
 """Items and reasons that were logged; then the memory of them begins anew."""
+MOST_OF_ONE: Final = 100
+"""Items of one member that people are told about: its others would hide everybody else's."""
+MORE: Final = "(more of this member's)"
 BUG: Final = "a bug"
 """In the reason for everything that is not one of our own errors."""
 
@@ -44,11 +48,14 @@ class ItemGuard(Generic[K]):
         self._told: set[tuple[K | None, str]] = set()
         self._since_ms: dict[K | None, int] = {}
         """Since when people are told about an item, or about the service as a whole (None)."""
+        self._whose: dict[K | None, str] = {}
+        self._listed: Counter[str] = Counter()
+        """Whose each of these items is, and how many are whose."""
 
     def begin(self) -> None:
         """The service begins, and knows of no item yet."""
         self.aside.clear()
-        self._since_ms.clear()
+        self._forget_all()
         self._attention.begin(self.service)
 
     @contextmanager
@@ -102,28 +109,48 @@ class ItemGuard(Generic[K]):
     def _tell(
         self, key: K | None, reason: str, *, whose: str, tries: int, problem: Exception | None
     ) -> None:
-        now_ms = self._now_ms
-        if (key, reason) not in self._told:
-            if len(self._told) >= MOST_TOLD:
-                self._told.clear()
-            self._told.add((key, reason))
-            is_bug = problem is not None and not isinstance(problem, AntiphonError)
-            log.warning(
-                "set_aside",
-                service=self.service,
-                item=name_of(key),
-                whose=whose,
-                reason=reason,
-                exc_info=problem if is_bug else None,
-            )
+        is_listed = key in self._since_ms or not whose or self._listed[whose] < MOST_OF_ONE
+        item = name_of(key) if is_listed else MORE
+        self._log(None if item == MORE else key, item, reason, whose, problem)
+        if not is_listed:
+            return
         if len(self._since_ms) >= MOST_TOLD:
-            self._since_ms.clear()
-        since_ms = self._since_ms.setdefault(key, now_ms)
-        self._attention.put(Attention(self.service, name_of(key), whose, reason, since_ms, tries))
+            self._forget_all()
+        if key not in self._since_ms:
+            self._since_ms[key], self._whose[key] = self._now_ms, whose
+            self._listed[whose] += 1
+        since_ms = self._since_ms[key]
+        self._attention.put(Attention(self.service, item, whose, reason, since_ms, tries))
+
+    def _log(
+        self, key: K | None, item: str, reason: str, whose: str, problem: Exception | None
+    ) -> None:
+        """Once for each item and reason, and once for all that are not listed of a member."""
+        told = (key, whose if item == MORE else reason)
+        if told in self._told:
+            return
+        if len(self._told) >= MOST_TOLD:
+            self._told.clear()
+        self._told.add(told)
+        is_bug = problem is not None and not isinstance(problem, AntiphonError)
+        log.warning(
+            "set_aside",
+            service=self.service,
+            item=item,
+            whose=whose,
+            reason=reason,
+            exc_info=problem if is_bug else None,
+        )
 
     def _forget(self, key: K | None) -> None:
         if self._since_ms.pop(key, None) is not None:
+            self._listed[self._whose.pop(key)] -= 1
             self._attention.drop(self.service, name_of(key))
+
+    def _forget_all(self) -> None:
+        self._since_ms.clear()
+        self._whose.clear()
+        self._listed.clear()
 
     @property
     def _now_ms(self) -> int:

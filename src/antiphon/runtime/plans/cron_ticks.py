@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import zoneinfo
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -110,30 +111,26 @@ def _until(ticks: Iterator[int], upto_ms: int) -> Iterator[int]:
 
 
 def zone_of(name: str) -> zoneinfo.ZoneInfo:
-    """A time zone by its name, or `Malformed` with names that are similar."""
-    found = _looked_up(name)
-    if isinstance(found, str):
-        raise Malformed(f"{name!r} is not a time zone", reason="zone", hint=found)
-    return found
+    """A time zone by its name, or `Malformed`."""
+    if name in _names():
+        with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            return zoneinfo.ZoneInfo(name)
+    raise Malformed(f"{name!r} is not a time zone", reason="zone")
 
 
-@lru_cache(1024)
-def _looked_up(name: str) -> zoneinfo.ZoneInfo | str:
-    """A time zone, or a hint; both are remembered: a look through all names takes long."""
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        ends = _names_by_end()
-        near = difflib.get_close_matches(name.rpartition("/")[2].lower(), ends, n=3)
-        if near:
-            return f"did you mean {', '.join(ends[one] for one in near)}?"
-        return "write a name such as Europe/Berlin, America/New_York or UTC"
+def zones_like(name: str) -> str:
+    """For a person who wrote a name that is no time zone: similar names. Takes long."""
+    ends = {one.rpartition("/")[2].lower(): one for one in sorted(_names())}
+    near = difflib.get_close_matches(name.rpartition("/")[2].lower(), ends, n=3)
+    if near:
+        return f"did you mean {', '.join(ends[one] for one in near)}?"
+    return "write a name such as Europe/Berlin, America/New_York or UTC"
 
 
 @lru_cache(1)
-def _names_by_end() -> dict[str, str]:
-    known = zoneinfo.available_timezones()
-    return {one.rpartition("/")[2].lower(): one for one in sorted(known)}
+def _names() -> frozenset[str]:
+    """All there are: a plan may name any number of others, and none of them is looked for."""
+    return frozenset(zoneinfo.available_timezones())
 
 
 def _in_words(problem: Exception) -> str:

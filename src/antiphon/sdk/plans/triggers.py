@@ -21,9 +21,14 @@ def cron(
     expression: str, *, zone: str = "UTC", missed: Missed = "last", start: datetime | None = None
 ) -> Cron:
     """When: at the ticks of a cron expression. `Malformed` if it, or the zone, is not valid."""
-    from antiphon.runtime.plans.cron_ticks import CronTicks
+    from antiphon.runtime.plans.cron_ticks import CronTicks, zones_like
 
-    CronTicks(expression, zone)
+    try:
+        CronTicks(expression, zone)
+    except Malformed as problem:
+        if problem.reason != "zone":
+            raise
+        raise Malformed(problem.message, reason="zone", hint=zones_like(zone)) from None
     if missed not in ("skip", "last", "all"):
         raise Malformed(
             f"{missed!r} is not what can become of missed ticks",
