@@ -111,8 +111,8 @@ def changed(data: bytes) -> Change:
     now = ord("0") + (was - ord("0") + 1) % 10 if digits else was ^ 1
     other = data[:at] + bytes([now]) + data[at + 1 :]
     first = max(at // ROW * ROW - ROW, 0)
-    rows = [_row(other, start, at) for start in range(first, first + 3 * ROW, ROW)]
-    return Change(data=other, at=at, was=was, now=now, rows=[one for one in rows if one.before])
+    rows = [_row(other, start, at) for start in range(first, min(first + 3 * ROW, len(other)), ROW)]
+    return Change(data=other, at=at, was=was, now=now, rows=rows)
 
 
 def _row(data: bytes, start: int, at: int) -> Row:
