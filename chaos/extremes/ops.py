@@ -20,6 +20,7 @@ from antiphon.core.authority.delegations import token_of
 from antiphon.core.cost.usage import Usage
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs import ops as jobs
+from antiphon.core.families.jobs.run_artifacts import count_of
 from antiphon.core.families.jobs.state import HELD, State
 from antiphon.core.families.locks import ops as locks
 from antiphon.core.families.locks.state import lock_key
@@ -52,7 +53,7 @@ WEIGHTS: Final[dict[type[Op], int]] = {
     memory.MemoryPut: 8,
 }
 """How often an op of a class is written; the others once in a hundred or so each."""
-BY_HOLDER: Final = (jobs.JobStart, jobs.JobComplete, jobs.JobYield)
+BY_HOLDER: Final = (jobs.JobStart, jobs.JobComplete, jobs.JobYield, jobs.JobArtifact)
 CONTROL: Final = frozenset({"mesh", "grants", "seals"})
 """Families that only the owner, or the coordinator, writes."""
 ARGUMENTS: Final = (
@@ -167,6 +168,9 @@ class Drawer:
                 fields["lease_ms"] = job.lease_ms
             if job.state not in HELD:
                 fields |= {"fence": None, "checkpoint": None, "beats_left": None}
+        if isinstance(body, jobs.ArtifactBody) and self._chance.random() > WILD:
+            fields |= {"n": count_of(job, body.as_)}
+            fields |= {"digest": None, "size": None} if body.value is not None else {}
         return Drawn(op, replace(body, **fields), by)
 
     def yields(self, body: jobs.YieldBody) -> Drawn:
@@ -300,6 +304,7 @@ AIMS: Final[dict[type[Op], Aim]] = {
             jobs.JobOffer,
             jobs.JobClaim,
             jobs.JobStart,
+            jobs.JobArtifact,
             jobs.JobExpire,
             jobs.JobResolve,
             jobs.JobCancel,

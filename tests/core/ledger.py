@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from antiphon.core.authority.rules import Rules
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.ops import (
+    ArtifactBody,
     CancelBody,
     ClaimBody,
     CompleteBody,
     EvictBody,
     ExpireBody,
+    JobArtifact,
     JobCancel,
     JobClaim,
     JobComplete,
@@ -33,6 +35,7 @@ from antiphon.core.families.jobs.ops import (
     StartBody,
     YieldBody,
 )
+from antiphon.core.families.jobs.run_artifacts import count_of
 from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
 from antiphon.core.families.mesh.ops import (
     CoordinatorBody,
@@ -345,6 +348,19 @@ class Story:
             "retry_after_ms": retry_after_ms,
         }
         return self._put(JobYield, YieldBody, by, fields, how)
+
+    def artifact(self, by=ALICE, *, fence=None, how=None, **fields) -> Verdict:
+        """By default the next step, with a short value."""
+        sort = fields.get("as_", "step")
+        given = {
+            "fence": fence or self.fence,
+            "as_": sort,
+            "name": "fetch",
+            "n": count_of(self.lane.job, sort) if self.lane.job is not None else 0,
+            "value": None if "digest" in fields else "1",
+            **fields,
+        }
+        return self._put(JobArtifact, ArtifactBody, by, given, how or {})
 
     def expire(self, by=BOB, *, fence=CURRENT, **how) -> Verdict:
         """By default the current tenure; `fence=None` is about the wait."""

@@ -9,12 +9,15 @@ from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import MAX_LOGICAL, MAX_WALL, pack
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import (
+    MAX_ARTIFACTS,
+    ArtifactBody,
     CancelBody,
     ClaimBody,
     CompleteBody,
     EvictBody,
     ExpireBody,
     Failure,
+    JobArtifact,
     JobCancel,
     JobClaim,
     JobComplete,
@@ -248,6 +251,22 @@ bodies = {
         YieldBody,
         {**_on_job, "fence": fences, "reason": st.sampled_from(["error", "drain", "other"])},
         {"retry_after_ms": st.integers(0, MAX_INTEGER), "error": optional(_failure)},
+    ),
+    JobArtifact: sparse(
+        ArtifactBody,
+        {
+            **_on_job,
+            "fence": fences,
+            "as_": st.sampled_from(sorted(MAX_ARTIFACTS)),
+            "name": texts.filter(bool),
+            "n": st.integers(0, 300),
+        },
+        {
+            "of": optional(digests),
+            "value": optional(texts),
+            "digest": optional(digests),
+            "size": optional(st.integers(0, MAX_INTEGER)),
+        },
     ),
     JobExpire: sparse(ExpireBody, _on_job, {"fence": optional(fences)}),
     JobCancel: sparse(CancelBody, _on_job, {"reason": texts}),

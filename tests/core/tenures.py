@@ -5,6 +5,7 @@ against each other. It does not decide verdicts; it says which accepted ones are
 """
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 
 
@@ -26,6 +27,7 @@ class Account:
     deadline: int = 0
     fences: list[str] = field(default_factory=list)
     results: list[tuple[str, str]] = field(default_factory=list)
+    artifacts: Counter[str] = field(default_factory=Counter)
     attempts: int = 0
     attempts_max: int = 0
     yields: int = 0
@@ -54,7 +56,7 @@ class Account:
                 self.waiting = False
             case "job.claim":
                 self._claim(author, hlc, body, commit_ms)
-            case "job.start" | "job.complete" | "job.yield":
+            case "job.start" | "job.artifact" | "job.complete" | "job.yield":
                 assert self.holder == author, "someone else spoke for the tenure"
                 assert self.fence == body["fence"], "an old fence was accepted"
                 self._by_holder(op["type"], body, rules)
@@ -79,6 +81,10 @@ class Account:
         self.holder, self.fence, self.deadline = author, fence, until
 
     def _by_holder(self, kind, body, rules) -> None:
+        if kind == "job.artifact":
+            assert body["n"] == self.artifacts[body["as"]], "one was left out, or stored twice"
+            assert ("value" in body) != ("digest" in body), "it has no content, or two"
+            self.artifacts[body["as"]] += 1
         if kind == "job.complete":
             self.results.append((body["fence"], body["status"]))
             assert len(self.results) == 1, "two results"

@@ -15,11 +15,14 @@ from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import (
+    MAX_ARTIFACTS,
+    ArtifactBody,
     CancelBody,
     ClaimBody,
     CompleteBody,
     EvictBody,
     ExpireBody,
+    JobArtifact,
     JobCancel,
     JobClaim,
     JobComplete,
@@ -38,6 +41,7 @@ from antiphon.core.families.jobs.ops import (
     YieldBody,
 )
 from antiphon.core.families.jobs.priority import PRIORITIES
+from antiphon.core.families.jobs.run_artifacts import count_of
 from antiphon.core.families.jobs.state import EMPTY, HELD, State
 from antiphon.core.families.mesh.ops import (
     CoordinatorBody,
@@ -204,6 +208,8 @@ class AnyInterleaving(RuleBasedStateMachine):
                 assert (job.claimer, job.fence) == (account.holder, account.fence)
                 assert job.deadline_ms == account.deadline
             assert bool(account.results) == (job.outcome in {"succeeded", "failed"})
+            for sort in MAX_ARTIFACTS:
+                assert count_of(job, sort) == account.artifacts[sort]
 
     # --- an honest life -----------------------------------------------------------------------
 
@@ -287,6 +293,21 @@ class AnyInterleaving(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pick(0, HELD))
     @rule(
+        at=which, by=anyone, name=fences, twist=slips, off=st.sampled_from([0, 0, 0, -1, 1]),
+        sort=st.sampled_from(["step", "step", "part", "snapshot"]), is_stored=st.booleans(),
+    )  # fmt: skip
+    def store(self, at, by, name, twist, off, sort, is_stored):
+        """Store what the run has made, with the next number or one beside it."""
+        story = self.pick(at, HELD)
+        number = count_of(story.job, sort)
+        content = {"digest": f"blake3:{number:064x}", "size": 1} if is_stored else {"value": "1"}
+        self.do(
+            story, JobArtifact, ArtifactBody, by, twist, fence=self.fence(story, name),
+            as_=sort, name="one", n=max(number + off, 0), **content,
+        )  # fmt: skip
+
+    @precondition(lambda self: self.pick(0, HELD))
+    @rule(
         at=which, by=anyone, name=fences, twist=slips,
         reason=st.sampled_from(["error", "drain"]), pause=st.sampled_from([0, 7_000, 2**50]),
     )  # fmt: skip
@@ -334,6 +355,11 @@ class AnyInterleaving(RuleBasedStateMachine):
             JobStart: lambda: StartBody(**job, fence=fence),
             JobComplete: lambda: CompleteBody(**job, fence=fence, status="succeeded"),
             JobYield: lambda: YieldBody(**job, fence=fence, reason="error"),
+            JobArtifact: lambda: ArtifactBody(
+                **job, fence=fence, as_=["step", "part", "snapshot"][number % 3], name="one",
+                n=number // 2, value="1" if flag else None,
+                digest=None if flag else f"blake3:{number:064x}", size=None if flag else number,
+            ),
             JobExpire: lambda: ExpireBody(**job, fence=fence if flag else None),
             JobResolve: lambda: ResolveBody(**job, children=((job["job"], number),) * number),
             JobCancel: lambda: CancelBody(**job),

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from antiphon.core.authority.rules import Limit
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobSchedule, Result, Retry, ScheduleBody
+from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.manifest import ResultInput, job_id
 from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
@@ -37,6 +38,14 @@ from tests.vectors import (
 
 PATH = Path(__file__).with_name("golden-log-v1.jsonl")
 DAY = 86_400_000
+
+
+def artifacts_of(job: Job) -> list[object]:
+    """What the runs of a job have stored."""
+    found = job.artifacts
+    if found is None:
+        return []
+    return [found.steps, found.parts, found.snapshots, found.text_bytes, list(found.outside)]
 
 
 def state_digest(reader: Reader) -> str:
@@ -60,6 +69,7 @@ def state_digest(reader: Reader) -> str:
                 lane.job.yields,
                 lane.job.postponed,
                 lane.job.checkpoint and lane.job.checkpoint.hash,
+                *artifacts_of(lane.job),
                 list(lane.job.hlc),
             ],
         ]
@@ -211,7 +221,7 @@ def waiting_story(ledger: Ledger) -> None:
 
 
 def following_story(ledger: Ledger) -> None:
-    """A job that reads another's result, waits for a child, and is counted under a limit."""
+    """A job that reads a result, waits for a child, is counted under a limit, and stores a step."""
     ledger.rules(limits=(Limit(label="gpu", kinds=("gpu",), at_once=1),), how={"at": 50_410})
     before = Story(ledger, word="before", kind="gpu")
     before.schedule(how={"at": 50_411})  # limit
@@ -234,7 +244,12 @@ def following_story(ledger: Ledger) -> None:
     reader.claim(BOB, at=50_423)  # waiting
     reader.offer(CAROL, results=[Result(text="1")], at=50_424)
     reader.claim(ALICE, begin=True, at=50_425)
-    reader.complete(ALICE, at=50_426)
+    reader.artifact(ALICE, how={"at": 50_426})
+    reader.artifact(ALICE, n=0, how={"at": 50_427})  # artifact
+    reader.artifact(BOB, how={"at": 50_428})  # not_claimer
+    outside = {"digest": digest(b"2"), "size": 1, "of": digest(b"1")}
+    reader.artifact(ALICE, as_="part", **outside, how={"at": 50_429})
+    reader.complete(ALICE, at=50_430)
 
 
 def stray_seal_story(ledger: Ledger) -> None:

@@ -9,6 +9,7 @@ import pytest
 from antiphon.core.clock.hlc import pack
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import (
+    JobArtifact,
     JobCancel,
     JobClaim,
     JobComplete,
@@ -175,6 +176,20 @@ ACTS = {
     ),
     "yield_by_bob": (JobYield, lambda job, at: job.give_back(BOB, fence=FENCE, at=at)),
     "yield_other": (JobYield, lambda job, at: job.give_back(ALICE, fence=OTHER_FENCE, at=at)),
+    "artifact": (JobArtifact, lambda job, at: job.artifact(fence=FENCE, how={"at": at})),
+    "artifact_bob": (JobArtifact, lambda job, at: job.artifact(BOB, fence=FENCE, how={"at": at})),
+    "artifact_other": (
+        JobArtifact,
+        lambda job, at: job.artifact(fence=OTHER_FENCE, how={"at": at}),
+    ),
+    "artifact_late": (
+        JobArtifact,
+        lambda job, _: job.artifact(fence=FENCE, how={"at": late(job)}),
+    ),
+    "artifact_far": (
+        JobArtifact,
+        lambda job, at: job.artifact(fence=FENCE, n=1, how={"at": at}),
+    ),
     "expire": (JobExpire, lambda job, _: job.expire(fence=FENCE, at=late(job))),
     "expire_early": (JobExpire, lambda job, at: job.expire(fence=FENCE, at=at)),
     "expire_other": (JobExpire, lambda job, _: job.expire(fence=OTHER_FENCE, at=late(job))),
@@ -218,6 +233,11 @@ yield          not_claimed     not_claimed not_claimed
 yield_error    not_claimed     not_claimed not_claimed
 yield_by_bob   not_claimed     not_claimed not_claimed
 yield_other    not_claimed     not_claimed not_claimed
+artifact       not_claimed     not_claimed not_claimed
+artifact_bob   not_claimed     not_claimed not_claimed
+artifact_other not_claimed     not_claimed not_claimed
+artifact_late  not_claimed     not_claimed not_claimed
+artifact_far   not_claimed     not_claimed not_claimed
 expire         not_claimed     not_claimed not_claimed
 expire_early   not_claimed     not_claimed not_claimed
 expire_other   not_claimed     not_claimed not_claimed
@@ -255,6 +275,11 @@ yield          not_claimed fence       ok>pending   ok>pending
 yield_error    not_claimed fence       ok>pending   ok>pending
 yield_by_bob   not_claimed fence       not_claimer  not_claimer
 yield_other    not_claimed fence       fence        fence
+artifact       not_claimed fence       ok>claimed   ok>running
+artifact_bob   not_claimed fence       not_claimer  not_claimer
+artifact_other not_claimed fence       fence        fence
+artifact_late  not_claimed fence       ok>claimed   ok>running
+artifact_far   not_claimed fence       artifact     artifact
 expire         not_claimed already     ok>pending   ok>pending
 expire_early   not_claimed already     early        early
 expire_other   not_claimed not_claimed fence        fence
@@ -292,6 +317,11 @@ yield          finished  finished finished  finished  fence
 yield_error    finished  finished finished  finished  fence
 yield_by_bob   finished  finished finished  finished  fence
 yield_other    fence     fence    fence     fence     fence
+artifact       finished  finished finished  finished  fence
+artifact_bob   finished  finished finished  finished  fence
+artifact_other fence     fence    fence     fence     fence
+artifact_late  finished  finished finished  finished  fence
+artifact_far   finished  finished finished  finished  fence
 expire         finished  finished already   finished  finished
 expire_early   finished  finished already   finished  finished
 expire_other   finished  finished finished  finished  finished

@@ -86,6 +86,7 @@ class Verdict(StrEnum):
     BY_QUORUM = "by_quorum"
     QUORUM = "quorum"
     CHECKPOINT = "checkpoint"
+    ARTIFACT = "artifact"
 
     # plans
     PLAN = "plan"
@@ -211,6 +212,8 @@ _WORDS = {
     Verdict.QUORUM: "too few of the replicas that it names agree",
     Verdict.CHECKPOINT: "only a renewal carries a checkpoint, beats and progress, or too many"
     " earlier checkpoints are still kept",
+    Verdict.ARTIFACT: "its number is not the next one, it has no value or two, or the runs of the"
+    " job have stored as much as they may",
     Verdict.PLAN: "the plan would trigger itself, has a time that only a single job can have, or"
     " leaves no room in a record for what a derived job adds",
     Verdict.DERIVED: "it does not follow from the plan that it names",

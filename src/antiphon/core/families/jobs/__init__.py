@@ -10,6 +10,7 @@
     derivation         what a job was derived from, and what a plan waits for
     planned            whether a derived schedule follows from its plan
     spending           what the tenures of a job cost
+    run_artifacts      what the runs of a job store before its end: steps, parts, snapshots
     stored_content     what is stored outside the log for a job
     subjects           where the records are on the log
     columns            what a replica can be queried by
@@ -35,6 +36,7 @@ JOBS: Final = Family(
         ops.JobStart,
         ops.JobComplete,
         ops.JobYield,
+        ops.JobArtifact,
         ops.JobExpire,
         ops.JobResolve,
         ops.JobCancel,

@@ -1,4 +1,4 @@
-"""The ten ops about a job, each with its body (spec §7.2).
+"""The eleven ops about a job, each with its body (spec §7.2).
 
 A job's lane is every record on its wait, call and job subjects.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.cost.job_cost import Cost
@@ -42,6 +42,15 @@ MAX_REPLICAS: Final = 16
 MAX_REPLACED: Final = 64
 """Checkpoints of one job that were replaced and not evicted yet."""
 MAX_PROGRESS_NOTE: Final = 200
+MAX_ARTIFACTS: Final = {"step": 1_000, "part": 4_096, "snapshot": 256}
+"""How many of each sort the runs of one job may store."""
+MAX_ARTIFACT_TEXT: Final = 16 * 1024
+"""Characters of an artifact's value in its record; a longer one is stored outside the log."""
+MAX_ARTIFACT_TEXTS: Final = 4 * 1024 * 1024
+"""Bytes of the values of one job in its records, all together."""
+MAX_ARTIFACTS_OUTSIDE: Final = 1_000
+"""How many of a job's artifacts may be stored outside the log."""
+MAX_ARTIFACT_NAME: Final = 200
 DEGRADED: Final = "degraded"
 """The output that says why a result is not what the handler would have made in its own time."""
 SHORT: Final = 8
@@ -231,6 +240,30 @@ class YieldBody(_OnJob, frozen=True):
     """What the tenure has cost; a completion says that in its proof."""
 
 
+class ArtifactBody(_OnJob, frozen=True):
+    """Stores what a run has made so far: later tenures of the job find it."""
+
+    fence: Fence
+    as_: Literal["step", "part", "snapshot"] = field(name="as")
+    """A step's result, a part of a stream, or the state of a model."""
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_ARTIFACT_NAME)]
+    n: Annotated[int, Meta(ge=0, lt=max(MAX_ARTIFACTS.values()))]
+    """How many of the same sort the job had before: none can be left out or stored twice."""
+    of: Digest | None = None
+    """What it was made of: for a step, the digest of its arguments."""
+    value: Annotated[str, Meta(max_length=MAX_ARTIFACT_TEXT)] | None = None
+    digest: Digest | None = None
+    """Of the content, where that is stored outside the log, with its size."""
+    size: Count | None = None
+
+    @property
+    def has_value(self) -> bool:
+        """Whether it has content, in exactly one of its two forms."""
+        if self.value is not None:
+            return self.digest is None and self.size is None
+        return self.digest is not None and self.size is not None
+
+
 class ExpireBody(_OnJob, frozen=True):
     """Ends a tenure whose deadline passed (`fence`), or a wait that lasted past `start_by`."""
 
@@ -352,6 +385,18 @@ class JobYield(_JobOp, frozen=True, tag="job.yield"):
         return f"gave it back{_reason(self.body)}"
 
 
+class JobArtifact(_JobOp, frozen=True, tag="job.artifact"):
+    """Stores what a run has made so far."""
+
+    body: ArtifactBody
+
+    def words(self) -> str:
+        """In a sentence."""
+        body = self.body
+        size = len(body.value.encode()) if body.value is not None else body.size or 0
+        return f"stored the {body.as_} {body.name!r}, {size:,} bytes"
+
+
 class JobExpire(_JobOp, frozen=True, tag="job.expire"):
     """Ends a lease or a wait whose time has passed."""
 
@@ -403,6 +448,7 @@ JobOp = (
     | JobStart
     | JobComplete
     | JobYield
+    | JobArtifact
     | JobExpire
     | JobResolve
     | JobCancel

@@ -43,6 +43,18 @@ RETRY_LOOK_MS: Final = 1_000
 OPEN: Final = frozenset({State.WAITING, State.PENDING})
 
 
+class RunArtifacts(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """How much the runs of a job have stored before its end; the records themselves say what."""
+
+    steps: int = 0
+    parts: int = 0
+    snapshots: int = 0
+    text_bytes: int = 0
+    """Of all values that are in the records themselves."""
+    outside: tuple[str, ...] = ()
+    """Digests of those that are stored outside the log; none after the end of the job."""
+
+
 class Job(Struct, frozen=True, kw_only=True, gc=False):
     """One job's derived state."""
 
@@ -122,6 +134,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """Digests of earlier checkpoints that are still kept; after the end, of all checkpoints."""
     forgotten: tuple[str, ...] = ()
     """Digests of checkpoints that were evicted before the end, the newest."""
+    artifacts: RunArtifacts | None = None
+    """What its runs have stored: steps, stream parts, snapshots; None: nothing."""
     claimer: str = ""
     fence: str = ""
     """The current tenure's fence; after the end, the last tenure's."""

@@ -1,4 +1,4 @@
-"""What is stored outside the log for a job: outputs, checkpoints, arguments, given results.
+"""What is stored outside the log for a job: outputs, what its runs stored, arguments, results.
 
 An ended job's content can be evicted, and before that, checkpoints that newer ones replaced.
 """
@@ -35,8 +35,10 @@ def stored(outputs: tuple[Output, ...]) -> tuple[str, ...]:
 
 
 def saved(job: Job) -> tuple[str, ...]:
-    """The digests of all checkpoints that are still kept."""
-    return (*job.replaced, *((job.checkpoint.hash,) if job.checkpoint is not None else ()))
+    """The digests of all that its runs have stored before its end, and that is still kept."""
+    last = (job.checkpoint.hash,) if job.checkpoint is not None else ()
+    made = job.artifacts.outside if job.artifacts is not None else ()
+    return (*job.replaced, *last, *made)
 
 
 def with_checkpoint(job: Job, checkpoint: ops.Checkpoint | None) -> Job | Verdict:

@@ -8,8 +8,9 @@
     claimed | running ─yield after other jobs→ waiting
     waiting with replicas ─resolve→ succeeded
 
-An eviction changes no state: it only says that an output of an ended job, or a checkpoint that a
-newer one replaced, is no longer kept.
+An artifact changes no state, and an eviction does not either: the one says what a run has stored,
+the other that an output of an ended job, or a checkpoint that a newer one replaced, is kept no
+longer.
 
 `TRANSITIONS` maps (op type, state) to the rule for that cell: a function from job, op and place to
 the next job or a verdict. A cell that is a bare verdict gives it to every op. Every cell is
@@ -40,6 +41,7 @@ from antiphon.core.families.jobs import (
     ops,
     planned,
     replicas,
+    run_artifacts,
     spending,
     stored_content,
 )
@@ -310,7 +312,10 @@ def _claim_held(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
     )
 
 
-def _holder_fault(job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield) -> Verdict | None:
+_ByHolder = ops.JobStart | ops.JobArtifact | ops.JobComplete | ops.JobYield
+
+
+def _holder_fault(job: Job, op: _ByHolder) -> Verdict | None:
     if op.body.fence != job.fence:
         return Verdict.FENCE
     if op.author != job.claimer:
@@ -326,6 +331,10 @@ def _start_held(job: Job, op: ops.JobStart, _: At) -> Job | Verdict:
 
 def _start_again(job: Job, op: ops.JobStart, _: At) -> Job | Verdict:
     return _holder_fault(job, op) or Verdict.ALREADY
+
+
+def _artifact(job: Job, op: ops.JobArtifact, _: At) -> Job | Verdict:
+    return _holder_fault(job, op) or run_artifacts.with_artifact(job, op)
 
 
 def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Verdict:
@@ -518,9 +527,7 @@ def _fenced_idle(job: Job, _: Op, __: At) -> Job | Verdict:
     return Verdict.FENCE if held_before else Verdict.NOT_CLAIMED
 
 
-def _fenced_late(
-    job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield, _: At
-) -> Job | Verdict:
+def _fenced_late(job: Job, op: _ByHolder, _: At) -> Job | Verdict:
     return Verdict.FENCE if op.body.fence != job.fence else Verdict.FINISHED
 
 
@@ -538,6 +545,7 @@ def _ended(job: Job, op: ops.JobOp, at: At, state: State, outcome: str) -> Job:
         results=(),
         child_results=(),
         checkpoint=None,
+        artifacts=run_artifacts.ended(job),
         replaced=tuple(one for one in stored_content.saved(job) if one not in job.stored),
         stored=stored_content.to_evict(job),
     )
@@ -572,6 +580,7 @@ TRANSITIONS: Final[dict[type, dict[State, Cell | Verdict]]] = {
     ops.JobStart:    _row(_fenced_idle, _fenced_idle, _start_held,  _start_again, _fenced_late),
     ops.JobComplete: _row(_fenced_idle, _fenced_idle, _complete,    _complete,    _fenced_late),
     ops.JobYield:    _row(_fenced_idle, _fenced_idle, _yield,       _yield,       _fenced_late),
+    ops.JobArtifact: _row(_fenced_idle, _fenced_idle, _artifact,    _artifact,    _fenced_late),
     ops.JobExpire:   _row(_expire_open, _expire_open, _expire_held, _expire_held, _expire_late),
     ops.JobResolve:  _row(_resolve,     _ALONE,       _ALONE,       _ALONE,       _FINISHED),
     ops.JobCancel:   _row(_cancel,      _cancel,      _cancel,      _cancel,      _FINISHED),
