@@ -124,3 +124,38 @@ def talks(steps: int) -> int:
     logging.getLogger("spawned").warning("logged")
     print("no line break", end="")
     return steps
+
+
+def _noted(notes: str, word: str) -> str:
+    """A step that leaves a line in a file each time that it is computed."""
+    with Path(notes).open("a") as file:
+        file.write(f"{word}\n")
+    return word.upper()
+
+
+def _too_long(size: int) -> str:
+    return "x" * size
+
+
+def takes_steps(notes: str, ctx: JobContext) -> list[str]:
+    """Fails once, after two steps: the second attempt has their results."""
+    first = ctx.step("first", _noted, notes, "a").wait()
+    large = ctx.step("large", _too_long, 100_000).wait()
+    if ctx.attempt == 1:
+        raise ValueError("once")
+    return [first, large[:1] * (len(large) // 50_000), ctx.step("last", _noted, notes, "b").wait()]
+
+
+async def takes_steps_in_a_loop(notes: str, ctx: JobContext) -> list[str]:
+    """The same as a coroutine."""
+    first = await ctx.step("first", _noted, notes, "a")
+    large = await ctx.step("large", _too_long, 100_000)
+    if ctx.attempt == 1:
+        raise ValueError("once")
+    return [first, large[:1] * (len(large) // 50_000), await ctx.step("last", _noted, notes, "b")]
+
+
+def takes_one_step_twice(notes: str, ctx: JobContext) -> None:
+    """Two steps of one name: an error, and no second computation."""
+    ctx.step("same", _noted, notes, "a").wait()
+    ctx.step("same", _noted, notes, "b").wait()

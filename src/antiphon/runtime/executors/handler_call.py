@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -26,6 +26,7 @@ from antiphon.errors import GiveUp, Malformed, Misconfigured, Rejected
 from antiphon.runtime.artifacts.store import Artifacts, JobName
 from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.run_services import Help, RunServices, Saved, WithoutWorker
+from antiphon.runtime.executors.step import Step
 from antiphon.runtime.executors.usage_gauge import Seconds, reported
 from antiphon.runtime.values.checkpoint_bytes import read_checkpoint, stored_size
 from antiphon.runtime.values.later_values import fill, is_place
@@ -33,6 +34,7 @@ from antiphon.runtime.values.signature import plain_call, read_call
 from antiphon.runtime.values.value_codec import PLAIN
 from antiphon.telemetry import LazyLogger
 
+P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -103,6 +105,8 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
     run: RunServices = msgspec.field(default_factory=WithoutWorker)
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""
+    open_steps: set[str] = msgspec.field(default_factory=set)
+    """The names of the steps that are being computed."""
 
     @property
     def cancelled(self) -> bool:
@@ -151,6 +155,31 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
         most one is written in a beat, and then the newest. From any thread.
         """
         return self.run.checkpoint(data)
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[P, Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Step[T]: ...
+
+    @overload
+    def step(
+        self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Step[T]: ...
+
+    def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Step[Any]:
+        """Call a function and store its result: no later run of this job calls it again.
+
+        `await` it; in a handler that is a plain function call its `wait`. Each step needs a name
+        of its own: docs/steps.md.
+        """
+        return Step(self, name, function, args, kwargs)
 
     def save_with(self, saver: Callable[[], bytes]) -> None:
         """Have this function asked for a checkpoint when the run is cut or given back.

@@ -1,7 +1,8 @@
 """The child process of `process_pool`: runs one handler call after the other.
 
 Started as `python -m antiphon.runtime.executors.process_child FD` in its own session. The socket
-FD delivers calls, one JSON line each, and takes progress, checkpoints and one result per call. The
+FD delivers calls, one JSON line each, and takes progress, checkpoints, steps and one result per
+call. What needs an answer has a number (`ToChild`, `ChildMessage`). The
 process ends when the socket is closed, so that it never outlives its worker.
 """
 
@@ -20,7 +21,8 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -32,12 +34,12 @@ from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.policy.phrase_run import RunTime
 from antiphon.core.tempo.phases import Phase
 from antiphon.core.tempo.score import Waited
-from antiphon.errors import After, Misconfigured, Overrun
+from antiphon.errors import After, GiveUp, Misconfigured, Overrun, Unavailable
 from antiphon.runtime.executors.children import Awaited, continuable, to_await
 from antiphon.runtime.executors.failure import fault_of, given_up
 from antiphon.runtime.executors.handler_call import JobContext, JobFacts
 from antiphon.runtime.executors.printed_output import PrintingTo, Stream, passing_on_prints
-from antiphon.runtime.executors.run_services import Help, Saved, WithoutWorker
+from antiphon.runtime.executors.run_services import Help, Saved, StoredStep, WithoutWorker
 from antiphon.runtime.executors.usage_gauge import BLOCK_BYTES
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.tracing import continued
@@ -73,10 +75,17 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the child is told: a call, or that a checkpoint of it was stored or not."""
+    """What the child is told: a call, and what became of what it asked for by a number."""
 
     call: Call | None = None
     saved: tuple[int, bool] | None = None
+    """Whether a checkpoint was stored."""
+    found: tuple[int, StoredStep | None] | None = None
+    """What was stored of a step: the answer to `find_step`."""
+    stored: int | None = None
+    """The step is stored: the answer to `store_step`."""
+    refused: tuple[int, str, str] | None = None
+    """A step could not be read or stored: the name of the error, and its message."""
 
 
 class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,6 +94,10 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     progress: tuple[float, str] | None = None
     checkpoint: tuple[int, bytes] | None = None
     """Its number in the call, and the bytes."""
+    find_step: tuple[int, str] | None = None
+    """A number for the answer, and the name of a step."""
+    store_step: tuple[int, str, StoredStep] | None = None
+    """The same, with what is to be stored."""
     next_phase: bool = False
     result: str | None = None
     fault: Fault | None = None
@@ -105,10 +118,13 @@ class _Line:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._saying = threading.Lock()
+        self._asking = threading.Lock()
         self._printing = threading.Lock()
         self._printed: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self.calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        self.saving: dict[int, Future[bool]] = {}
+        self.asked: dict[int, Future[Any]] = {}
+        """What waits for an answer of the worker, by number."""
+        self._number = 0
 
     def hear(self) -> None:
         """Take what comes, in a thread, until the worker closes the socket."""
@@ -118,12 +134,35 @@ class _Line:
                 told = decode(text)
                 if told.call is not None:
                     self.calls.put(told.call)
-                if told.saved is not None:
-                    number, is_saved = told.saved
-                    future = self.saving.pop(number, None)
-                    if future is not None and not future.done():
-                        future.set_result(is_saved)
+                self._answered(told)
         self.calls.put(None)
+
+    def _answered(self, told: ToChild) -> None:
+        if told.refused is not None:
+            number, name, message = told.refused
+            error = GiveUp(message) if name == GiveUp.__name__ else Unavailable(message)
+            self._settle(number, lambda future: future.set_exception(error))
+        elif told.stored is not None:
+            self._settle(told.stored, lambda future: future.set_result(None))
+        elif (answer := told.saved or told.found) is not None:
+            number, value = answer
+            self._settle(number, lambda future: future.set_result(value))
+
+    def _settle(self, number: int, settle: Callable[[Future[Any]], None]) -> None:
+        future = self.asked.pop(number, None)
+        if future is not None:
+            with suppress(InvalidStateError):  # nobody waits for it any more
+                settle(future)
+
+    def ask(self, asking: Callable[[int], ChildMessage]) -> Future[Any]:
+        """Send what has a number, and wait for the answer that has it, too."""
+        future = Future[Any]()
+        with self._asking:
+            self._number += 1
+            number = self._number
+            self.asked[number] = future
+        self.say(asking(number))
+        return future
 
     def say(self, message: ChildMessage) -> None:
         with self._saying:
@@ -160,7 +199,6 @@ class _Services:
         self._line = line
         self._time = call.time
         self._ahead_ms = call.ahead_ms
-        self._number = 0
         self._wall = SystemClock()
 
     def progress(self, done: float, note: str = "") -> None:
@@ -170,11 +208,14 @@ class _Services:
         self._line.say(ChildMessage(reported=said))
 
     def checkpoint(self, data: bytes) -> Saved:
-        future = Future[bool]()
-        self._number += 1
-        self._line.saving[self._number] = future
-        self._line.say(ChildMessage(checkpoint=(self._number, bytes(data))))
-        return Saved(future)
+        content = bytes(data)
+        return Saved(self._line.ask(lambda number: ChildMessage(checkpoint=(number, content))))
+
+    def find_step(self, name: str) -> Future[StoredStep | None]:
+        return self._line.ask(lambda number: ChildMessage(find_step=(number, name)))
+
+    def store_step(self, name: str, step: StoredStep) -> Future[None]:
+        return self._line.ask(lambda number: ChildMessage(store_step=(number, name, step)))
 
     def save_with(self, saver: Callable[[], bytes]) -> None:  # noqa: ARG002 - it could not be called
         raise _only_in_loop("ctx.save_with")
@@ -261,7 +302,7 @@ def answer(call: Call, line: _Line) -> ChildMessage:
     except BaseException as error:  # noqa: BLE001 - even SystemExit is the job's failure, not ours
         message = ChildMessage(fault=fault_of(error), is_overrun=isinstance(error, Overrun))
     line.flush_output()
-    line.saving.clear()
+    line.asked.clear()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     after_s, io_after = _used()
     return structs.replace(

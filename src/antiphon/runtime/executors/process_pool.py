@@ -36,13 +36,13 @@ from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
     from typing import Any
 
     from antiphon.core.proof.output import Output
     from antiphon.runtime.executors.executor import Assignment
     from antiphon.runtime.executors.handler_call import JobFacts
-    from antiphon.runtime.executors.run_services import RunServices
+    from antiphon.runtime.executors.run_services import RunServices, StoredStep
 
 ISOLATION: Final = statement.Isolation(level="process")
 MAX_IDLE: Final = 4
@@ -181,7 +181,7 @@ class _Child:
         self._reader = reader
         self._writer = writer
         self.jobs = 0
-        self._saving: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def start(cls, environment: dict[str, str]) -> _Child:
@@ -223,13 +223,11 @@ class _Child:
 
     async def _answer(self, call: Call, assignment: Assignment) -> ChildMessage:
         self.jobs += 1
-        with suppress(ConnectionError):
-            self._writer.write(msgspec.json.encode(ToChild(call=call)) + b"\n")
-            await self._writer.drain()
+        await self._tell(ToChild(call=call))
         try:
             return await self._heard(assignment)
         finally:
-            for task in list(self._saving):
+            for task in list(self._answering):
                 task.cancel()
 
     async def _heard(self, assignment: Assignment) -> ChildMessage:
@@ -250,9 +248,11 @@ class _Child:
                 with suppress(ValueError):  # too many classes, which its next call says
                     assignment.run.gauge.reported(message.reported)
             elif message.checkpoint is not None:
-                task = asyncio.ensure_future(self._save(assignment.run, *message.checkpoint))
-                self._saving.add(task)
-                task.add_done_callback(self._saving.discard)
+                self._meanwhile(self._save(assignment.run, *message.checkpoint))
+            elif message.find_step is not None:
+                self._meanwhile(self._find_step(assignment.run, *message.find_step))
+            elif message.store_step is not None:
+                self._meanwhile(self._store_step(assignment.run, *message.store_step))
             elif message.next_phase:
                 with suppress(Overrun):  # the timer cuts it
                     assignment.run.next_phase()
@@ -266,8 +266,36 @@ class _Child:
         except AntiphonError as problem:
             log.warning("checkpoint_not_stored", problem=problem.message)
             is_saved = False
+        await self._tell(ToChild(saved=(number, is_saved)))
+
+    async def _find_step(self, run: RunServices, number: int, name: str) -> None:
+        """Tell the child what was stored of a step."""
+        try:
+            found = await asyncio.wrap_future(run.find_step(name))
+        except (AntiphonError, OSError) as problem:
+            await self._refuse(number, problem)
+        else:
+            await self._tell(ToChild(found=(number, found)))
+
+    async def _store_step(self, run: RunServices, number: int, name: str, step: StoredStep) -> None:
+        """Store a step, and tell the child so."""
+        try:
+            await asyncio.wrap_future(run.store_step(name, step))
+        except (AntiphonError, OSError) as problem:
+            await self._refuse(number, problem)
+        else:
+            await self._tell(ToChild(stored=number))
+
+    async def _refuse(self, number: int, problem: Exception) -> None:
+        await self._tell(ToChild(refused=(number, type(problem).__name__, str(problem))))
+
+    def _meanwhile(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(answering)
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _tell(self, told: ToChild) -> None:
         with suppress(ConnectionError):
-            told = ToChild(saved=(number, is_saved))
             self._writer.write(msgspec.json.encode(told) + b"\n")
             await self._writer.drain()
 

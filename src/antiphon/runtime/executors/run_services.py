@@ -1,4 +1,4 @@
-"""What a running job may tell its worker and ask of it: progress, checkpoints, time, help.
+"""What a running job may tell its worker and ask of it: progress, checkpoints, steps, time, help.
 
 A handler reaches these through its `JobContext`, its executor through the `Assignment`. In a worker
 they are `antiphon.runtime.worker.runs.job_run`; in a handler's own process they go over its socket;
@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 from antiphon.core.cost.usage import Reported
 from antiphon.core.policy.phrase_run import RunTime
@@ -45,6 +47,15 @@ class Saved:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until it is stored; not in a coroutine, which would stop all others."""
         return self._future.result(timeout_s)
+
+
+class StoredStep(Struct, frozen=True):
+    """The result of a step as a run stored it (`step`)."""
+
+    of: str
+    """The digest of its arguments."""
+    text: str
+    """The result, as JSON."""
 
 
 class Help(Protocol):
@@ -85,6 +96,12 @@ class RunServices(Protocol):
     def save_with(self, saver: Callable[[], bytes]) -> None:
         """Ask this function for a checkpoint when the run is cut or given back."""
 
+    def find_step(self, name: str) -> Future[StoredStep | None]:
+        """The stored result of a step; from any thread."""
+
+    def store_step(self, name: str, step: StoredStep) -> Future[None]:
+        """Store the result of a step; from any thread."""
+
     def time(self) -> tuple[RunTime, int]:
         """The job's place in time, and the time that this is counted in, in milliseconds."""
 
@@ -117,6 +134,7 @@ class WithoutWorker:
 
     def __init__(self, wall: WallClock | None = None) -> None:
         """Beats of the default tempo."""
+        self._steps: dict[str, StoredStep] = {}
         self._wall = wall or SystemClock()
         self.gauge = UsageGauge()
 
@@ -137,12 +155,19 @@ class WithoutWorker:
         """Not stored: nobody would continue from it."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError("a checkpoint is bytes")
-        future = Future[bool]()
-        future.set_result(False)
-        return Saved(future)
+        return Saved(_done(False))
 
     def save_with(self, saver: Callable[[], bytes]) -> None:
         """Never asked for."""
+
+    def find_step(self, name: str) -> Future[StoredStep | None]:
+        """What this call has remembered."""
+        return _done(self._steps.get(name))
+
+    def store_step(self, name: str, step: StoredStep) -> Future[None]:
+        """Remembered as long as the call lasts."""
+        self._steps[name] = step
+        return _done(None)
 
     def time(self) -> tuple[RunTime, int]:
         """The bar, by this machine's clock."""
@@ -163,3 +188,9 @@ class WithoutWorker:
             f"nobody can be asked about {about[:80]!r}: the task was called directly",
             hint="submit it to a mesh",
         )
+
+
+def _done(result: T) -> Future[T]:
+    future = Future[T]()
+    future.set_result(result)
+    return future

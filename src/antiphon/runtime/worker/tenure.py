@@ -18,8 +18,10 @@ from msgspec import Struct, structs
 
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import (
+    ArtifactBody,
     Checkpoint,
     ClaimBody,
+    JobArtifact,
     JobClaim,
     JobOp,
     Progress,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.ops import ScheduleBody
     from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery
+    from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.log.write_turns import WriteTurns
     from antiphon.runtime.log.writer import Begun
@@ -315,11 +318,12 @@ class Tenure:
         except AntiphonError:
             return  # the next renewal finds it out, too
 
-    async def _look_again(self, at_least: int) -> None:
+    async def _look_again(self, at_least: int) -> JobView:
         view = await self.session.read_lane(self.job.kind, self.job.id, at_least=at_least)
         self._move(view.lane)
         if not self._is_ours():
             raise TenureLost("another node ended the tenure", Verdict.FENCE)
+        return view
 
     def _is_ours(self) -> bool:
         return self.job.state in HELD and self.job.fence == self.fence
@@ -395,6 +399,23 @@ class Tenure:
                 self._told = progress
                 self._tell_from_s = self.loop.time() + PROGRESS_EVERY_S
         return verdict
+
+    # --- what its runs store ----------------------------------------------------------------------
+
+    async def stored(self) -> list[ArtifactBody]:
+        """What the runs of the job have stored, as the log has it now; raises as `write` does."""
+        async with self._writing:
+            view = await self._look_again(self.lane.job_tail)
+        ops = (one.opened.op for one in view.history if one.verdict is Verdict.OK)
+        return [op.body for op in ops if isinstance(op, JobArtifact)]
+
+    async def store(self, body: ArtifactBody) -> Verdict:
+        """Write what the run has made; raises as `write` does."""
+        try:
+            return await self.write(JobArtifact, body)
+        except TenureLost as lost:
+            self._lose(lost)
+            raise
 
     # --- writing ------------------------------------------------------------------------------
 

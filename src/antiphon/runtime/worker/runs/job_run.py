@@ -1,7 +1,7 @@
 """One run of a job: what its handler and its executor tell the worker and ask of it.
 
 What a plain job does not use is made when it is first used: the gauge of what it used, the sender
-of its output, its checkpoints, its beats, the timer of its budget.
+of its output, its checkpoints, its steps, its beats, the timer of its budget.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from antiphon.runtime.worker.runs.budget_timer import BudgetTimer
 from antiphon.runtime.worker.runs.checkpoint_saver import CheckpointSaver
 from antiphon.runtime.worker.runs.kept_output import KeptOutput
 from antiphon.runtime.worker.runs.run_beats import RunBeats
+from antiphon.runtime.worker.runs.stored_steps import StoredSteps
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Sequence
+    from concurrent.futures import Future
 
     from antiphon.core.cost.job_cost import Cost
     from antiphon.core.cost.usage import Reported
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from antiphon.core.tempo.score import Waited
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.executors.printed_output import Stream
-    from antiphon.runtime.executors.run_services import Help, Saved
+    from antiphon.runtime.executors.run_services import Help, Saved, StoredStep
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.runs.status_sender import StatusSender
     from antiphon.runtime.worker.tenure import Tenure
@@ -53,6 +55,7 @@ class JobRun:
     beats: RunBeats | None = None
     budget: BudgetTimer | None = None
     saver: CheckpointSaver | None = None
+    steps: StoredSteps | None = None
     kept: KeptOutput | None = None
     """What it printed, if its task wants that stored."""
     artifacts: Artifacts | None = None
@@ -107,7 +110,7 @@ class JobRun:
         """The work is over, or is no longer waited for."""
         with _making:
             self._is_released = True
-        for used in (self.beats, self.budget, self.saver, self.live):
+        for used in (self.beats, self.budget, self.saver, self.steps, self.live):
             if used is not None:
                 used.close()
 
@@ -192,6 +195,22 @@ class JobRun:
                 if self._is_released:
                     self.saver.close()
             return self.saver
+
+    def find_step(self, name: str) -> Future[StoredStep | None]:
+        """The stored result of a step; from any thread."""
+        return self._steps().find(name)
+
+    def store_step(self, name: str, step: StoredStep) -> Future[None]:
+        """Store the result of a step; from any thread."""
+        return self._steps().store(name, step)
+
+    def _steps(self) -> StoredSteps:
+        with _making:
+            if self.steps is None:
+                self.steps = StoredSteps(self.tenure, self.artifacts)
+                if self._is_released:
+                    self.steps.close()
+            return self.steps
 
     def time(self) -> tuple[RunTime, int]:
         """The job's place in time, and the time that beats are counted in."""
