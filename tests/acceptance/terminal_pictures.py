@@ -107,16 +107,6 @@ def shop(directory: Path) -> Iterator[Shell]:
         yield shell
 
 
-def first_minute(shell: Shell) -> Picture:
-    """A job that succeeds, one that fails, and the story of the second."""
-    terminal = Terminal(shell)
-    terminal.type("antiphon submit example.add 2 3")
-    job = _id_in(terminal.type("antiphon submit example.fail --attempts 2"))
-    terminal.type("antiphon jobs")
-    terminal.type(f"antiphon show {job}")
-    return terminal.picture
-
-
 def help_page(shell: Shell) -> Picture:
     """Every command, under its heading."""
     terminal = Terminal(shell)
@@ -155,9 +145,16 @@ def failure(shell: Shell) -> dict[str, Picture]:
     }
 
 
+def demonstration(shell: Shell) -> Picture:
+    """What `antiphon demo` shows."""
+    terminal = Terminal(shell)
+    terminal.type("antiphon demo")
+    return terminal.picture
+
+
 def all_pictures(shell: Shell) -> dict[str, Picture]:
     """Every picture, by its file's name."""
-    return {"first-minute": first_minute(shell), "help": help_page(shell), **failure(shell)}
+    return {"help": help_page(shell), **failure(shell)}
 
 
 def _id_in(text: str) -> str:
@@ -225,6 +222,24 @@ def svg_of(name: str, picture: Picture) -> str:
     )
 
 
+MOVING = "demo"
+"""The picture whose lines appear when they were printed."""
+
+
+def moving(svg: str) -> str:
+    """The same, with each line at the time that it begins with, in seconds."""
+    at, rules = 0.0, []
+    for number, line in enumerate(_lines_of(svg)):
+        if told := re.match(r"\s*(\d+\.\d)\s+s\s", line):
+            at = float(told[1])
+        rules.append(f'text[clip-path$="-line-{number})"] {{ animation-delay: {at}s; }}')
+    still = "@media (prefers-reduced-motion: reduce) { text { animation: none; } }"
+    appear = "@keyframes appear { from { opacity: 0; } }"
+    all_lines = "text[clip-path] { animation: appear 0.2s backwards; }"
+    style = "\n    ".join([appear, all_lines, *rules, still])
+    return svg.replace("</style>", f"{style}\n    </style>", 1)
+
+
 class _Nowhere:
     """A stream that forgets."""
 
@@ -242,6 +257,10 @@ TEXT = re.compile(r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<
 
 def words_of_svg(svg: str) -> str:
     """The words of a picture, without what is another in each run."""
+    return timeless("\n".join(_lines_of(svg)))
+
+
+def _lines_of(svg: str) -> list[str]:
     lines: dict[float, list[tuple[float, str]]] = {}
     for x, y, text in TEXT.findall(svg):
         lines.setdefault(float(y), []).append((float(x), html.unescape(text)))
@@ -251,7 +270,7 @@ def words_of_svg(svg: str) -> str:
         for x, text in sorted(line):
             row = row.ljust(round(x / CELL)) + text
         whole.append(row)
-    return timeless("\n".join(whole))
+    return whole
 
 
 CHANGING = (
@@ -282,8 +301,10 @@ def main() -> None:
     """Draw every picture."""
     with tempfile.TemporaryDirectory() as folder, shop(Path(folder)) as shell:
         pictures = all_pictures(shell)
+        pictures[MOVING] = demonstration(shell)
     for name, picture in pictures.items():
-        (DOCS / f"{name}.svg").write_text(svg_of(name, picture))
+        svg = svg_of(name, picture)
+        (DOCS / f"{name}.svg").write_text(moving(svg) if name == MOVING else svg)
         print(f"docs/{name}.svg")
 
 

@@ -1,4 +1,4 @@
-"""The README's first minute, typed as it stands there."""
+"""The README, and what it once had and other pages have now, typed as it stands there."""
 
 import json
 import re
@@ -17,13 +17,16 @@ from tests.acceptance.typed_page import ROOT, arguments, blocks, section, typed
 from tests.runtime.sandboxed import require_sandbox
 
 README = (ROOT / "README.md").read_text()
+COMMANDS, IDEAS, PROOFS = (
+    (ROOT / "docs" / name).read_text() for name in ("commands.md", "how-it-works.md", "proofs.md")
+)
 
 pytestmark = pytest.mark.nats
 
 
-def typed_in(title: str) -> list[list[str]]:
+def typed_in(title: str, page: str = README) -> list[list[str]]:
     """The antiphon commands that stand in a section, as a shell splits them."""
-    found = blocks(section(title, README))
+    found = blocks(section(title, page))
     lines = [one.command for block in found if block.language == "console" for one in typed(block)]
     return [arguments(line) for line in lines if line.startswith("antiphon ")]
 
@@ -37,13 +40,15 @@ def test_the_first_minute_works_as_typed(tmp_path):
         for words in commands:
             # The README's job is another one than ours.
             given = [job if re.fullmatch("[0-9a-f]{8}", word) else word for word in words]
-            answer = shell.run(*given)
+            answer = shell.export(*given[1:]) if given[0] == "export" else shell.run(*given)
             assert answer.code == 0, (given, answer)
             if given[0] == "submit":
                 assert answer.out == "5\n"
                 job = re.search("example.add ([0-9a-f]{8})", answer.err)[1]
             if given[0] == "show":
                 assert "completed it, succeeded" in answer.out
+            if given[0] == "verify":
+                assert f"this bundle is valid: example.add {job}, succeeded" in answer.out
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,7 @@ def sealed_soon(tmp_path_factory):
     with shell.dev():
         shell.added = shell.run("submit", "example.add", "2", "3", "--json").json["job"][:8]
         if probe().can_sandbox:  # else nobody would run it
-            shell.ran = shell.run(*typed_in("Run a command")[0])
+            shell.ran = shell.run(*typed_in("Run a command", COMMANDS)[0])
             shell.command = shell.run("jobs", "--json").json["jobs"][0]["job"][:8]
         yield shell
 
@@ -62,7 +67,7 @@ def test_a_command_is_run_and_run_again_as_typed(sealed_soon):
     require_sandbox()
     shell = sealed_soon
     assert (shell.ran.code, shell.ran.out) == (0, ""), shell.ran
-    for words in typed_in("Run a command")[1:]:
+    for words in typed_in("Run a command", COMMANDS)[1:]:
         given = [shell.command if re.fullmatch("[0-9a-f]{8}", word) else word for word in words]
         if given[0] == "export":
             shell.export(*given[1:])
@@ -75,7 +80,7 @@ def test_a_command_is_run_and_run_again_as_typed(sealed_soon):
 
 
 def test_a_bundle_is_checked_elsewhere_as_typed(sealed_soon, tmp_path):
-    export, verify = typed_in("Check it elsewhere")
+    export, verify = typed_in("Check it elsewhere", PROOFS)
     here, there = sealed_soon, Shell(tmp_path)
     words = [here.added if re.fullmatch("[0-9a-f]{8}", word) else word for word in export]
     (here.directory / "bundle.json").unlink(missing_ok=True)
@@ -130,8 +135,8 @@ def test_the_readmes_program_is_the_quickstart_and_prints_its_result(tmp_path):
 
 def test_what_needs_something_installed_first_says_so():
     chaos, command = (
-        section("When a worker dies, or only seems to", README),
-        section("Run a command", README),
+        section("When a worker dies, or only seems to", IDEAS),
+        section("Run a command", COMMANDS),
     )
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert packages["targets"]["wheel"]["packages"] == ["src/antiphon"], "chaos is not in it"
@@ -157,7 +162,7 @@ def test_the_same_call_is_the_same_job_exactly_where_the_readme_says_so(tmp_path
             words = ("submit", "example.add", "2", "3", *more, "--json")
             assert shell.run(*words).json["is_new"]
             assert shell.run(*words).json["is_new"] == is_new
-    assert "so is the same call with `--once`" in section("Five ideas", README)
+    assert "so is the same call with `--once`" in section("Five ideas", IDEAS)
 
 
 def test_the_readmes_chaos_is_refused_with_the_fence():
@@ -170,6 +175,6 @@ def test_the_readmes_chaos_is_refused_with_the_fence():
         check=True,
     )
     told = json.loads(done.stdout.splitlines()[-1])
-    shown = json.loads(re.search(r"^\{.*\}$", README, re.MULTILINE)[0])
+    shown = json.loads(re.search(r"^\{.*\}$", IDEAS, re.MULTILINE)[0])
     assert set(told) == set(shown)
     assert (told["stale_verdict"], told["accepted"], told["killed_accepted"]) == ("fence", 1, 1)
