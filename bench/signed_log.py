@@ -164,7 +164,7 @@ class SignedLog:
     def _complete(
         self, seq: int, at: tuple[int, int], job_id: str, prev: int, fence: str
     ) -> SignedRecord:
-        output = Output(name="result", hash=digest(b"0"), size=1, type="application/json", text="0")
+        output = Output(name="result", type="application/json", text="0")
         body = proved(
             self._worker,
             self.mesh,
@@ -187,6 +187,6 @@ class SignedLog:
             v=1, mesh=self.mesh, author=key.did, hlc=at, prev=prev, deps=(), auth=(), body=body
         )
         op_bytes = codec.encode(op)
-        block = signing.Block(sig=key.sign(signing.OP_TYPE, op_bytes).hex())
+        block = signing.Block(sig=key.sign(signing.OP_TYPE, op_bytes))
         payload = signing.frame(op_bytes, block)
         return SignedRecord(seq, at[0], subject_of(op), payload, digest(op_bytes), prev)

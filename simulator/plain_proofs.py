@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from antiphon.core.cost.usage import Usage
+from antiphon.core.families.jobs.completion_proof import statement_of
 from antiphon.core.proof import statement
+from antiphon.core.record import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.core.families.jobs.ops import CompleteBody
-    from antiphon.core.proof.output import DsseEnvelope
 
 
 def plain_proof(
@@ -24,24 +25,21 @@ def plain_proof(
     mesh: str,
     by: str,
     sign: Callable[[str, bytes], bytes],
+    /,
     **says: Any,
-) -> DsseEnvelope:
+) -> statement.Proof:
     """A worker's proof of just what a completion says, but for what `says` changes."""
-    said = statement.Predicate(
-        mesh=mesh,
-        kind=body.kind,
-        job=body.job,
-        manifest=statement.Digests(blake3=body.job),
-        worker=by,
-        fence=body.fence,
-        started=body.fence,
-        ended=body.fence,
-        status=body.status,
-        exit=body.exit,
-        runner=statement.Runner(name="test", version="1", platform="any"),
-        isolation=statement.Isolation(level="none"),
-        usage=Usage(wall_ms=1),
+    fields = statement.Proof.__struct_fields__
+    proof = statement.Proof(
+        **{
+            "sig": statement.UNSIGNED,
+            "ended": body.fence,
+            "runner": statement.Runner(name="test", version="1", platform="any"),
+            "usage": Usage(wall_ms=1),
+            **{name: value for name, value in says.items() if name in fields},
+        }
     )
-    return statement.put_in_envelope(
-        statement.statement(replace(said, **says), body.outputs), by, sign
-    )
+    said = statement_of(mesh, by, body, proof)
+    bent = {name: value for name, value in says.items() if name not in fields}
+    signed = replace(said, predicate=replace(said.predicate, **bent))
+    return replace(proof, sig=sign(statement.PAYLOAD_TYPE, codec.encode(signed)))

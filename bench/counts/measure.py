@@ -6,6 +6,7 @@ import asyncio
 import cProfile
 import gc
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
@@ -14,7 +15,11 @@ from typing import Final
 import msgspec
 
 from antiphon import telemetry
+from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.manifest import job_id
+from antiphon.core.protocol import PROTOCOL
+from antiphon.core.record import codec
+from antiphon.ports import Record
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.testing.virtual_time import new_loop
@@ -78,8 +83,23 @@ async def _under_load(mesh: SteadyMesh, meter: _Meter, found: Counts) -> None:
             await _until(lambda: worker.done >= JOBS)
         ids = {job_id(body.manifest) for body in bodies}
         records = [one for one in await job_records(session) if one.subject[-64:] in ids]
-        found["log.bytes"] = sum(len(one.payload) for one in records) / JOBS
+        found |= {name: size / JOBS for name, size in bytes_by_part(records).items()}
         found["log.records"] = len(records) / JOBS
+
+
+def bytes_by_part(records: list[Record]) -> Counter[str]:
+    """What records take: in all, by type of op, and for signatures, proofs and subjects."""
+    found: Counter[str] = Counter()
+    for one in records:
+        op_bytes, _, block = one.payload.partition(b"\n")
+        op = codec.decode(op_bytes, PROTOCOL.decoder)
+        found["log.bytes"] += len(one.payload)
+        found[f"{op.type_name()}.bytes"] += len(one.payload)
+        found["signatures.bytes"] += len(block)
+        found["subjects.bytes"] += len(one.subject)
+        if isinstance(op, JobComplete) and op.body.proof is not None:
+            found["proof.bytes"] += len(codec.encode(op.body.proof))
+    return found
 
 
 async def _one_at_a_time(mesh: SteadyMesh, meter: _Meter) -> None:

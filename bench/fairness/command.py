@@ -78,7 +78,7 @@ def needs(jobs: int, seed: str) -> Iterator[Need]:
             body=ScheduleBody(kind=KIND, manifest=content),
         )
         op_bytes = codec.encode(op)
-        block = signing.Block(sig=caller.sign(signing.OP_TYPE, op_bytes).hex())
+        block = signing.Block(sig=caller.sign(signing.OP_TYPE, op_bytes))
         drawn_from = selection.seed_of(signing.frame(op_bytes, block))
         yield Need(kind=KIND, job_id=job_id(content), seed=drawn_from)
 

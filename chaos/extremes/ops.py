@@ -29,7 +29,6 @@ from antiphon.core.families.memory.state import document_key
 from antiphon.core.families.mesh import ops as mesh
 from antiphon.core.families.plans import ops as plans
 from antiphon.core.protocol import PROTOCOL
-from antiphon.core.record.ids import digest
 from antiphon.core.record.op import Op
 from antiphon.core.ucan import Payload, Policy
 from antiphon.ports import Keyring
@@ -188,10 +187,9 @@ class Drawer:
         outputs = []
         for one in body.outputs[:2]:
             text = self._chance.choice(("null", '"x"', "\x01" * 9_000, '"' + "y" * 20_000 + '"'))
-            content = text.encode()
-            fits = {"text": text, "size": len(content), "hash": digest(content)}
             name = self._chance.choice(("result", "o"))
-            outputs.append(replace(one, name=name, **fits) if self._chance.random() < 0.8 else one)
+            fits = replace(one, name=name, text=text, stored=None)
+            outputs.append(fits if self._chance.random() < 0.8 else one)
         return self.about_job(jobs.JobComplete, replace(body, outputs=tuple(outputs), proof=None))
 
     # --- plans, locks, documents ----------------------------------------------------------------
@@ -275,7 +273,6 @@ def proved(session: Session, body: jobs.CompleteBody, known: Known) -> jobs.Comp
         if isinstance(op, jobs.JobSchedule):
             run = Run(
                 manifest=op.body.manifest,
-                started=session.author.now(),
                 usage=Usage(wall_ms=1),
                 runner=python_runner(),
             )

@@ -81,7 +81,8 @@ class Extremes:
             case schemas.RawType():
                 return msgspec.Raw(self.chance.choice((b"null", b'"x"', b"[[]]", b"1e308")))
             case schemas.BytesType():
-                return self.chance.randbytes(self.chance.choice((0, 1, 64)))
+                size = self.chance.choice((type_.min_length or 0, type_.max_length or 64))
+                return self.chance.randbytes(size)
             case _:
                 return None
 
@@ -160,12 +161,16 @@ class Extremes:
         return one * min(times, fits)
 
     def _struct(self, type_: schemas.StructType) -> Any:
+        optional = [one for one in type_.fields if not one.required]
         for attempt in range(TRIES):
-            given = OPTIONAL_GIVEN if attempt < TRIES // 2 else 0.0
+            if attempt < TRIES // 2:
+                given = [one for one in optional if self.chance.random() < OPTIONAL_GIVEN]
+            else:  # few contradict each other
+                given = self.chance.sample(optional, min(attempt % 2, len(optional)))
             fields = {
                 one.name: self.value(one.type, one.encode_name)
                 for one in type_.fields
-                if one.required or self.chance.random() < given
+                if one.required or one in given
             }
             try:
                 return type_.cls(**{name: one for name, one in fields.items() if one is not UNSET})

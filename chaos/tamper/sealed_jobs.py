@@ -156,7 +156,6 @@ async def _complete(session: Session, job_id: str, content: manifest.Manifest) -
     )
     run = Run(
         manifest=content,
-        started=session.author.now(),
         usage=Usage(wall_ms=1),
         runner=python_runner(),
     )

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
 from simulator.checks.authority_model import AuthorityModel, Call
-from simulator.checks.plain_record import Key, PlainRecord
+from simulator.checks.plain_record import Key, PlainRecord, content_of
 
 WORD_DEFAULTS: Final = {
     "max_drift_ms": 2_000,
@@ -111,7 +111,7 @@ class LaneFacts(Struct):
     """How many parties have to agree, where replicas are run in its place."""
     parent_seq: int = 0
     """The schedule that it is a replica of."""
-    told: tuple[tuple[str, str, int], ...] | None = None
+    told: tuple[tuple[str, str, int, str], ...] | None = None
     """What it ended with, if it succeeded: what has to be equal among replicas."""
     done: Call = Call()
     """Who completed it, under the delegations of which claim."""
@@ -306,10 +306,10 @@ def _complete(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -
     lane.held = None
 
 
-def told(body: dict[str, Any]) -> tuple[tuple[str, str, int], ...]:
+def told(body: dict[str, Any]) -> tuple[tuple[str, str, int, str], ...]:
     """The outputs that have to be equal; simulated jobs have a result and nothing else."""
     outputs = (one for one in body.get("outputs", ()) if one["name"] == "result")
-    return tuple(sorted((one["name"], one["hash"], one["size"]) for one in outputs))
+    return tuple(sorted((one["name"], *content_of(one)) for one in outputs))
 
 
 def _resolve(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:

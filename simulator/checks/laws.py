@@ -9,8 +9,6 @@ ledger (`law_state.py`), their own memory; they do not ask the core.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -24,7 +22,7 @@ from simulator.checks.law_state import (
     origin_of,
     told,
 )
-from simulator.checks.plain_record import Key, PlainRecord, signed_part
+from simulator.checks.plain_record import Key, PlainRecord, signed_part, stated
 
 NEVER_HONEST: Final = frozenset(
     {
@@ -88,14 +86,9 @@ def proved(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) ->
     """A result is accepted only with its author's own proof of just that."""
     if fact.type != "job.complete" or not now.took_effect:
         return
-    envelope = fact.body.get("proof")
-    payload = base64.b64decode(envelope["payload"]) if envelope else b"{}"
-    said = json.loads(payload).get("predicate", {})
-    for name in ("kind", "job", "fence", "status"):
-        if said.get(name) != fact.body[name]:
-            yield f"the proof says {name} {said.get(name)!r}, the result {fact.body[name]!r}"
-    if said.get("worker") != fact.author or payload not in ledger.signed.get(fact.author, ()):
-        yield "the proof is not by the result's author"
+    said = stated(fact.mesh, fact.author, fact.body) if fact.body.get("proof") else b""
+    if said not in ledger.signed.get(fact.author, ()):
+        yield "the result's author did not sign a proof of just that"
 
 
 def fences_rise(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:

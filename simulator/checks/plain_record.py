@@ -28,6 +28,8 @@ KEY: Final = "did:key:"
 CID_HEAD: Final = b"\x01\x71\x12\x20"
 """Of the CIDs of delegations: version 1, DAG-CBOR, SHA-256, 32 bytes."""
 
+NODE: Final = 32
+"""Bytes of a hash in a tree."""
 _PRIORITIES: Final = ("high", "normal", "low")
 _decode = msgspec.json.Decoder().decode
 NO_HOMES: Final[Mapping[str, Any]] = {}
@@ -85,23 +87,64 @@ def signed_part(payload: bytes) -> bytes:
         if not block.get("of"):
             return op_bytes
         leaf = blake3(b"\x00" + blake3(op_bytes).digest()).digest()
-        root = _root(block.get("at", 0), block["of"], block.get("path", []), leaf)
+        path = base64.b64decode(block.get("path", ""), validate=True)
+        root = _root(block.get("at", 0), block["of"], path, leaf)
         mesh = _decode(op_bytes)["mesh"]
     except (msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError):
         return b""
     return f'{{"mesh":"{mesh}","root":"{root.hex()}","size":{block["of"]}}}'.encode()
 
 
-def _root(at: int, of: int, path: list[str], leaf: bytes) -> bytes:
+def _root(at: int, of: int, path: bytes, leaf: bytes) -> bytes:
     if of == 1:
         if path:
             raise ValueError("the path is longer than the tree is deep")
         return leaf
     left = 1 << (of - 1).bit_length() - 1
-    beside = bytes.fromhex(path[-1])
+    rest, beside = path[:-NODE], path[-NODE:]
     if at < left:
-        return blake3(b"\x01" + _root(at, left, path[:-1], leaf) + beside).digest()
-    return blake3(b"\x01" + beside + _root(at - left, of - left, path[:-1], leaf)).digest()
+        return blake3(b"\x01" + _root(at, left, rest, leaf) + beside).digest()
+    return blake3(b"\x01" + beside + _root(at - left, of - left, rest, leaf)).digest()
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def content_of(output: dict[str, Any]) -> tuple[str, int, str]:
+    """The digest, the size and the SHA-256 of an output, as a text or stored."""
+    if "stored" in output:
+        stored = output["stored"]
+        return stored["hash"], stored["size"], stored.get("sha256", "")
+    raw = output["text"].encode()
+    return "blake3:" + blake3(raw).hexdigest(), len(raw), hashlib.sha256(raw).hexdigest()
+
+
+def stated(mesh: str, author: str, body: dict[str, Any]) -> bytes:
+    """What the author of a result must have signed as its proof of execution."""
+    proof = {name: value for name, value in body["proof"].items() if name != "sig"}
+    subjects = []
+    for output in body.get("outputs", ()):
+        ours, _, theirs = content_of(output)
+        digests = {"blake3": ours.removeprefix("blake3:"), **({"sha256": theirs} if theirs else {})}
+        subjects.append({"name": output["name"], "digest": digests})
+    said = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "predicateType": "urn:antiphon:proof-of-execution:v1",
+        "subject": subjects or [{"name": f"job:{body['job']}", "digest": {"blake3": body["job"]}}],
+        "predicate": {
+            "isolation": {"level": "none"},
+            **proof,
+            **{name: body[name] for name in ("kind", "job", "fence", "status")},
+            **({"exit": body["exit"]} if "exit" in body else {}),
+            "started": body["fence"],
+            "mesh": mesh,
+            "worker": author,
+        },
+    }
+    return _canonical(said)
+
+
+# --- delegations ----------------------------------------------------------------------------------
 
 
 class Claims(Struct, frozen=True):
@@ -203,5 +246,9 @@ def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
 
 def _job_id(manifest: dict[str, Any]) -> str:
     core = {name: value for name, value in manifest.items() if name != "ulid"}
-    text = json.dumps(core, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return blake3(text.encode()).hexdigest()
+    return blake3(_canonical(core)).hexdigest()
+
+
+def _canonical(value: dict[str, Any]) -> bytes:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode()

@@ -43,7 +43,6 @@ from antiphon.core.manifest import author as author_manifest
 from antiphon.core.proof.output import Output
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec, subjects
-from antiphon.core.record.ids import digest
 from antiphon.core.record.op import subject_of
 from simulator.actors.workload import KINDS
 from simulator.hostile.hostile_member import Deed, HostileMember
@@ -285,7 +284,7 @@ async def plant(m: HostileMember) -> None:
     await m.put(lane, m.op(JobClaim, claim, prev=m.tail(lane)))
     job = m.referee.lanes[key].job
     if job is not None and job.claimer == m.keyring.did:
-        lie = Output(name="result", hash=digest(b"truth"), size=5, text="a lie")
+        lie = Output(name="result", text="a lie")
         end = CompleteBody(
             kind=key[0], job=key[1], fence=job.fence, status="succeeded", outputs=(lie,)
         )

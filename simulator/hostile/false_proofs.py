@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
-from antiphon.core.proof.output import DsseEnvelope
+from antiphon.core.proof.statement import Proof
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec
 from simulator.actors.machines import WatchedKeyring
@@ -37,7 +37,7 @@ def vouched(
     return replace(body, proof=_stolen(referee))
 
 
-def _stolen(referee: Referee) -> DsseEnvelope | None:
+def _stolen(referee: Referee) -> Proof | None:
     """Somebody else's proof, from the log."""
     last = referee.log.last_seq
     for seq in range(last, max(last - LATEST, 0), -1):

@@ -202,7 +202,7 @@ Deed = Callable[[HostileMember], Awaitable[None]]
 def sealed(op: Op, keyring: WatchedKeyring) -> bytes:
     """An op with a signature block."""
     op_bytes = codec.encode(op)
-    block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes).hex())
+    block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes))
     return signing.frame(op_bytes, block)
 
 

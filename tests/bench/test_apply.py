@@ -19,9 +19,7 @@ async def test_shared_signatures_are_verified_while_the_full_node_is_timed(monke
 
     monkeypatch.setattr(signing.bindings, "crypto_sign_open", counted)
     await time_full_node(log.mesh, signed)
-    roots = {
-        bytes.fromhex(block.sig) for one in signed if (block := signing.unframe(one.payload)[1]).of
-    }
+    roots = {block.sig for one in signed if (block := signing.unframe(one.payload)[1]).of}
     assert len(roots) > 10
     assert roots <= set(verified)
 

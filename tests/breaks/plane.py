@@ -28,6 +28,13 @@ def with_its_alias(manifest: Any) -> bytes:
     return codec.encode(manifest)
 
 
+def of_another_job(old: Any, mesh: str, by: str, body: Any, proof: Any) -> Any:
+    """A statement that is not about the job in the completion."""
+    from msgspec.structs import replace
+
+    return old(mesh, by, replace(body, job="0" * 64), proof)
+
+
 BREAKS = {
     "P1": (
         Break(
@@ -82,8 +89,8 @@ BREAKS = {
     ),
     "P8": (
         Break(
-            "antiphon.core.proof.statement:manifest_digests",
-            around(lambda old, _job, content: old("0" * 64, content)),
+            "antiphon.core.families.jobs.completion_proof:statement_of",
+            around(of_another_job),
             "a proof is about another job",
         ),
         Break("antiphon.core.proof.statement:is_signed_by", gives(True), "anyone signs a proof"),

@@ -36,7 +36,7 @@ class Author:
     def sign(self, op_bytes: bytes, payload_type: str = signing.OP_TYPE) -> signing.Block:
         """The single form of the block."""
         signature = signing.sign(self.secret, payload_type, op_bytes)
-        return signing.Block(sig=signature.hex())
+        return signing.Block(sig=signature)
 
 
 OWNER = Author("owner")
@@ -119,13 +119,13 @@ def sign_batch(by: Author, mesh: str, many: list[bytes]) -> list[signing.Block]:
     leaves = [leaf(op_bytes) for op_bytes in many]
     root = merkle_root(leaves).hex()
     statement = f'{{"mesh":"{mesh}","root":"{root}","size":{len(many)}}}'.encode()
-    signature = signing.sign(by.secret, signing.BATCH_TYPE, statement).hex()
+    signature = signing.sign(by.secret, signing.BATCH_TYPE, statement)
     return [
         signing.Block(
             sig=signature,
             at=at,
             of=len(many),
-            path=tuple(node.hex() for node in merkle_path(leaves, at)),
+            path=b"".join(merkle_path(leaves, at)),
         )
         for at in range(len(many))
     ]

@@ -15,6 +15,7 @@ from msgspec import UNSET, inspect
 
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody
+from antiphon.core.proof.output import Output
 from antiphon.core.record import codec
 from antiphon.core.record.op import Op
 from tests.core.authority.test_chain_check import delegation
@@ -25,6 +26,8 @@ CHARACTERS = ("\x01", "\U0001f600", "\\", "z", "Z", "9", "f", "7", "2", "-")
 UNBOUNDED = 2 * codec.MAX_OP_BYTES
 """How long a text without a limit is made, and when a list has grown enough: no record holds it."""
 POLICY_BYTES = 15_900
+LEFT_OUT = {Output: ("stored",)}
+"""Fields that cannot be there beside larger ones."""
 
 
 def body_type(op: type[Op]) -> inspect.StructType:
@@ -51,16 +54,16 @@ def _largest(shape: inspect.Type) -> Any:
             return max(map(_largest, shape.types), key=_size)
         case inspect.LiteralType():
             return max(shape.values, key=_size)
-        case inspect.BoolType():
-            return False
-        case inspect.NoneType():
-            return None
+        case inspect.BoolType() | inspect.NoneType():
+            return False if isinstance(shape, inspect.BoolType) else None
         case inspect.IntType():
             most = shape.le if shape.le is not None else shape.lt - 1
             assert most <= codec.MAX_INTEGER, "every number has a bound that an op can hold"
             return max(most, shape.ge, key=_size)
         case inspect.StrType():
             return longest_text(shape.pattern, shape.max_length)
+        case inspect.BytesType():
+            return bytes(shape.max_length)
         case inspect.TupleType():
             return tuple(map(_largest, shape.item_types))
         case inspect.VarTupleType():
@@ -72,7 +75,9 @@ def _largest(shape: inspect.Type) -> Any:
             key = _largest(shape.key_type)
             return {f"{key[:-4]}{number:04x}": item for number in range(most)}
         case inspect.StructType():
-            return shape.cls(**{one.name: _largest(one.type) for one in shape.fields})
+            left_out = LEFT_OUT.get(shape.cls, ())
+            fields = (one for one in shape.fields if one.name not in left_out)
+            return shape.cls(**{one.name: _largest(one.type) for one in fields})
     raise NotImplementedError(f"teach {__name__} to build {shape}")
 
 
@@ -176,6 +181,8 @@ class Fullest:
     def _struct(self, shape: inspect.StructType, fixed: dict[str, Any]) -> Any:
         left = (one for one in shape.fields if one.name not in fixed)
         wanted = [one for one in left if one.required or _has_list(one.type)]
+        if shape.cls is Output:
+            fixed = {"text": self._text(None, None)}
         return shape.cls(**fixed, **{one.name: self.value(one.type) for one in wanted})
 
     def _text(self, pattern: str | None, most: int | None) -> str:

@@ -4,7 +4,6 @@ from antiphon.core.families.jobs.ops import JobResolve, JobSchedule, ResolveBody
 from antiphon.core.families.jobs.replicas import child_body
 from antiphon.core.manifest import job_id
 from antiphon.core.proof.output import Output
-from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, OWNER
 from tests.core.ledger import Ledger, Story
@@ -12,9 +11,8 @@ from tests.core.ledger import Ledger, Story
 
 def said(text: str, name: str = "result") -> Output:
     """A small output."""
-    raw = text.encode()
     kind = "application/json" if name == "result" else None
-    return Output(name=name, hash=digest(raw), size=len(raw), type=kind, text=text)
+    return Output(name=name, type=kind, text=text)
 
 
 TRUE, FALSE = said("42"), said("43")

@@ -7,6 +7,7 @@ from nacl import bindings
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import MAX_LOGICAL, MAX_WALL, pack
+from antiphon.core.cost.usage import Usage
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import (
     MAX_ARTIFACTS,
@@ -61,7 +62,8 @@ from antiphon.core.families.mesh.ops import (
 )
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.manifest import BlobInput, Manifest, NonceInput
-from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
+from antiphon.core.proof.output import Output, Stored
+from antiphon.core.proof.statement import Proof, Runner
 from antiphon.core.record.codec import MAX_INTEGER
 from antiphon.core.ucan import Payload, Policy, issue
 from tests.core.authors import ALICE, OWNER
@@ -152,10 +154,15 @@ _ttl_ms = st.integers(1, MAX_INTEGER)
 _failure = sparse(
     Failure, {"name": st.just("ValueError")}, {"message": texts}
 )  # fmt: skip
-_output = sparse(
-    Output,
-    {"name": st.just("out"), "hash": digests, "size": st.integers(0, MAX_INTEGER)},
-    {"type": optional(st.just("text/plain")), "sha256": optional(hexes), "text": optional(texts)},
+_stored = sparse(
+    Stored,
+    {"hash": digests, "size": st.integers(0, MAX_INTEGER)},
+    {"sha256": optional(hexes)},
+)
+_typed = {"type": optional(st.just("text/plain"))}
+_output = st.one_of(
+    sparse(Output, {"name": st.just("out"), "text": texts}, _typed),
+    sparse(Output, {"name": st.just("out"), "stored": _stored}, _typed),
 )
 _dids = st.sampled_from([OWNER.did, ALICE.did])
 
@@ -239,10 +246,11 @@ bodies = {
             "exit": optional(st.integers(-255, 255)),
             "proof": optional(
                 st.builds(
-                    DsseEnvelope,
-                    payload=texts,
-                    payload_type=st.just("application/vnd.in-toto+json"),
-                    signatures=st.just((DsseSignature(keyid="", sig="AA=="),)),
+                    Proof,
+                    sig=st.binary(min_size=64, max_size=64),
+                    ended=fences,
+                    runner=st.just(Runner(name="test", version="1", platform="any")),
+                    usage=st.just(Usage(wall_ms=1)),
                 )
             ),
         },

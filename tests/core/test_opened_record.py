@@ -68,8 +68,8 @@ FAULTS = {
         Verdict.CANONICAL,
     ),
     "a block with a trailing line feed": (GOOD.payload + b"\n", Verdict.CANONICAL),
-    "an upper-case signature": (
-        GOOD.op_bytes + b"\n" + BLOCK.upper().replace(b"SIG", b"sig"),
+    "a signature in hexadecimal digits": (
+        GOOD.op_bytes + b'\n{"sig":"' + b"0" * 128 + b'"}',
         Verdict.MALFORMED,
     ),
     "too many bytes": (sign_bytes(ALICE, b" " * (codec.MAX_OP_BYTES + 1)), Verdict.SIZE),

@@ -27,10 +27,8 @@ NEWER_CODE = Protocol(NEWER, PROTOCOL.families)
 def rules_bytes(ledger, *, rules=None, **fields):
     """A `mesh.rules` op of the future, canonical by hand."""
     op = {
-        "auth": [],
         "author": OWNER.did,
         "body": {"rules": {"protocol": NEWER, "tempo": "adagio"} if rules is None else rules},
-        "deps": [],
         "hlc": [T0 + 1_000, 0],
         "mesh": ledger.mesh,
         "prev": 0,
@@ -147,10 +145,8 @@ def test_unreadable_rules_of_a_newer_protocol_by_the_owner_stop_this_code(rules)
 
 def test_an_unreadable_genesis_of_a_newer_protocol_stops_this_code():
     op = {
-        "auth": [],
         "author": OWNER.did,
         "body": {"name": "x", "owner": OWNER.did, "rules": {"protocol": NEWER}, "tempo": "adagio"},
-        "deps": [],
         "hlc": [T0, 0],
         "mesh": "",
         "prev": 0,
@@ -221,7 +217,7 @@ def test_unreadable_newer_rules_with_a_bad_signature_are_only_malformed():
     ledger = Ledger()
     assert put(ledger, rules_bytes(ledger), by=ALICE) is Verdict.MALFORMED
     payload = bytearray(sign_bytes(OWNER, rules_bytes(ledger)))
-    payload[-5] ^= 1
+    payload[-40] ^= 1
     subject = f"ap.{ledger.mesh}.ctl.rules"
     assert ledger.append(subject, bytes(payload)) is Verdict.MALFORMED
     cut = rules_bytes(ledger) + b"\n{}"

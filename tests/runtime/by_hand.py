@@ -41,7 +41,6 @@ def proved(worker: Session, body: CompleteBody, content: manifest.Manifest) -> C
     """A completion with the proof of a short run that begins now."""
     run = Run(
         manifest=content,
-        started=worker.author.now(),
         usage=Usage(wall_ms=1),
         runner=python_runner(),
     )

@@ -138,7 +138,7 @@ async def _signed(op_type: type[Op], body: Struct, step: Step, stage: Stage, nam
     own = subject_of(op)
     op = replace(op, prev=await stage.tail(own))
     op_bytes = codec.encode(op)
-    block = signing.Block(sig=key_of(step.who).sign(signing.OP_TYPE, op_bytes).hex())
+    block = signing.Block(sig=key_of(step.who).sign(signing.OP_TYPE, op_bytes))
     subject = _lane_or(own, step, stage, names)
     return Sent(subject, signing.frame(op_bytes, block), op.hlc)
 

@@ -14,7 +14,7 @@ from antiphon.core.tempo.policy import TempoPolicy
 from antiphon.errors import JobFailed, Rejected
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.sdk.proofs.estimate import estimate_like
-from antiphon.sdk.proofs.proof import open_proof, proof_of
+from antiphon.sdk.proofs.proof import open_envelope, proof_of
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.req("B21", "B22")
@@ -79,7 +79,7 @@ async def check_totals(mesh):
         except JobFailed:
             assert handle is handles[-1]
     await caught_up(mesh, handles)
-    costs = [open_proof(await proof_of(handle)).predicate.cost for handle in handles]
+    costs = [open_envelope(await proof_of(handle)).predicate.cost for handle in handles]
     nanos = [cost.amount_nano for cost in costs]
     assert nanos[2] >= 1_250_000_000, "2.5 s of a GPU, and its beats"
     for by in ("kind", "node", "account"):
@@ -108,7 +108,7 @@ async def test_what_failed_attempts_cost_is_added_to_what_the_last_one_says():
         await caught_up(mesh, [handle])
         view = await handle.lane()
         yields = [one.opened.op for one in view.history if isinstance(one.opened.op, JobYield)]
-        last = open_proof(await proof_of(handle)).predicate.cost
+        last = open_envelope(await proof_of(handle)).predicate.cost
         total = (await mesh.cost()).total
     assert len(yields) == 1
     assert total.amounts["EUR"] == yields[0].body.cost.amount_nano + last.amount_nano

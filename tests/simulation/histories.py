@@ -41,19 +41,19 @@ class History:
         body = {"kind": KIND, **fields}
         body |= {"manifest": manifest} if kind == "schedule" else {"job": job}
         if kind == "complete" and "proof" not in body:
-            body["proof"] = self.proof(body["fence"], worker=by, status=body["status"], job=job)
+            body["proof"] = self.proof(by, **body)
         home = plain_record._home(MESH, f"job.{kind}", body)
         if kind == "schedule":
             home = home[:-64] + job  # the laws know a job by its subject
         given.setdefault("verdict", Verdict.OK if ok else Verdict.FENCE)
         return self._commit(f"job.{kind}", at_ms, by, body, home, honest=honest, **given)
 
-    def proof(self, fence, /, *, signer=None, worker="w", **changes):
+    def proof(self, worker, /, *, signer=None, **body):
         """A proof of a result, by its worker unless somebody else signed it."""
-        said = {"kind": KIND, "job": JOB, "fence": fence, "status": "succeeded", "worker": worker}
-        payload = json.dumps({"predicate": {**said, **changes}}).encode()
-        self.ledger.signed.setdefault(signer or worker, set()).add(payload)
-        return {"payload": base64.b64encode(payload).decode()}
+        proof = {"sig": "", "ended": "0" * 16}
+        said = plain_record.stated(MESH, worker, {"kind": KIND, "job": JOB, **body, "proof": proof})
+        self.ledger.signed.setdefault(signer or worker, set()).add(said)
+        return proof
 
     def control(self, op_type, at_ms, by, verdict=Verdict.OK, /, **body):
         """Commit one control op."""

@@ -48,13 +48,13 @@ def resolved(*children, by="c", result="1", **ends):
         replica = {"of": JOB, "index": index}
         history.add("schedule", at, by="c", job=child, replica=replica, deps=[[1, ""]])
         fence = history.add("claim", at + 1, by=worker, job=child, lease_ms=LEASE_MS)
-        outputs = [{"name": "result", "hash": said, "size": 1}]
+        outputs = [{"name": "result", "text": said}]
         status = "succeeded" if said else "failed"
         history.add(
             "complete", at + 2, by=worker, job=child, fence=fence, status=status, outputs=outputs
         )
         named.append([child, history.seq])
-    outputs = [{"name": "result", "hash": result, "size": 1}]
+    outputs = [{"name": "result", "text": result}]
     history.add("resolve", 900, by=by, children=named, outputs=outputs, **ends)
     return history
 
@@ -86,7 +86,7 @@ def test_a_resolve_by_replicas_of_another_job():
     other = "c" * 64
     history.add("schedule", 901, by="s", job=other, replicas=3, quorum=2)
     named = [[f"{index:064x}", 0] for index in (1, 2)]
-    outputs = [{"name": "result", "hash": "1", "size": 1}]
+    outputs = [{"name": "result", "text": "1"}]
     history.add("resolve", 910, by="c", job=other, children=named, outputs=outputs)
     assert history.laws_broken == {"agreed"}
 
@@ -148,7 +148,8 @@ def test_a_result_for_a_job_that_nobody_holds():
 def test_a_result_whose_proof_says_something_else_or_is_somebody_elses(changes):
     for given, broken in (({}, set()), (changes, {"proved"})):
         history, fence = held()
-        shown = history.proof(fence, **{"signer": "w", **given})
+        said = {"signer": "w", "worker": "w", "fence": fence, "status": "succeeded", **given}
+        shown = history.proof(said.pop("worker"), **said)
         history.add("complete", 20, fence=fence, status="succeeded", proof=shown)
         assert history.laws_broken == broken
 

@@ -16,12 +16,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from antiphon.core.authority.rules import Limit
+from antiphon.core.cost.usage import Usage
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobSchedule, Result, Retry, ScheduleBody
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.manifest import ResultInput, job_id
-from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
+from antiphon.core.proof.output import Output
+from antiphon.core.proof.statement import UNSIGNED, Proof, Runner
 from antiphon.core.record import codec, signing, subjects
 from antiphon.core.record.ids import did_of, digest
 from antiphon.core.tempo.policy import policy_hash
@@ -167,12 +169,13 @@ def tenure_story(ledger: Ledger) -> None:
     story.claim(CAROL, at=20_040, prev=3)  # prev
     story.claim(CAROL, at=9_000_000, stamp=20_045)  # drift
     story.claim(CAROL, at=20_050, deps=(ledger.dep(1),))
-    good = Output(name="out", hash=digest(b"hi"), size=2, type="text/plain", text="hi")
-    bad = Output(name="out", hash=digest(b"hi"), size=3, text="hi")
-    junk = DsseEnvelope(
-        payload="e30=", payload_type="t", signatures=(DsseSignature(keyid="", sig=""),)
+    good = Output(name="out", type="text/plain", text="hi")
+    junk = Proof(
+        sig=UNSIGNED,
+        ended="0" * 16,
+        runner=Runner(name="none", version="1", platform="any"),
+        usage=Usage(wall_ms=1),
     )
-    story.complete(CAROL, outputs=(bad,), at=20_060)  # output
     story.complete(CAROL, proof=junk, at=20_070)  # proof
     story.complete(CAROL, outputs=(good,), at=20_080)
     story.complete(CAROL, outputs=(good,), at=20_090)  # finished
@@ -233,7 +236,7 @@ def following_story(ledger: Ledger) -> None:
     reader.manifest = replace(reader.manifest, inputs=(result,))
     reader.id = job_id(reader.manifest)
     reader.schedule(how={"at": 50_415})
-    out = Output(name="result", hash=digest(b"1"), size=1, text="1")
+    out = Output(name="result", text="1")
     before.complete(ALICE, outputs=(out,), at=50_416)
     reader.offer(CAROL, at=50_417)  # results
     reader.offer(BOB, results=[Result(text="1")], at=50_418)  # not_coordinator

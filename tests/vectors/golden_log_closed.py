@@ -20,7 +20,7 @@ from antiphon.core.families.mesh.ops import (
 )
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.proof import statement
-from antiphon.core.proof.output import Output
+from antiphon.core.proof.output import Output, Stored
 from antiphon.core.record.ids import digest
 from tests.core import authors
 from tests.core.authority.test_chain_check import delegation
@@ -32,8 +32,8 @@ CONTROL = 7  # the place of a control op that took effect
 RENDER = [["like", ".kind", "render.*"]]
 KEPT, INLINE = digest(b"kept"), digest(b"hi")
 OUTPUTS = (
-    Output(name="kept", hash=KEPT, size=4),
-    Output(name="said", hash=INLINE, size=2, type="text/plain", text="hi"),
+    Output(name="kept", stored=Stored(hash=KEPT, size=4)),
+    Output(name="said", type="text/plain", text="hi"),
 )
 
 
@@ -59,7 +59,6 @@ def proved(story: Story, by: Author, *, outputs=(), status="succeeded", says=Non
         kind=story.kind, job=story.id, fence=story.fence, status=status, outputs=outputs
     )
     ours = {
-        "manifest": statement.manifest_digests(body.job, story.manifest),
         "runner": statement.Runner(name="golden", version="1", platform="any"),
         "isolation": statement.Isolation(level="sandbox", held=("network:none", "seccomp")),
         "environment": "0" * 64,

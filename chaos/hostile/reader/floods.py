@@ -65,7 +65,7 @@ class Reader(Struct, frozen=True, kw_only=True):
         key = fields.pop("by", self.key)
         op = type_(**{**fields, "author": key.did}, body=body)
         op_bytes = codec.encode(op)
-        block = signing.Block(sig=key.sign(signing.OP_TYPE, op_bytes).hex())
+        block = signing.Block(sig=key.sign(signing.OP_TYPE, op_bytes))
         return subject_of(op, op_bytes), signing.frame(op_bytes, block)
 
 

@@ -101,7 +101,6 @@ async def _fail_at_length(member: Member) -> None:
         return
     run = Run(
         manifest=view.submitted_with.manifest,
-        started=member.session.author.now(),
         usage=Usage(wall_ms=1),
         runner=python_runner(),
     )

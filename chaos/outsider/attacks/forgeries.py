@@ -104,7 +104,7 @@ class Forger:
         }
         op = type_(**fields, body=body)
         op_bytes = codec.encode(op)
-        block = signing.Block(sig=self.key.sign(signing.OP_TYPE, op_bytes).hex())
+        block = signing.Block(sig=self.key.sign(signing.OP_TYPE, op_bytes))
         return Signed(subject_of(op, op_bytes), signing.frame(op_bytes, block), digest(op_bytes))
 
     async def put(self, record: Signed, *, on: str = "") -> Verdict:

@@ -36,8 +36,7 @@ from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.families.plans.ops import PlanPut
 from antiphon.core.families.plans.state import plan_key
-from antiphon.core.proof.output import Output
-from antiphon.core.record.ids import digest
+from antiphon.core.proof.output import Output, Stored
 from antiphon.errors import AntiphonError, Rejected
 from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -109,7 +108,6 @@ async def _end(session: Session, jobs: Sequence[str], kind: str = RENDER, **how:
             raise Breach("this shows nothing, since a job was not submitted")
         run = Run(
             manifest=view.submitted_with.manifest,
-            started=session.author.now(),
             usage=Usage(wall_ms=1),
             runner=python_runner(),
         )
@@ -161,8 +159,7 @@ async def _hidden(target: TargetMesh, text: str, *, failed: bool = False) -> str
         )
         return handle.id
     content = f'"{text}"'
-    found = digest(content.encode())
-    output = Output(name="result", hash=found, size=len(content), text=content)
+    output = Output(name="result", text=content)
     await _end(
         target.owner.connection.session, [handle.id], SECRET, status="succeeded", outputs=(output,)
     )
@@ -196,7 +193,7 @@ async def _content_by_offer(target: TargetMesh) -> Outcome:
     wanted = await others_blob(target)
     first, second = await called(target), await called(target)
     async with member(target, target.contractor) as session:
-        output = Output(name="result", hash=wanted, size=1)
+        output = Output(name="result", stored=Stored(hash=wanted, size=1))
         await _end(session, [first], status="succeeded", outputs=(output,))
         try:
             await _wait_for(session, second, [(RENDER, first)])

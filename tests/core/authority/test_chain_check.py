@@ -268,10 +268,8 @@ def test_a_forged_delegation_is_refused_on_the_log():
 def test_a_token_that_is_no_delegation_is_malformed(token):
     ledger = Ledger(authority="chain")
     op = {
-        "auth": [],
         "author": OWNER.did,
         "body": {"token": token},
-        "deps": [],
         "hlc": [T0 + 1, 0],
         "mesh": ledger.mesh,
         "prev": 0,

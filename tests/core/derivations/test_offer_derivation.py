@@ -13,7 +13,7 @@ from antiphon.core.derivations.offer_derivation import (
 from antiphon.core.families.jobs.ops import MAX_AFTER, Failure, Result
 from antiphon.core.families.jobs.state import State
 from antiphon.core.manifest import ResultInput, author
-from antiphon.core.proof.output import Output
+from antiphon.core.proof.output import Output, Stored
 from antiphon.core.record import codec
 from antiphon.core.record.ids import digest
 from tests.core.derivations.test_waiting_jobs import job, key
@@ -22,7 +22,7 @@ MANIFEST = author({"command": ["@x"], "args": ["{}"], "timeout": 1})
 
 
 def output(text, name="result"):
-    return Output(name=name, hash=digest(text.encode()), size=len(text), text=text)
+    return Output(name=name, text=text)
 
 
 def derived(*outputs, may_read=True, state=State.SUCCEEDED, wanted=None):
@@ -125,8 +125,12 @@ def test_a_long_error_of_a_child_is_cut():
 def test_an_offer_fits_into_a_record_whatever_its_children_wrote(sort, letter):
     failed = (State.FAILED, (), Failure(name=letter * 255, message=letter * 4096))
     text = letter * (INLINE_EACH - 1)
-    told = (State.SUCCEEDED, (Output(name="result", hash=digest(b""), size=1, text=text),), None)
-    kept = (State.SUCCEEDED, (Output(name="result", hash=digest(b""), size=2**53 - 1),), None)
+    told = (State.SUCCEEDED, (Output(name="result", text=text),), None)
+    kept = (
+        State.SUCCEEDED,
+        (Output(name="result", stored=Stored(hash=digest(b""), size=2**53 - 1)),),
+        None,
+    )
     each = {"failed": [failed], "text": [told], "stored": [kept], "mixed": [failed, told, kept]}[
         sort
     ]

@@ -6,7 +6,7 @@ from antiphon.core.families.jobs.columns import blobs
 from antiphon.core.families.jobs.ops import MAX_REPLACED, Checkpoint, Progress
 from antiphon.core.families.jobs.state import State
 from antiphon.core.family import Evicted
-from antiphon.core.proof.output import Output
+from antiphon.core.proof.output import Output, Stored
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
@@ -135,7 +135,7 @@ def test_too_many_that_nobody_evicts_are_refused_and_the_job_goes_on():
 @pytest.mark.req("B15")
 def test_at_the_end_all_of_them_are_evicted_as_what_they_were_named():
     story = running()
-    output = Output(name="out", hash=saved("out").hash, size=3)
+    output = Output(name="out", stored=Stored(hash=saved("out").hash, size=3))
     for word in ("a", "b", "out", "c"):
         renew(story, saved(word))
     story.evict(saved("a").hash)

@@ -8,7 +8,7 @@ from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.families.jobs.state import State
 from antiphon.core.manifest import author, blobs_read, job_id
 from antiphon.core.opened_record import open_record
-from antiphon.core.proof.output import Output
+from antiphon.core.proof.output import Output, Stored
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
@@ -19,10 +19,10 @@ from tests.core.ledger import Ledger, Story
 
 ONE, TWO, INLINE = digest(b"one"), digest(b"two"), digest(b"text")
 OUTPUTS = (
-    Output(name="one", hash=ONE, size=3),
-    Output(name="one again", hash=ONE, size=3),
-    Output(name="two", hash=TWO, size=3),
-    Output(name="text", hash=INLINE, size=4, text="text"),
+    Output(name="one", stored=Stored(hash=ONE, size=3)),
+    Output(name="one again", stored=Stored(hash=ONE, size=3)),
+    Output(name="two", stored=Stored(hash=TWO, size=3)),
+    Output(name="text", text="text"),
 )
 
 

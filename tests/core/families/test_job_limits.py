@@ -1,11 +1,17 @@
 """Bounds: attempts, yields, pauses, windows, leases and what a completion may say (spec §7.2)."""
 
+from hashlib import sha256
+
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from antiphon.core.cost.usage import Usage
 from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.manifest import job_id
-from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
+from antiphon.core.proof.output import Output, Stored
+from antiphon.core.proof.statement import UNSIGNED, Proof, Runner
+from antiphon.core.record import codec
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
@@ -350,34 +356,40 @@ def test_repeating_the_call_does_not_make_a_claim_in_flight_stale():
 # --- completing ------------------------------------------------------------------------------
 
 TEXT = "héllo"
-GOOD = {"name": "out", "hash": digest(TEXT.encode()), "size": 6, "text": TEXT}
+STORED = Stored(hash=digest(TEXT.encode()), size=6)
 
 
-@pytest.mark.parametrize(
-    "change, verdict",
-    [
-        ({}, OK),
-        ({"text": None}, OK),
-        ({"text": None, "size": 10**9}, OK),
-        ({"text": "hello"}, Verdict.OUTPUT),
-        ({"size": 5}, Verdict.OUTPUT),
-        ({"size": 7}, Verdict.OUTPUT),
-        ({"hash": digest(b"")}, Verdict.OUTPUT),
-        ({"text": "", "size": 0, "hash": digest(b"")}, OK),
-        ({"text": ""}, Verdict.OUTPUT),
-    ],
-    ids=str,
-)
-def test_an_output_that_travels_as_text_matches_its_digest_and_size(change, verdict):
+@pytest.mark.parametrize("content", [{"text": TEXT}, {"text": ""}, {"stored": STORED}], ids=str)
+def test_an_output_is_a_text_or_stored(content):
     story = claimed()
-    good, other = Output(**GOOD), Output(**{**GOOD, **change})
-    assert story.complete(ALICE, outputs=(good, other)) is verdict
-    assert story.state == ("succeeded" if verdict is OK else "claimed")
+    assert story.complete(ALICE, outputs=(Output(name="out", **content),)) is OK
+
+
+@pytest.mark.parametrize("content", [{}, {"text": TEXT, "stored": STORED}], ids=["none", "both"])
+def test_nobody_can_read_an_output_with_no_content_or_with_two(content):
+    with pytest.raises(ValueError, match="either a text or stored"):
+        Output(name="out", **content)
+    written = msgspec.json.encode({"name": "out", **content})
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(written, type=Output)
+
+
+def test_the_digests_and_the_size_of_a_text_follow_from_it():
+    output = Output(name="out", text="h\u00e9llo")
+    raw = "h\u00e9llo".encode()
+    assert (output.hash, output.size) == (digest(raw), len(raw))
+    assert output.sha256 == sha256(raw).hexdigest()
+    assert codec.encode(output) == '{"name":"out","text":"h\u00e9llo"}'.encode()
 
 
 def test_a_completion_needs_its_proof():
     story = claimed()
-    junk = DsseEnvelope(payload="", payload_type="t", signatures=(DsseSignature(keyid="", sig=""),))
+    junk = Proof(
+        sig=UNSIGNED,
+        ended="0" * 16,
+        runner=Runner(name="test", version="1", platform="any"),
+        usage=Usage(wall_ms=1),
+    )
     for proof in (None, junk):
         assert story.complete(ALICE, proof=proof) is Verdict.PROOF
     assert story.complete(ALICE) is OK
@@ -385,6 +397,5 @@ def test_a_completion_needs_its_proof():
 
 def test_the_fence_is_checked_before_what_a_completion_says():
     story = claimed()
-    wrong = Output(**{**GOOD, "size": 1})
-    assert story.complete(ALICE, fence="0" * 16, outputs=(wrong,)) is Verdict.FENCE
-    assert story.complete(BOB, outputs=(wrong,)) is Verdict.NOT_CLAIMER
+    assert story.complete(ALICE, fence="0" * 16, proof=None) is Verdict.FENCE
+    assert story.complete(BOB, proof=None) is Verdict.NOT_CLAIMER

@@ -1,5 +1,7 @@
 """Signatures: DSSE's encoding, strict Ed25519, and both forms of the block (spec §4)."""
 
+from base64 import b64encode
+
 import msgspec
 import pytest
 from blake3 import blake3
@@ -17,6 +19,7 @@ from tests.core.strategies import BRISK, THOROUGH
 MESH = "a" * 16
 ORDER = 2**252 + 27742317777372353535851937790883648493
 FIELD = 2**255 - 19
+SIG = b64encode(bytes(64))
 
 
 @pytest.mark.parametrize(
@@ -159,18 +162,21 @@ def test_a_key_with_a_small_order_part_is_nobody():
 
 def test_a_record_is_the_op_a_line_feed_and_the_block():
     block = ALICE.sign(b"{}")
-    assert signing.frame(b"{}", block) == b'{}\n{"sig":"' + block.sig.encode() + b'"}'
+    assert signing.frame(b"{}", block) == b'{}\n{"sig":"' + b64encode(block.sig) + b'"}'
     assert signing.unframe(signing.frame(b"{}", block)) == (b"{}", block)
 
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", b"{}", b"{}\n", b"{}\n{}", b'{}\n{"sig":""}', b'{}\n{"sig":"' + b"0" * 127 + b'"}',
-     b'{}\n{"sig":"' + b"G" * 128 + b'"}', b'{}\n{"sig":"' + b"0" * 128 + b'\\n"}',
-     b'{}\n{"alg":"none","sig":"' + b"0" * 128 + b'"}',
-     b'{}\n{"at":0,"sig":"' + b"0" * 128 + b'"}',
-     b'{}\n{"of":4097,"sig":"' + b"0" * 128 + b'"}',
-     b'{}\n{"of":2,"path":["00"],"sig":"' + b"0" * 128 + b'"}'],
+    [b"", b"{}", b"{}\n", b"{}\n{}", b'{}\n{"sig":""}', b'{}\n{"sig":"' + SIG[:-4] + b'"}',
+     b'{}\n{"sig":"' + SIG + b'AA=="}', b'{}\n{"sig":"' + SIG + b'\\n"}',
+     b'{}\n{"sig":"' + SIG[:-2] + b'"}', b'{}\n{"sig":"' + SIG[:-3] + b'B=="}',
+     b'{}\n{"sig":"' + b"0" * 128 + b'"}', b'{}\n{"sig":"' + b"-" + SIG[1:] + b'"}',
+     b'{}\n{"alg":"none","sig":"' + SIG + b'"}',
+     b'{}\n{"at":0,"sig":"' + SIG + b'"}',
+     b'{}\n{"of":4097,"sig":"' + SIG + b'"}',
+     b'{}\n{"of":2,"path":["00"],"sig":"' + SIG + b'"}',
+     b'{}\n{"of":2,"path":"' + b64encode(bytes(13 * 32)) + b'","sig":"' + SIG + b'"}'],
 )  # fmt: skip
 def test_what_is_no_record_is_malformed(payload):
     with pytest.raises(Malformed):
@@ -187,7 +193,7 @@ def test_cutting_a_record_in_two_fails_only_as_malformed(payload):
     raise AssertionError("no signature is that short")
 
 
-@pytest.mark.parametrize("extra", [{"at": 1}, {"path": ("0" * 64,)}])
+@pytest.mark.parametrize("extra", [{"at": 1}, {"path": bytes(32)}])
 def test_the_single_form_takes_neither_index_nor_path(extra):
     block = ALICE.sign(b"{}")
     assert is_block_valid(ALICE.did, MESH, b"{}", block)
@@ -220,11 +226,11 @@ def test_a_path_with_an_element_more_less_or_swapped_is_refused(size):
     many = [f'{{"op":{at}}}'.encode() for at in range(size)]
     for op_bytes, block in zip(many, sign_batch(ALICE, MESH, many), strict=True):
         path = block.path
-        wrong = [(*path, "0" * 64), ("0" * 64, *path)]
+        wrong = [path + bytes(32), bytes(32) + path, path + bytes(1), path + bytes(31)]
         if path:
-            wrong += [path[:-1], path[1:], (*path, path[-1])]
-        if len(path) > 1:
-            wrong.append((path[1], path[0], *path[2:]))
+            wrong += [path[:-32], path[32:], path[:-1], path[1:], path + path[-32:]]
+        if len(path) > 32:
+            wrong.append(path[32:64] + path[:32] + path[64:])
         for elements in wrong:
             changed = msgspec.structs.replace(block, path=elements)
             assert not is_block_valid(ALICE.did, MESH, op_bytes, changed)
@@ -232,12 +238,12 @@ def test_a_path_with_an_element_more_less_or_swapped_is_refused(size):
 
 def test_a_signer_cannot_have_its_own_overlong_path_accepted():
     # Otherwise one op would have as many valid blocks as its author liked to sign.
-    here, other = leaf(b"{}"), "0" * 64
+    here = leaf(b"{}")
     for pair in (here + bytes(32), bytes(32) + here):
         root = blake3(b"\x01" + pair).hexdigest()
         statement = f'{{"mesh":"{MESH}","root":"{root}","size":1}}'.encode()
-        signature = sign(ALICE.secret, signing.BATCH_TYPE, statement).hex()
-        block = Block(sig=signature, of=1, path=(other,))
+        signature = sign(ALICE.secret, signing.BATCH_TYPE, statement)
+        block = Block(sig=signature, of=1, path=bytes(32))
         assert not is_block_valid(ALICE.did, MESH, b"{}", block)
 
 
@@ -245,7 +251,7 @@ def test_an_inner_node_does_not_pass_for_an_op():
     # Without a prefix that keeps leaves and nodes apart, two hashes would be a third op.
     many = [b"one", b"two"]
     block = sign_batch(ALICE, MESH, many)[0]
-    left = signing.leaf_hash(bytes.fromhex(block.path[0]))
+    left = signing.leaf_hash(block.path)
     short = Block(sig=block.sig, at=0, of=1)
     assert not is_block_valid(ALICE.did, MESH, left, short)
     for op_bytes in many:

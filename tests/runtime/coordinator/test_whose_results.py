@@ -13,7 +13,6 @@ from antiphon.core.families.jobs.ops import (
     YieldBody,
 )
 from antiphon.core.proof.output import Output
-from antiphon.core.record.ids import digest
 from antiphon.runtime.caller import submission
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
 from tests.runtime.by_hand import called, completed, finished
@@ -27,7 +26,7 @@ ANSWER = "123,456"
 
 
 def result(text=ANSWER):
-    return Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
+    return Output(name="result", text=text)
 
 
 async def member(mesh, owner, *can, kinds=("render.*",)):

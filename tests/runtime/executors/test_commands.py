@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.core.families.jobs import completion_proof
 from antiphon.core.proof import statement
 from antiphon.errors import Misconfigured
 from antiphon.runtime.caller import submission
@@ -43,8 +44,9 @@ def _sandbox(monkeypatch, tmp_path):
 
 async def predicate_of(mesh, ended):
     view = await mesh.connection.session.read_lane(ended.job.kind, ended.job.id)
-    body = view.opened_at(ended.job.ended_seq).op.body
-    return statement.open_proof(body.proof).predicate, body
+    op = view.opened_at(ended.job.ended_seq).op
+    envelope = completion_proof.envelope_of(op.mesh, op.author, op.body)
+    return statement.open_envelope(envelope).predicate, envelope
 
 
 @pytest.mark.req("P7")
@@ -109,11 +111,11 @@ async def test_an_input_that_is_nowhere_is_named():
 async def test_the_proof_says_what_ran_and_what_held():
     async with a_mesh_with_commands() as mesh:
         ended = await shell(mesh, "exit 0", env={"GREETING": "hello"})
-        said, body = await predicate_of(mesh, ended)
+        said, envelope = await predicate_of(mesh, ended)
     program = Path("/bin/sh").resolve()
-    assert fits(statement.to_json(body.proof), published("proof"))
+    assert fits(statement.to_json(envelope), published("proof"))
     assert said.job == ended.job.id
-    assert (said.exit, body.exit) == (0, 0)
+    assert said.exit == 0
     assert said.runner.name == str(program)
     assert said.runner.digest.sha256 == hashlib.sha256(program.read_bytes()).hexdigest()
     assert said.isolation.level == "sandbox"
@@ -341,14 +343,14 @@ async def test_a_command_that_uses_too_much_in_a_beat_is_killed_and_says_so():
         spin = "while :; do :; done"
         options = {"budget": {"per_bu": {"cpu_sec": 0.2}, "charge_to": "team-a"}}
         ended = await shell(mesh, spin, options=options)
-        said, body = await predicate_of(mesh, ended)
+        said, envelope = await predicate_of(mesh, ended)
     assert (ended.job.outcome, ended.job.attempts) == ("failed", 0)
     assert ended.error.name == "OverBudget"
     assert "and may use 0.2 in each (per_bu.cpu_sec)" in ended.error.message
     assert ended.job.account == "team-a"
     assert said.usage.cpu_ms > 200
     assert said.usage.net_egress_bytes == 0
-    assert fits(statement.to_json(body.proof), published("proof"))
+    assert fits(statement.to_json(envelope), published("proof"))
 
 
 @pytest.mark.req("B21")

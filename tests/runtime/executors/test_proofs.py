@@ -43,7 +43,7 @@ async def test_every_result_carries_a_proof_of_its_job_by_its_worker(engine):
         handle = await ended(mesh, caller, 21)
         envelope = await proof_of(handle)
         assert fits(proof_statement.to_json(envelope), published("proof"))
-        said = proof_statement.open_proof(envelope)
+        said = proof_statement.open_envelope(envelope)
         assert said.predicate.job == handle.id
         assert said.predicate.worker == worker.session.author.did
         assert said.predicate.isolation.level == "none"
@@ -104,5 +104,5 @@ async def test_a_failed_run_is_vouched_for_and_a_job_nobody_ran_is_not():
         await mesh.worker(double)
         failed = await ended(mesh, caller, -1, retry=Retry(attempts=1))
         assert (await failed.state()).state is State.FAILED
-        said = proof_statement.open_proof(await proof_of(failed)).predicate
+        said = proof_statement.open_envelope(await proof_of(failed)).predicate
         assert said.status == "failed"

@@ -16,8 +16,7 @@ from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.plans.ops import PlanPut
 from antiphon.core.families.plans.state import PlanLane
 from antiphon.core.manifest import BlobInput, Manifest
-from antiphon.core.proof.output import Output
-from antiphon.core.record.ids import digest
+from antiphon.core.proof.output import Output, Stored
 from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import EngineDenied, Rejected
 from antiphon.runtime.artifacts.store import Artifacts
@@ -247,7 +246,7 @@ async def test_an_offer_names_a_blob_by_the_word_of_the_job_that_it_repeats(tmp_
         rights = BlobRights(
             gate, {}.get, nodes.get, lambda who: [u for u in nodes if nodes[u] in who]
         )
-        secret = Output(name="result", hash="blake3:" + "ab" * 32, size=9_999)
+        secret = Output(name="result", stored=Stored(hash="blake3:" + "ab" * 32, size=9_999))
         told = await completed(two, one, KIND, secret)
         job = await called(two, KIND)
         await node.reached(await given_back(one, job, (KIND, told.id), kind=KIND))
@@ -265,7 +264,7 @@ async def test_a_long_text_of_ones_own_child_comes_back_in_an_offer(tmp_path):
         nodes = {"U1": one.author.did}
         rights = BlobRights(gate, {}.get, nodes.get, lambda who: [])
         text = "x" * 20_000
-        long = Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
+        long = Output(name="result", text=text)
         child = await completed(one, one, KIND, long)
         job = await called(one, KIND)
         await node.reached(await given_back(one, job, (KIND, child.id), kind=KIND))

@@ -286,7 +286,7 @@ def resigned(key: SeedKeyring, op, **changes) -> bytes:
     """The same op, changed, under a signature that holds."""
     fields = {name: getattr(op, name) for name in op.__struct_fields__}
     text = codec.encode(type(op)(**{**fields, **changes}))
-    return signing.frame(text, signing.Block(sig=key.sign(signing.OP_TYPE, text).hex()))
+    return signing.frame(text, signing.Block(sig=key.sign(signing.OP_TYPE, text)))
 
 
 # --- a family that the gate does not know by name ---------------------------------------------

@@ -6,6 +6,7 @@ from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.identity.key_files import FileMark, SeedKeyring
 from antiphon.runtime.log.author import Author
 from tests.forked import in_child
+from tests.runtime.log.test_author import a_body, a_proof
 
 pytestmark = pytest.mark.processes
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.processes
     [
         lambda author: author.tick(),
         lambda author: author.vouch("text/plain", b"words"),
-        lambda author: author.prove(b"a statement"),
+        lambda author: author.prove(a_body(), a_proof()),
     ],
     ids=["tick", "vouch", "prove"],
 )

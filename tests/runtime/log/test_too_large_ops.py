@@ -13,7 +13,7 @@ from tests.runtime.log.test_author import an_author
 LARGEST_PART = {
     "job.schedule": "manifest",
     "plan.put": "manifest",
-    "job.complete": "proof",
+    "job.complete": "outputs",
     "job.resolve": "outputs",
     "job.offer": "results",
     "mesh.rules": "rules",

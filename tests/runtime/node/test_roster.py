@@ -24,7 +24,6 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
 from antiphon.core.proof.output import Output
-from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import LostRace
 from antiphon.runtime.caller import submission
@@ -185,7 +184,7 @@ class RosterLoop:
             back = YieldBody(kind=KIND, job=job.id, fence=job.fence, reason="error", error=error)
             await self._write(JobYield, back, job)
             return
-        output = Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
+        output = Output(name="result", text=text)
         done = CompleteBody(
             kind=KIND, job=job.id, fence=job.fence, status="succeeded", outputs=(output,)
         )

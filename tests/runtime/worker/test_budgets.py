@@ -8,10 +8,10 @@ import pytest
 from antiphon.core.cost.job_cost import Spent, price
 from antiphon.core.cost.rates import Rates, read_rates
 from antiphon.core.cost.usage import Reported
+from antiphon.core.families.jobs.completion_proof import statement_of
 from antiphon.core.families.jobs.ops import JobComplete, JobYield, Retry
 from antiphon.core.families.jobs.state import State
 from antiphon.core.families.mesh.ops import MeshTempo, TempoBody
-from antiphon.core.proof import statement
 from antiphon.core.tempo.budget import Budget, read_budget
 from antiphon.core.tempo.policy import TempoLimits, TempoPolicy, policy_hash
 from antiphon.runtime.caller import submission
@@ -44,7 +44,7 @@ async def ended_with(caller: Session, budget: Budget, *args: object, **fields: o
     lane = await caller.read_lane(KIND, called.id)
     op = lane.history[-1].opened.op
     assert isinstance(op, JobComplete)
-    return ended, statement.open_proof(op.body.proof).predicate
+    return ended, statement_of(op.mesh, op.author, op.body, op.body.proof).predicate
 
 
 async def never_ends() -> None:
@@ -272,7 +272,7 @@ async def test_a_mesh_without_rates_says_no_cost_and_one_with_them_says_it_for_e
         called = await call(caller)
         await submission.wait_for_end(caller, KIND, called.id)
         lane = await caller.read_lane(KIND, called.id)
-        said = statement.open_proof(lane.history[-1].opened.op.body.proof).predicate
+        said = lane.history[-1].opened.op.body.proof
         assert said.cost is None
         assert said.usage.storage_kbh == 0, "nothing is stored outside the log"
     rates = read_rates(
@@ -289,7 +289,7 @@ async def test_a_mesh_without_rates_says_no_cost_and_one_with_them_says_it_for_e
         called = await call(caller)
         await submission.wait_for_end(caller, KIND, called.id)
         lane = await caller.read_lane(KIND, called.id)
-        said = statement.open_proof(lane.history[-1].opened.op.body.proof).predicate
+        said = lane.history[-1].opened.op.body.proof
     assert 500_000_000 <= said.cost.amount_nano < 510_000_000
     assert said.cost.unmeasured == ("cpu_sec",), "a coroutine shares its thread"
     assert lane.lane.job.total_spent.is_partial

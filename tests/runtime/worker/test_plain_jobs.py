@@ -237,11 +237,11 @@ async def test_a_worker_that_stops_cancels_and_gives_back_what_it_has_just_begun
 async def test_a_worker_does_not_believe_its_own_mistakes(monkeypatch):
     """Its proofs are signed wrongly, which it would not see: it has signed them itself."""
 
-    def put_in_envelope(payload, keyid, sign):
-        return really_put(payload, keyid, lambda kind, text: sign(kind, text + b" "))
+    def statement_of(mesh, did, body, proof):
+        return really_state("another mesh", did, body, proof)
 
-    really_put = author.put_in_envelope
-    monkeypatch.setattr(author, "put_in_envelope", put_in_envelope)
+    really_state = author.statement_of
+    monkeypatch.setattr(author, "statement_of", statement_of)
     async with a_mesh("memory", structs.replace(CALM, lease_ms=600, lease_ms_max=600)) as mesh:
         caller = (await mesh.connection()).session
         jobs = [await call(caller, value) for value in range(20)]
@@ -282,9 +282,9 @@ async def test_of_own_records_some_are_read_as_a_strangers_also_in_small_turns(m
         session = connection.session
         really_forget = session.forget_own
 
-        def forget_own(seq, draft):
-            opened.append(type(draft.op))
-            really_forget(seq, draft)
+        def forget_own(seq):
+            opened.append(seq)
+            really_forget(seq)
 
         session.forget_own = forget_own
         worker = await mesh.worker(number, connection=connection)
@@ -292,4 +292,7 @@ async def test_of_own_records_some_are_read_as_a_strangers_also_in_small_turns(m
         for value in range(rounds):
             await call(caller, value)
             await eventually(lambda done=value + 1: worker.done == done)
-        assert opened.count(JobClaim) == opened.count(JobComplete) == 3
+        page = await session.log.read(0, limit=10_000)
+        types = {one.seq: type(session.open(one).op) for one in page.records}
+        drawn = [types[seq] for seq in opened]
+        assert drawn.count(JobClaim) == drawn.count(JobComplete) == 3

@@ -28,6 +28,7 @@ MAX_NAME: Final = 64
 
 B = TypeVar("B")
 _Name = Annotated[str, Meta(max_length=MAX_NAME)]
+_Signature = Annotated[str, Meta(pattern=r"^[0-9a-f]{128}\Z")]
 Signer = tuple[str, Callable[[str, bytes], bytes]]
 """A key's name, and its function to sign a payload type and a payload."""
 Upgrade = Callable[[dict[str, Any]], tuple[dict[str, Any], str]]
@@ -75,7 +76,7 @@ class OlderMessage(Message[B], Generic[B], frozen=True, kw_only=True):
 
 class _Envelope(Struct, frozen=True, forbid_unknown_fields=True):
     message: Raw
-    sigs: Annotated[tuple[signing.Signature, ...], Meta(min_length=1, max_length=MAX_SIGNERS)]
+    sigs: Annotated[tuple[_Signature, ...], Meta(min_length=1, max_length=MAX_SIGNERS)]
 
 
 _encode = msgspec.json.Encoder().encode

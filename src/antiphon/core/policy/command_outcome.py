@@ -24,13 +24,9 @@ LAST_WORDS: Final = 600
 
 RECORD_BYTES: Final = codec.MAX_OP_BYTES - 24 * 1024
 """Bytes of a completion's record that outputs and proof may use."""
-PROOF_BYTES: Final = 96 * 1024
-"""Bytes of a proof that outputs and inputs may use; base64 in the record takes a third more."""
 INPUTS_BYTES: Final = 32 * 1024
-_LISTED: Final = 260
+_LISTED: Final = 280
 """Bytes of an output in a completion besides its name: two digests, a size, a type."""
-_PROVED: Final = 190
-"""Bytes of an output in a proof besides its name."""
 _ANY_TIME: Final = 2**63
 
 
@@ -57,7 +53,7 @@ def inputs_of(content: Manifest) -> tuple[CommandInput, ...]:
 
 
 def are_listable(inputs: Sequence[CommandInput]) -> bool:
-    """Whether a proof has room to list them; otherwise the manifest's digest stands for them."""
+    """Whether a proof has room to list them; otherwise the job's id stands for them."""
     return sum(len(codec.encode(one.name)) + 120 for one in inputs) <= INPUTS_BYTES
 
 
@@ -138,9 +134,8 @@ def room_for_text(names: Sequence[str], inputs: Sequence[CommandInput]) -> int:
     """Bytes left in a record for outputs as text; -1 if not even their names fit."""
     words = sum(len(codec.encode(name)) for name in names)
     read = sum(len(codec.encode(one.name)) + 120 for one in inputs) if are_listable(inputs) else 0
-    proved = words + len(names) * _PROVED + read
-    left = RECORD_BYTES - words - len(names) * _LISTED - proved * 4 // 3
-    return left if left >= 0 and proved <= PROOF_BYTES else -1
+    left = RECORD_BYTES - words - len(names) * _LISTED - read
+    return left if left >= 0 else -1
 
 
 def text_bytes(text: str) -> int:

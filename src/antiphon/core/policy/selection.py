@@ -130,7 +130,7 @@ def seed_of(payload: bytes) -> bytes:
     them would go to the same worker.
     """
     op_bytes, block = signing.unframe(payload)
-    head = bytes.fromhex(block.sig)[:SEED_BYTES]
+    head = block.sig[:SEED_BYTES]
     if block.of == 0:
         return head
     return sha256(head + digest(op_bytes).encode()).digest()

@@ -2,30 +2,28 @@
 
 An in-toto Statement in a DSSE envelope, signed by the worker's key. Its subjects are the outputs.
 Its predicate says which job ran under which fence, by whom, with what, from when to when, and how
-it was isolated. It names the manifest by its digests; the job's id is one of them.
+it was isolated. The job's id is the digest of its manifest.
 
-A completion must have the proof of exactly what it says (`holds`). That shows who vouches for a
-result; it does not show that the machine told the truth.
+On the log a proof is short (`Proof`): the signature, and what the worker says of the run beside its
+completion. The statement is put together from the two, always in the same way, and the signature is
+over its bytes. So there is no statement about another job, result or worker. A proof shows who
+vouches for a result; it does not show that the machine told the truth.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import lru_cache
-from hashlib import sha256
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.core import manifest
-from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.cost.job_cost import Cost
 from antiphon.core.cost.usage import Usage
-from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
+from antiphon.core.proof.output import Output, Stored
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import DIGEST_PREFIX, digest, public_key_of
 from antiphon.core.record.json_schema import published
@@ -35,16 +33,11 @@ PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:antiphon:proof-of-execution:v1"
 SCHEMA_ID: Final = "urn:antiphon:proof:1"
-MAX_PAYLOAD_BYTES: Final = 128 * 1024
-OPENED_KEPT: Final = 1024
-OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""Limits of the cache of opened proofs, which are read twice: number, and bytes. A worker chooses
-how large its proofs are, and every reader of its jobs opens them."""
-_WEIGHT: Final = 3
-"""Memory of an opened proof as a multiple of its text, as measured."""
-
 Hex64 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Word = Annotated[str, Meta(max_length=255)]
+Stamp = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
+UNSIGNED: Final = bytes(64)
+"""In place of a signature that is still to be made."""
 Count = Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)]
 
 
@@ -100,22 +93,15 @@ class Isolation(_Part, frozen=True, kw_only=True):
     ] = ()
 
 
-class Predicate(_Part, frozen=True, kw_only=True):
-    """The worker's statement about one run."""
+IN_PROCESS: Final = Isolation(level="none")
 
-    mesh: Word
-    kind: Word
-    job: Annotated[Hex64, Meta(description="The job's content id: BLAKE3 of its manifest.")]
-    manifest: Digests
-    inputs: Annotated[tuple[Subject, ...], Meta(max_length=manifest.MAX_INPUTS)] = ()
-    worker: Annotated[Word, Meta(description="The did:key of the signer.")]
-    fence: Annotated[Word, Meta(description="The fence of the tenure: the HLC of its claim.")]
-    started: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
-    ended: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
-    status: Literal["succeeded", "failed"]
-    exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
+
+class _Account(_Part, frozen=True, kw_only=True):
+    """What only the worker can say of a run."""
+
+    ended: Annotated[Stamp, Meta(description="HLC, as 16 hexadecimal digits.")]
     runner: Runner
-    isolation: Isolation
+    inputs: Annotated[tuple[Subject, ...], Meta(max_length=manifest.MAX_INPUTS)] = ()
     environment: (
         Annotated[
             Hex64,
@@ -134,6 +120,28 @@ class Predicate(_Part, frozen=True, kw_only=True):
     ) = None
 
 
+class Proof(_Account, frozen=True, kw_only=True):
+    """The proof as a completion carries it: all that does not follow from the completion."""
+
+    sig: Annotated[bytes, Meta(min_length=64, max_length=64)]
+    """Over the statement; 64 bytes, in base64."""
+    isolation: Isolation = IN_PROCESS
+
+
+class Predicate(_Account, frozen=True, kw_only=True):
+    """The worker's statement about one run."""
+
+    mesh: Word
+    kind: Word
+    job: Annotated[Hex64, Meta(description="The job's content id: BLAKE3 of its manifest.")]
+    worker: Annotated[Word, Meta(description="The did:key of the signer.")]
+    fence: Annotated[Word, Meta(description="The fence of the tenure: the HLC of its claim.")]
+    started: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
+    status: Literal["succeeded", "failed"]
+    exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
+    isolation: Isolation
+
+
 class Statement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An in-toto Statement, version 1."""
 
@@ -145,25 +153,34 @@ class Statement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     predicate: Predicate
 
 
+class DsseSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One signature of a DSSE envelope."""
+
+    keyid: Annotated[str, Meta(max_length=128)]
+    sig: Annotated[str, Meta(max_length=128)]
+
+
+class DsseEnvelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A DSSE envelope, as in its specification."""
+
+    payload: str
+    payload_type: Annotated[str, Meta(max_length=255)] = msgspec.field(name="payloadType")
+    signatures: Annotated[tuple[DsseSignature, ...], Meta(min_length=1, max_length=4)]
+
+
 _decoder = msgspec.json.Decoder(Statement)
-
-
-def manifest_digests(job_id: str, content: manifest.Manifest) -> Digests:
-    """Both digests of a manifest."""
-    return Digests(blake3=job_id, sha256=sha256(manifest.core_bytes(content)).hexdigest())
 
 
 def subjects_of(job_id: str, outputs: Sequence[Output]) -> tuple[Subject, ...]:
     """The outputs as subjects; without outputs, the job itself is the subject."""
     if not outputs:
         return (Subject(name=f"job:{job_id}", digest=Digests(blake3=job_id)),)
-    return tuple(
-        Subject(
-            name=output.name,
-            digest=Digests(blake3=output.hash[len(DIGEST_PREFIX) :], sha256=output.sha256),
-        )
-        for output in outputs
-    )
+    return tuple(_subject(one.name, one.content) for one in outputs)
+
+
+def _subject(name: str, content: Stored) -> Subject:
+    ours = content.hash[len(DIGEST_PREFIX) :]
+    return Subject(name=name, digest=Digests(blake3=ours, sha256=content.sha256))
 
 
 def made_of(predicate: Predicate, outputs: Sequence[Output]) -> Statement:
@@ -176,79 +193,27 @@ def made_of(predicate: Predicate, outputs: Sequence[Output]) -> Statement:
     )
 
 
-def statement(predicate: Predicate, outputs: Sequence[Output]) -> bytes:
-    """The statement's canonical bytes, to be signed."""
-    return codec.encode(made_of(predicate, outputs))
+def is_signed_by(said: Statement, did: str, signature: bytes) -> bool:
+    """Whether this key signed the statement."""
+    return signing.is_signed(did, PAYLOAD_TYPE, codec.encode(said), signature)
 
 
-def put_in_envelope(
-    payload: bytes, keyid: str, sign: Callable[[str, bytes], bytes]
-) -> DsseEnvelope:
-    """The envelope around a statement; `sign` uses the worker's key."""
-    signature = base64.b64encode(sign(PAYLOAD_TYPE, payload)).decode()
+def in_envelope(said: Statement, signature: bytes) -> DsseEnvelope:
+    """The envelope around a signed statement, for other tools."""
     return DsseEnvelope(
-        payload=base64.b64encode(payload).decode(),
+        payload=base64.b64encode(codec.encode(said)).decode(),
         payload_type=PAYLOAD_TYPE,
-        signatures=(DsseSignature(keyid=keyid, sig=signature),),
+        signatures=(
+            DsseSignature(keyid=said.predicate.worker, sig=base64.b64encode(signature).decode()),
+        ),
     )
 
 
-_opened: BoundedCache[str, Statement] = BoundedCache(most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES)
-
-
-def remember(envelope: DsseEnvelope, payload: bytes, said: Statement | None = None) -> None:
-    """Keep the statement of a proof that was made just now, if it can be read at all.
-
-    `said` is the statement, where it is at hand: most need not be read for that.
-    """
-    with suppress(Malformed):
-        if said is None or not is_certainly_readable(said.predicate):
-            said = _read(payload)
-        _opened.put(envelope.payload, said, _WEIGHT * len(envelope.payload))
-
-
-def forget(envelope: DsseEnvelope) -> None:
-    """Have this proof read from its bytes when it is opened next."""
-    _opened.drop(envelope.payload)
-
-
-def is_certainly_readable(said: Predicate) -> bool:
-    """Whether every reader accepts it: only these fields can have a value that some refuse."""
-    return (
-        not said.inputs
-        and said.exit is None
-        and said.environment is None
-        and said.policy_root is None
-        and said.cost is None
-        and said.usage.reported is None
-        and _is_readable(said.runner, said.isolation)
-    )
-
-
-@lru_cache(maxsize=64)
-def _is_readable(runner: Runner, isolation: Isolation) -> bool:
-    """Both are an executor's, and the same for all of its runs."""
-    try:
-        msgspec.convert(msgspec.to_builtins(runner), Runner)
-        msgspec.convert(msgspec.to_builtins(isolation), Isolation)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def open_proof(envelope: DsseEnvelope) -> Statement:
+def open_envelope(envelope: DsseEnvelope) -> Statement:
     """The statement in an envelope, whoever signed it; `Malformed` if it is not canonical."""
     if envelope.payload_type != PAYLOAD_TYPE:
         raise Malformed("the proof is of another type", reason="proof")
-    known = _opened.get(envelope.payload)
-    if known is not None:
-        return known
-    found = _read(_unpacked(envelope.payload))
-    _opened.put(envelope.payload, found, _WEIGHT * len(envelope.payload))
-    return found
-
-
-def _read(payload: bytes) -> Statement:
+    payload = _unpacked(envelope.payload)
     try:
         found = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
@@ -258,31 +223,19 @@ def _read(payload: bytes) -> Statement:
     return found
 
 
-def is_signed_by(envelope: DsseEnvelope, did: str) -> bool:
-    """Whether the envelope has exactly one signature, by this key."""
-    if len(envelope.signatures) != 1:
-        return False
-    (signature,) = envelope.signatures
-    try:
-        raw, payload = _unpacked(signature.sig), _unpacked(envelope.payload)
-    except Malformed:
-        return False
-    return signature.keyid == did and signing.is_signed(did, envelope.payload_type, payload, raw)
-
-
 def _unpacked(text: str) -> bytes:
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as problem:
         raise Malformed("the proof is not base64", reason="proof") from problem
-    if len(raw) > MAX_PAYLOAD_BYTES or base64.b64encode(raw).decode() != text:
+    if base64.b64encode(raw).decode() != text:
         raise Malformed("the proof is not canonical base64", reason="proof")
     return raw
 
 
 def trailers(envelope: DsseEnvelope) -> list[tuple[str, str]]:
     """The result's trailer lines (P9): job, proof, worker and program."""
-    said = open_proof(envelope).predicate
+    said = open_envelope(envelope).predicate
     lines = [
         ("Job-Id", f"blake3:{said.job}"),
         ("Proof-Of-Execution", digest(codec.encode(envelope))),

@@ -17,6 +17,7 @@ from antiphon.errors import Malformed
 
 DIGEST_PREFIX: Final = "blake3:"
 _MESH_ID_BYTES: Final = 10
+_MESSAGE_ID_BYTES: Final = 16
 _SHORT: Final = 8
 _NAME_BYTES: Final = 15
 
@@ -35,10 +36,12 @@ def digest(data: bytes) -> str:
 def message_id(record: bytes, attempt: int = 0) -> str:
     """The engine's message id for a record; the engine stores one record per id.
 
-    The digest of the whole record, signature included: an op's id can be predicted, and a node
-    that used it first would keep the op off the log. `attempt` gives another id if one is taken.
+    128 bits of the digest of the whole record, signature included: an op's id can be predicted,
+    and a node that used it first would keep the op off the log. `attempt` gives another id if one
+    is taken. The engine stores the id beside the record, so it is short.
     """
-    return digest(record if not attempt else b"%b\n%d" % (record, attempt))
+    named = blake3(record if not attempt else b"%b\n%d" % (record, attempt))
+    return base64.urlsafe_b64encode(named.digest(_MESSAGE_ID_BYTES))[:-2].decode()
 
 
 def mesh_id(genesis: bytes) -> str:

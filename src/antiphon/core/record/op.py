@@ -3,8 +3,8 @@
 An op class declares its type (the tag), the command that its author must hold, its branch of the
 log, the first protocol that has it, and its words. What it does is in `antiphon.core.families`.
 
-Every envelope field is always written; a body field at its default is not. `codec.decode` is
-strict, so each op has exactly one encoding.
+A field at its default is not written: no deps, no delegations. `codec.decode` is strict, so each op
+has exactly one encoding.
 """
 
 from __future__ import annotations
@@ -48,7 +48,15 @@ class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_d
     """What all bodies share: no unknown fields, and defaults are not written."""
 
 
-class Op(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", gc=False):
+class Op(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="type",
+    gc=False,
+):
     """The envelope. The BLAKE3 digest of its bytes is the op's id."""
 
     v: Literal[1]
@@ -57,8 +65,10 @@ class Op(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fiel
     hlc: tuple[WallMs, Logical]
     prev: Seq
     """The last sequence that the author saw on this op's subject; 0 = none."""
-    deps: Annotated[tuple[tuple[Seq, Digest], ...], Meta(max_length=MAX_DEPS)]
-    auth: Annotated[tuple[Annotated[str, Meta(max_length=128)], ...], Meta(max_length=MAX_AUTH)]
+    deps: Annotated[tuple[tuple[Seq, Digest], ...], Meta(max_length=MAX_DEPS)] = ()
+    auth: Annotated[
+        tuple[Annotated[str, Meta(max_length=128)], ...], Meta(max_length=MAX_AUTH)
+    ] = ()
 
     COMMAND: ClassVar[str] = ""
     """The command that its author must hold; empty if the family alone decides who may."""

@@ -6,12 +6,12 @@ are exactly what was signed, and you can read a record with any tool.
 
 The block has two forms:
 
-    {"sig":"<128 hex>"}                                        over this op
-    {"at":3,"of":100,"path":["<64 hex>",…],"sig":"<128 hex>"}   over a Merkle root of many ops
+    {"sig":"<64 bytes>"}                                      over this op
+    {"at":3,"of":8,"path":"<32 bytes each>","sig":"<64 bytes>"}   over a Merkle root of many ops
 
-In the second form the leaves are op ids, in RFC 6962's tree shape with BLAKE3; each op can still
-be verified alone. Payload types differ, so a signature for one purpose is not valid for another.
-libsodium verifies; it refuses weak keys and non-canonical signatures.
+with bytes in base64. In the second form the leaves are op ids, in RFC 6962's tree shape with
+BLAKE3; each op can still be verified alone. Payload types differ, so a signature for one purpose is
+not valid for another. libsodium verifies; it refuses weak keys and non-canonical signatures.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ SIGNATURE_BYTES: Final = 64
 ROOTS_KEPT: Final = 1024
 """Signatures over many ops whose verdict is remembered: their other ops come soon."""
 
-Signature = Annotated[str, Meta(pattern=r"^[0-9a-f]{128}\Z")]
-Node = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+NODE_BYTES: Final = 32
+
+Signature = Annotated[bytes, Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
+Nodes = Annotated[bytes, Meta(max_length=12 * NODE_BYTES)]
 
 
 class Block(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -47,7 +49,8 @@ class Block(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     sig: Signature
     at: Annotated[int, Meta(ge=0, lt=MAX_BATCH)] = 0
     of: Annotated[int, Meta(ge=0, le=MAX_BATCH)] = 0
-    path: Annotated[tuple[Node, ...], Meta(max_length=12)] = ()
+    path: Nodes = b""
+    """The hashes beside the way from the leaf to the root, one after the other."""
 
 
 class BatchRoot(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,16 +117,16 @@ def is_block_valid(author: str, mesh: str, op_bytes: bytes, block: Block) -> boo
         return False
     signed = b"%b%d %b" % (_OP_PAE_HEAD, len(op_bytes), op_bytes)
     try:
-        bindings.crypto_sign_open(bytes.fromhex(block.sig) + signed, public_key_of(author))
+        bindings.crypto_sign_open(block.sig + signed, public_key_of(author))
     except BadSignatureError:
         return False
     return True
 
 
 @lru_cache(ROOTS_KEPT)
-def _is_root_signed(author: str, mesh: str, root: bytes, size: int, sig: str) -> bool:
+def _is_root_signed(author: str, mesh: str, root: bytes, size: int, sig: bytes) -> bool:
     """Whether `author` signed a tree with this root. All arguments are part of what is checked."""
-    return is_signed(author, BATCH_TYPE, _batch(mesh, root, size), bytes.fromhex(sig))
+    return is_signed(author, BATCH_TYPE, _batch(mesh, root, size), sig)
 
 
 def _batch(mesh: str, root: bytes, size: int) -> bytes:
@@ -140,11 +143,11 @@ def sign_together(
     if not 0 < len(op_digests) <= MAX_BATCH:
         raise ValueError(f"{len(op_digests)} ops cannot have one signature")
     root, paths = _tree([leaf_hash(one) for one in op_digests])
-    sig, size = sign(BATCH_TYPE, _batch(mesh, root, len(op_digests))).hex(), len(op_digests)
-    return [Block(sig=sig, at=at, of=size, path=tuple(path)) for at, path in enumerate(paths)]
+    sig, size = sign(BATCH_TYPE, _batch(mesh, root, len(op_digests))), len(op_digests)
+    return [Block(sig=sig, at=at, of=size, path=b"".join(path)) for at, path in enumerate(paths)]
 
 
-def _tree(leaves: list[bytes]) -> tuple[bytes, list[list[str]]]:
+def _tree(leaves: list[bytes]) -> tuple[bytes, list[list[bytes]]]:
     """The root over some leaves, and the path of each, from the leaf upwards."""
     if len(leaves) == 1:
         return leaves[0], [[]]
@@ -153,9 +156,9 @@ def _tree(leaves: list[bytes]) -> tuple[bytes, list[list[str]]]:
     left, left_paths = _tree(leaves[:cut])
     right, right_paths = _tree(leaves[cut:])
     for path in left_paths:
-        path.append(right.hex())
+        path.append(right)
     for path in right_paths:
-        path.append(left.hex())
+        path.append(left)
     return node_hash(left, right), left_paths + right_paths
 
 
@@ -175,14 +178,15 @@ def root_from_path(op_digest: bytes, block: Block) -> bytes | None:
     The algorithm of RFC 9162 §2.1.3.2: `here` and `last` are the indices of this node and of
     the level's last node; a level without a right sibling is skipped.
     """
-    if block.at >= block.of:
+    path = block.path
+    if block.at >= block.of or len(path) % NODE_BYTES:
         return None
     here, last = block.at, block.of - 1
     result = leaf_hash(op_digest)
-    for text in block.path:
+    for start in range(0, len(path), NODE_BYTES):
         if last == 0:
             return None
-        sibling = bytes.fromhex(text)
+        sibling = path[start : start + NODE_BYTES]
         if here & 1 or here == last:
             result = node_hash(sibling, result)
             while not here & 1 and here:

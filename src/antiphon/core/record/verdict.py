@@ -77,7 +77,6 @@ class Verdict(StrEnum):
     COOLDOWN = "cooldown"
     PRIORITY = "priority"
     ATTEMPTS = "attempts"
-    OUTPUT = "output"
     PROOF = "proof"
     NOT_ENDED = "not_ended"
     NO_OUTPUT = "no_output"
@@ -201,7 +200,6 @@ _WORDS = {
     Verdict.COOLDOWN: "its lease on this job expired, so it has to wait for one lease",
     Verdict.PRIORITY: "its priority is not the job's",
     Verdict.ATTEMPTS: "it asks for more attempts than the rules allow",
-    Verdict.OUTPUT: "an output does not match its digest",
     Verdict.PROOF: "the proof is not valid",
     Verdict.NOT_ENDED: "it has not ended yet",
     Verdict.NO_OUTPUT: "the job has no such output stored outside the log",

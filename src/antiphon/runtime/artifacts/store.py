@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 from msgspec import Struct
 
-from antiphon.core.proof.output import Output
+from antiphon.core.proof.output import Output, Stored
 from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected
 from antiphon.runtime.artifacts.safe_file import Draft, SafeFile, open_plain
 
@@ -87,14 +87,9 @@ class Artifacts:
                 await self._blobs.put(chunks, digest=sums.digest)
         finally:
             os.close(file)
-        return Output(
-            name=name,
-            hash=sums.digest,
-            size=sums.size,
-            type=media_type,
-            sha256=sums.sha256,
-            text=text,
-        )
+        if text is not None:
+            return Output(name=name, type=media_type, text=text)
+        return Output(name=name, type=media_type, stored=sums.stored)
 
     async def keep_bytes(self, data: bytes, name: str, *, media_type: str | None = None) -> Output:
         """Store content that is in memory."""
@@ -104,9 +99,7 @@ class Artifacts:
         else:
             await asyncio.to_thread(sums.update, data)
         await self._blobs.put(_slices(data), digest=sums.digest)
-        return Output(
-            name=name, hash=sums.digest, size=sums.size, type=media_type, sha256=sums.sha256
-        )
+        return Output(name=name, type=media_type, stored=sums.stored)
 
     # --- out ----------------------------------------------------------------------------------
 
@@ -294,6 +287,10 @@ class _Sums:
     @property
     def sha256(self) -> str:
         return self._sha256.hexdigest()
+
+    @property
+    def stored(self) -> Stored:
+        return Stored(hash=self.digest, size=self.size, sha256=self.sha256)
 
     def check(self, expected: _Expected) -> None:
         """`Corrupt` unless the content matches all that is known of it."""

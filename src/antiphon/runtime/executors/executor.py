@@ -20,8 +20,6 @@ from antiphon.runtime.executors.run_services import ExecutorServices, WithoutWor
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
 
-IN_PROCESS = statement.Isolation(level="none")
-
 
 class GivenBack(Exception):
     """This worker cannot run the job now; another may, and no attempt is counted."""
@@ -64,7 +62,7 @@ class Ran(Struct, frozen=True, kw_only=True):
     after: tuple[ScheduleBody | JobKey, ...] = ()
     """It did not end: it continues when these jobs have. Those that are new are to be submitted."""
     exit: int | None = None
-    isolation: statement.Isolation = IN_PROCESS
+    isolation: statement.Isolation = statement.IN_PROCESS
     environment: str | None = None
     """SHA-256 of the environment that the job saw."""
 

@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from hashlib import sha256
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -19,7 +18,6 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.core.families.jobs.ops import DEGRADED, Failure
 from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
 from antiphon.core.proof.output import Output
-from antiphon.core.record.ids import digest
 from antiphon.core.tempo.phases import Phase
 from antiphon.core.tempo.score import Waited
 from antiphon.errors import GiveUp, Malformed, Misconfigured, Rejected
@@ -367,16 +365,8 @@ def degraded_output(why: str, fallback: str = "") -> Output:
 
 
 def inline_output(name: str, text: str, media_type: str) -> Output:
-    """A small output that travels inside the completion, with both digests."""
-    raw = text.encode()
-    return Output(
-        name=name,
-        hash=digest(raw),
-        size=len(raw),
-        type=media_type,
-        sha256=sha256(raw).hexdigest(),
-        text=text,
-    )
+    """A small output that travels inside the completion."""
+    return Output(name=name, type=media_type, text=text)
 
 
 # --- size -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core import manifest
 from antiphon.core.clock import hlc
@@ -14,13 +14,10 @@ from antiphon.core.cost.usage import Usage
 from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.core.manifest import Input
 from antiphon.core.proof import statement
-from antiphon.core.record import codec
 from antiphon.runtime.identity.host_clock import installed_version
 
 if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
-
-IN_PROCESS = statement.Isolation(level="none")
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -29,10 +26,9 @@ class Run(Struct, frozen=True, kw_only=True):
     manifest: manifest.Manifest
     inputs: tuple[Input, ...] | UnsetType = UNSET
     """The manifest's, with results of other jobs by content."""
-    started: hlc.Hlc
     usage: Usage
     runner: statement.Runner
-    isolation: statement.Isolation = IN_PROCESS
+    isolation: statement.Isolation = statement.IN_PROCESS
     environment: str | None = None
     cost: Cost | None = None
 
@@ -49,20 +45,11 @@ def python_runner() -> statement.Runner:
 
 def prove(session: Session, body: CompleteBody, run: Run) -> CompleteBody:
     """The completion with its proof."""
-    author = session.author
-    root = run.manifest.policy_root
-    predicate = statement.Predicate(
-        mesh=session.mesh,
-        kind=body.kind,
-        job=body.job,
-        manifest=statement.manifest_digests(body.job, run.manifest),
+    author, root = session.author, run.manifest.policy_root
+    proof = statement.Proof(
+        sig=statement.UNSIGNED,
         inputs=_inputs(() if isinstance(run.inputs, UnsetType) else run.inputs),
-        worker=author.did,
-        fence=body.fence,
-        started=hlc.pack(run.started),
         ended=hlc.pack(author.now()),
-        status=body.status,
-        exit=body.exit,
         runner=run.runner,
         isolation=run.isolation,
         environment=run.environment,
@@ -70,8 +57,7 @@ def prove(session: Session, body: CompleteBody, run: Run) -> CompleteBody:
         usage=run.usage,
         cost=run.cost,
     )
-    said = statement.made_of(predicate, body.outputs)
-    return structs.replace(body, proof=author.prove(codec.encode(said), said))
+    return author.prove(body, proof)
 
 
 def _inputs(given: tuple[Input, ...]) -> tuple[statement.Subject, ...]:

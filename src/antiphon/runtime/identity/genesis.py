@@ -42,7 +42,7 @@ def sign(
         body=Genesis(name=name, owner=keyring.did, recovery=recovery, rules=rules),
     )
     op_bytes = codec.encode(op)
-    block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes).hex())
+    block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes))
     return SignedGenesis(mesh_id(op_bytes), signing.frame(op_bytes, block))
 
 

@@ -19,12 +19,10 @@ from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.authority.control import Control
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.control_history import ControlHistory
-from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.family import UNSEEN_ROOT, Dep, Lane, Needs, Reads
 from antiphon.core.opened_record import OpenedRecord, placed
 from antiphon.core.policy.backoff import backoff_ms
-from antiphon.core.proof.statement import forget
 from antiphon.core.record import subjects
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import message_id
@@ -194,12 +192,9 @@ class Session:
             self._opened.put(record.seq, (record.payload, opened), len(record.payload))
         return opened
 
-    def forget_own(self, seq: int, draft: Draft) -> None:
+    def forget_own(self, seq: int) -> None:
         """Open and verify this record as somebody else's when it is read next."""
         self._opened.drop(seq)
-        body = draft.op.body
-        if isinstance(body, CompleteBody) and body.proof is not None:
-            forget(body.proof)
 
     def _tell_time(self, record: Record) -> None:
         """Every stamp is the engine's time. For a record just sent it is an upper bound, too."""

@@ -118,7 +118,7 @@ class _Samples:
     def _doubt(self, one: _Waiting) -> None:
         if one.draft is not None:
             self._doubted.add(one.seq)
-            self._session.forget_own(one.seq, one.draft)
+            self._session.forget_own(one.seq)
 
     def is_believed(self, one: _Waiting) -> bool:
         """Whether its bytes need not be read."""

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.given_results import with_results
 from antiphon.core.families.jobs.ops import (
     JobComplete,
@@ -411,7 +410,6 @@ class JobDeliveries:
         proven = proof_writer.Run(
             manifest=body.manifest,
             inputs=with_results(body.manifest, tenure.results)[0].inputs,
-            started=hlc.unpack(tenure.fence),
             usage=usage,
             cost=run.cost(usage),
             runner=ran.runner,

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct
 
-from antiphon.core.clock import hlc
 from antiphon.core.cost.usage import Usage
 from antiphon.core.families.jobs.ops import (
     ClaimBody,
@@ -291,7 +290,6 @@ class PlainJobs:
         held_ms = max(round((session.wall.boot_s() - one.boot_s) * 1000), 0)
         run = proof_writer.Run(
             manifest=one.body.manifest,
-            started=hlc.unpack(job.fence),
             usage=Usage(wall_ms=held_ms),
             runner=proof_writer.python_runner(),
         )

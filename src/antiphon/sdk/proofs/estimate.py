@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from antiphon.core.cost.estimate import DeviceEstimate, effective_ms, on_devices
 from antiphon.errors import Rejected
-from antiphon.sdk.proofs.proof import open_proof, proof_of
+from antiphon.sdk.proofs.proof import open_envelope, proof_of
 
 if TYPE_CHECKING:
     from antiphon.core.cost.rates import Rates
@@ -26,7 +26,7 @@ class JobEstimate(Struct, frozen=True, kw_only=True):
 
 async def estimate_like(of: JobHandle[Any], rates: Rates | None) -> JobEstimate:
     """By what the job's proof says it used, and the `ecu` in rates: `mesh.tempo.policy.rates`."""
-    used = open_proof(await proof_of(of)).predicate.usage
+    used = open_envelope(await proof_of(of)).predicate.usage
     if used.reported is None:
         raise Rejected(
             f"job {of.id[:8]} reported no time of a GPU or another device",

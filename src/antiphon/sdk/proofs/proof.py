@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from antiphon.core.cost.words import cost_words, unmeasured_words, usage_words
+from antiphon.core.families.jobs.completion_proof import envelope_of
 from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.proof import statement
-from antiphon.core.proof.output import DsseEnvelope
-from antiphon.core.proof.statement import Statement
+from antiphon.core.proof.statement import DsseEnvelope, Proof, Statement
 from antiphon.errors import Rejected
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def proof_of(handle: JobHandle[Any]) -> DsseEnvelope:
-    """The envelope in a job's accepted completion; `Rejected` if there is none (yet)."""
+    """The proof in a job's accepted completion; `Rejected` if there is none (yet)."""
     view = await handle.lane()
     job = view.lane.job
     opened = view.opened_at(job.ended_seq) if job is not None and job.is_terminal else None
@@ -26,24 +26,27 @@ async def proof_of(handle: JobHandle[Any]) -> DsseEnvelope:
             reason="no_proof",
             hint=f"antiphon show {handle.id[:8]}",
         )
-    if not isinstance(opened.op, JobComplete) or opened.op.body.proof is None:
+    op = opened.op
+    envelope = envelope_of(op.mesh, op.author, op.body) if isinstance(op, JobComplete) else None
+    if envelope is None:
         raise Rejected(
             f"job {handle.id[:8]} ended without a proof: no run of it was completed",
             reason="no_proof",
             hint=f"antiphon show {handle.id[:8]}",
         )
-    return opened.op.body.proof
+    return envelope
 
 
-open_proof = statement.open_proof
+open_envelope = statement.open_envelope
 to_json = statement.to_json
 trailers = statement.trailers
 
 __all__ = [
     "DsseEnvelope",
+    "Proof",
     "Statement",
     "cost_words",
-    "open_proof",
+    "open_envelope",
     "proof_of",
     "to_json",
     "trailers",

@@ -108,7 +108,7 @@ def _results_of(report: Report) -> tuple[Result, ...]:
 def _is_same_program(body: CompleteBody, runner: statement.Runner) -> bool | None:
     if body.proof is None:
         return None
-    then = statement.open_proof(body.proof).predicate.runner.digest
+    then = body.proof.runner.digest
     return None if then is None or runner.digest is None else then == runner.digest
 
 

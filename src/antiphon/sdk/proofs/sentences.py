@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
 from antiphon.sdk.proofs.bundles import names_in
-from antiphon.sdk.proofs.proof import cost_words, open_proof, usage_words
+from antiphon.sdk.proofs.proof import cost_words, usage_words
 
 if TYPE_CHECKING:
     from antiphon.sdk.proofs.bundles import Report
-    from antiphon.sdk.proofs.proof import DsseEnvelope
+    from antiphon.sdk.proofs.proof import Proof
 
 
 def proved(report: Report, *, is_owner_given: bool) -> list[str]:
@@ -52,7 +52,7 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
                 f" ({names_in(report).get(completion.author) or short_node(completion.author)})"
                 " and agrees with the completion"
             )
-            sentences.append(f"the worker states: {in_its_words(body.proof)}")
+            sentences.append(f"the worker states: {in_its_words(body.proof, body.exit)}")
     return sentences
 
 
@@ -72,9 +72,8 @@ def _agreement(report: Report) -> str:
     )
 
 
-def in_its_words(envelope: DsseEnvelope) -> str:
+def in_its_words(said: Proof, exit_code: int | None) -> str:
     """What the worker states about how the job was run."""
-    said = open_proof(envelope).predicate
     program = said.runner.name
     if said.runner.digest is not None and said.runner.digest.sha256 is not None:
         program += f" (sha256 {said.runner.digest.sha256[:16]}…)"
@@ -85,7 +84,7 @@ def in_its_words(envelope: DsseEnvelope) -> str:
     }[said.isolation.level]
     held = next((one for one in said.isolation.held if one.startswith("network:")), "")
     network = {"network:none": ", without the network", "network:host": ", with the network"}
-    ended = f", exit code {said.exit}" if said.exit is not None else ""
+    ended = f", exit code {exit_code}" if exit_code is not None else ""
     used = f"; it used {words}" if (words := usage_words(said.usage)) else ""
     cost = "" if said.cost is None else f"; it cost {cost_words(said.cost)}"
     took = f"{said.usage.wall_ms} ms{ended}"

@@ -1,7 +1,6 @@
-"""Whether a completion proves what it says (spec §9).
+"""What a completion and its proof state together, and whether it is proved (spec §9).
 
-Whether a completion is accepted is decided by `table._complete`: fence, claimer, this, then the
-outputs that are in the record.
+Whether a completion is accepted is decided by `table._complete`: fence, claimer, this.
 """
 
 from __future__ import annotations
@@ -9,34 +8,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.core.proof import statement
-from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
     from antiphon.core.families.jobs.ops import CompleteBody
     from antiphon.core.family import At
+    from antiphon.core.proof.statement import DsseEnvelope, Proof, Statement
+
+
+def statement_of(mesh: str, author: str, body: CompleteBody, proof: Proof) -> Statement:
+    """What the author of a completion states, with this proof."""
+    predicate = statement.Predicate(
+        mesh=mesh,
+        kind=body.kind,
+        job=body.job,
+        inputs=proof.inputs,
+        worker=author,
+        fence=body.fence,
+        started=body.fence,  # a run begins with its tenure
+        ended=proof.ended,
+        status=body.status,
+        exit=body.exit,
+        runner=proof.runner,
+        isolation=proof.isolation,
+        environment=proof.environment,
+        policy_root=proof.policy_root,
+        usage=proof.usage,
+        cost=proof.cost,
+    )
+    return statement.made_of(predicate, body.outputs)
+
+
+def envelope_of(mesh: str, author: str, body: CompleteBody) -> DsseEnvelope | None:
+    """The proof of a completion as other tools read it; None if it has none."""
+    proof = body.proof
+    if proof is None:
+        return None
+    return statement.in_envelope(statement_of(mesh, author, body, proof), proof.sig)
 
 
 def is_proved(body: CompleteBody, author: str, at: At) -> bool:
-    """Whether a completion carries the proof of exactly what it says, by its own author.
+    """Whether its own author signed what a completion says.
 
     A reader that has just signed the proof itself does not verify it again.
     """
-    envelope = body.proof
-    if envelope is None:
-        return False
-    try:
-        found = statement.open_proof(envelope)
-    except Malformed:
-        return False
-    said = found.predicate
-    return (
-        said.mesh == at.control.mesh
-        and said.kind == body.kind
-        and said.job == said.manifest.blake3 == body.job
-        and said.fence == body.fence
-        and said.worker == author
-        and said.status == body.status
-        and said.exit == body.exit
-        and found.subject == statement.subjects_of(body.job, body.outputs)
-        and (at.is_own or statement.is_signed_by(envelope, author))
-    )
+    proof = body.proof
+    if proof is None or at.is_own:
+        return proof is not None
+    said = statement_of(at.control.mesh, author, body, proof)
+    return statement.is_signed_by(said, author, proof.sig)

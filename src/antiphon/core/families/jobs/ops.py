@@ -14,7 +14,8 @@ from antiphon.core.cost.job_cost import Cost
 from antiphon.core.families.jobs.derivation import Cause, Derivation, Tick
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 from antiphon.core.manifest import Manifest, job_id, results_read
-from antiphon.core.proof.output import DsseEnvelope, Output
+from antiphon.core.proof.output import Output
+from antiphon.core.proof.statement import Proof
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.codec import MAX_INTEGER
 from antiphon.core.record.op import Body, Count, Digest, Kind, Label, Op, Seq, Text, WallMs
@@ -220,7 +221,7 @@ class CompleteBody(_OnJob, frozen=True):
     outputs: Annotated[tuple[Output, ...], Meta(max_length=1024)] = ()
     error: Failure | None = None
     exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
-    proof: DsseEnvelope | None = None
+    proof: Proof | None = None
 
 
 class YieldBody(_OnJob, frozen=True):

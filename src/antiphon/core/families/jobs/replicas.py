@@ -115,8 +115,9 @@ def compared(outputs: Iterable[Output]) -> tuple[Output, ...]:
 
 def fingerprint(outputs: Iterable[Output]) -> str:
     """A digest that is equal for outputs with the same names and contents."""
-    parts = sorted([one.name, one.hash, one.size, one.sha256 or ""] for one in compared(outputs))
-    return digest(codec.encode(parts))
+    parts = ((one.name, one.content) for one in compared(outputs))
+    listed = sorted([name, each.hash, each.size, each.sha256 or ""] for name, each in parts)
+    return digest(codec.encode(listed))
 
 
 def party_of(control: Control, child: Job) -> str:
@@ -160,3 +161,10 @@ def quorum_fault(parent: Job, op: ops.JobResolve, at: At) -> Verdict | Needs | N
             return Verdict.QUORUM
         agreeing.add(party_of(at.control, child))
     return None if len(agreeing - {""}) == parent.quorum else Verdict.QUORUM
+
+
+def agreed_on(op: ops.JobResolve, at: At) -> str:
+    """The fingerprint of what a quorum agrees on: each child has it."""
+    lane = at.reads.lanes[job_key(op.body.kind, op.body.children[0][0])]
+    child = lane.job if isinstance(lane, JobLane) else None
+    return "" if child is None else child.fingerprint

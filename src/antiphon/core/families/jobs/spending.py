@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from antiphon.core.cost.job_cost import Spent
-from antiphon.core.proof import statement
 
 if TYPE_CHECKING:
     from antiphon.core.cost.job_cost import Cost
@@ -26,4 +25,4 @@ def with_cost(job: Job, node: str, cost: Cost | None) -> Job:
 
 def cost_in_proof(body: CompleteBody) -> Cost | None:
     """What a completion says that its tenure cost; its proof has been checked."""
-    return None if body.proof is None else statement.open_proof(body.proof).predicate.cost
+    return None if body.proof is None else body.proof.cost

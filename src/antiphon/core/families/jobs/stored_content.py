@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from antiphon.core.families.jobs import ops
 from antiphon.core.families.jobs.state import Job
-from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -19,19 +18,9 @@ if TYPE_CHECKING:
     from antiphon.core.proof.output import Output
 
 
-def are_texts_true(outputs: tuple[Output, ...]) -> bool:
-    """Whether every output that travels as text has the size and digest that it says."""
-    for output in outputs:
-        if output.text is not None:
-            raw = output.text.encode()
-            if len(raw) != output.size or digest(raw) != output.hash:
-                return False
-    return True
-
-
 def stored(outputs: tuple[Output, ...]) -> tuple[str, ...]:
     """The digests of outputs that do not travel as text, each once."""
-    return tuple(dict.fromkeys(output.hash for output in outputs if output.text is None))
+    return tuple(dict.fromkeys(one.stored.hash for one in outputs if one.stored is not None))
 
 
 def saved(job: Job) -> tuple[str, ...]:

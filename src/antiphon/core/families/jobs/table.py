@@ -344,8 +344,6 @@ def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Verdict:
     body = op.body
     if not completion_proof.is_proved(body, op.author, at):
         return Verdict.PROOF
-    if not stored_content.are_texts_true(body.outputs):
-        return Verdict.OUTPUT
     state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
     if job.replica_of and state is State.SUCCEEDED:
         job = replace(job, fingerprint=replicas.fingerprint(body.outputs))
@@ -360,15 +358,11 @@ def _resolve(job: Job, op: ops.JobResolve, at: At) -> Job | Verdict | Needs:
         return Verdict.NOT_COORDINATOR
     if not job.replicas:
         return Verdict.QUORUM
-    if not stored_content.are_texts_true(op.body.outputs):
-        return Verdict.OUTPUT
     fault = replicas.quorum_fault(job, op, at)
     if fault is not None:
         return fault
-    outputs = op.body.outputs
-    job = replace(
-        job, stored=stored_content.stored(outputs), fingerprint=replicas.fingerprint(outputs)
-    )
+    stored = stored_content.stored(op.body.outputs)
+    job = replace(job, stored=stored, fingerprint=replicas.agreed_on(op, at))
     return _ended(job, op, at, State.SUCCEEDED, "succeeded")
 
 

@@ -206,10 +206,10 @@ class _Envelope(Struct, frozen=True):
     mesh: str
     hlc: tuple[int, int]
     prev: int
-    deps: tuple[tuple[int, str], ...]
-    auth: tuple[str, ...]
     type: str
     body: dict[str, Any]
+    deps: tuple[tuple[int, str], ...] = ()
+    auth: tuple[str, ...] = ()
 
 
 _decode: Final = msgspec.json.Decoder(_Envelope).decode

@@ -41,7 +41,7 @@ async def proof(
 
     found = await find_job(mesh, job)
     envelope = await job_proof.proof_of(mesh.job(found.kind, found.id))
-    facts, statement = job_proof.to_json(envelope), job_proof.open_proof(envelope)
+    facts, statement = job_proof.to_json(envelope), job_proof.open_envelope(envelope)
     name = await node_names(mesh, [statement.predicate.worker])
     if output is not None:
         await asyncio.to_thread(output.write_text, json.dumps(facts, indent=2) + "\n")
