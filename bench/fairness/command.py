@@ -175,7 +175,7 @@ async def kill_the_winner(calls: int) -> Waits:
 
 async def _all_ended(session: Session, jobs: int) -> None:
     """Until every job has its claim and its completion, or for a minute."""
-    own = f"{subjects.root(session.mesh)}.job.>"
+    own = f"{subjects.root(session.mesh)}.jobs.job.>"
     try:
         async with asyncio.timeout(60):
             while len((await session.log.read(0, limit=4 * jobs, subject=own)).records) < 2 * jobs:
@@ -195,7 +195,7 @@ async def _waits(session: Session, jobs: list[str], workers: list[str], dead: st
         if view.lane.job is None or not view.lane.job.is_terminal:
             unfinished += 1
             continue
-        schedule, claim = _first(records, ".call."), _first(records, ".job.")
+        schedule, claim = _first(records, ".jobs.1."), _first(records, ".job.")
         need = Need(kind=KIND, job_id=name, seed=selection.seed_of(schedule.payload))
         winner = selection.ranked(need, candidates)[0].candidate.did
         waited_ms = (claim.stamp_ns - schedule.stamp_ns) / 1e6

@@ -97,7 +97,7 @@ async def call_one(session: Session, number: int) -> int:
 
 async def publish_bare(session: Session, name: str) -> tuple[int, float]:
     """One bare record; when it was sent (ns), and how long the acknowledgement took (ms)."""
-    subject = f"{subjects.root(session.mesh)}.call.normal.{BARE}.{name}"
+    subject = f"{subjects.root(session.mesh)}.jobs.1.{BARE}.{name}"
     at_ns = boot_ns()
     await session.log.append(subject, b"b" * BARE_BYTES, message_id=f"bare-{name}", expected_last=0)
     return at_ns, (boot_ns() - at_ns) / 1e6

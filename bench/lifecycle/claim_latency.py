@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Final
 
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobSchedule
 from bench.lifecycle.round import Load
 from bench.measurement.child_process import child_process, wait_for_word
@@ -37,7 +38,7 @@ async def claim_latency(load: Load, jobs: int) -> tuple[list[float], list[float]
         waits: list[float] = []
         for record in await job_records(mesh.observer):
             job_id = record.subject[-64:]
-            if ".call." in record.subject:
+            if job_subjects.is_call(record.subject):
                 called[job_id] = record.stamp_ns
             elif ".job." in record.subject and job_id in called:
                 waits.append((record.stamp_ns - called.pop(job_id)) / 1e6)

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.ports import Append
 from antiphon.runtime.caller.bulk_submission import GROUPS_IN_FLIGHT, TOGETHER, submit_many
@@ -145,7 +146,7 @@ async def one_round(side: Side, load: Load, sizes: Sizes) -> Round:
         judged = sample(found) if is_judged else []
         judged_ok = await ended_well(mesh.observer, judged)
     about = [one for one in found if ".job." in one.subject]
-    called = [one for one in found if ".call." in one.subject]
+    called = [one for one in found if job_subjects.is_call(one.subject)]
     counted = {"drain": about, "submit": called, "both": called + about}[load.mode]
     weights = [len(one.payload) for one in about] or [0]
     each_ms = 1000 / load.jobs

@@ -30,7 +30,8 @@ CID_HEAD: Final = b"\x01\x71\x12\x20"
 
 NODE: Final = 32
 """Bytes of a hash in a tree."""
-_PRIORITIES: Final = ("high", "normal", "low")
+_RANKS: Final = {"high": "0", "normal": "1", "low": "2"}
+_PLACES: Final = ("wait", *_RANKS.values(), "job")
 _decode = msgspec.json.Decoder().decode
 NO_HOMES: Final[Mapping[str, Any]] = {}
 
@@ -214,10 +215,9 @@ def read(mesh: str, record: Record, homes: Homes = NO_HOMES) -> PlainRecord | No
 def key_of(record: Record) -> Key | None:
     """The job whose lane a record lies in, by its subject; None outside the lanes."""
     parts = record.subject.split(".")
-    skip = {"job": 3, "wait": 3, "call": 4}.get(parts[2] if len(parts) > 2 else "", 0)
-    if not skip or len(parts) < skip + 2 or (skip == 4 and parts[3] not in _PRIORITIES):
+    if len(parts) < 6 or parts[2] != "jobs" or parts[3] not in _PLACES:
         return None
-    return ".".join(parts[skip:-1]), parts[-1]
+    return ".".join(parts[4:-1]), parts[-1]
 
 
 def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
@@ -237,11 +237,11 @@ def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
         waits = any(
             name in body for name in ("after", "not_before", "concurrency", "replicas")
         ) or any(one["kind"] == "result" for one in body["manifest"].get("inputs", []))
-        where = "wait" if waits else f"call.{body.get('priority', 'normal')}"
-        return f"{root}.{where}.{body['kind']}.{_job_id(body['manifest'])}"
+        where = "wait" if waits else _RANKS[body.get("priority", "normal")]
+        return f"{root}.jobs.{where}.{body['kind']}.{_job_id(body['manifest'])}"
     if what == "offer":
-        return f"{root}.call.{body.get('priority', 'normal')}.{body['kind']}.{body['job']}"
-    return f"{root}.job.{body['kind']}.{body['job']}"
+        return f"{root}.jobs.{_RANKS[body.get('priority', 'normal')]}.{body['kind']}.{body['job']}"
+    return f"{root}.jobs.job.{body['kind']}.{body['job']}"
 
 
 def _job_id(manifest: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ async def junk(m: HostileMember) -> None:
         m.lane_subject(key),
         job_subjects.call(m.mesh, job.priority, *key),
         job_subjects.wait(m.mesh, *key),
-        f"{root}.call.9.{key[0]}.{key[1]}",
+        f"{root}.jobs.9.{key[0]}.{key[1]}",
         f"{root}.else.{key[0]}.{key[1]}",
         f"{root}.ctl.rules",
         f"{root}.seal",

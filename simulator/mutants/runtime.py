@@ -188,7 +188,7 @@ def ticks_doubled() -> Iterator[None]:
 
     def derive(plan: Any, plan_id: str, derived: Any) -> Any:
         body = really_derive(plan, plan_id, derived)
-        return replace(body, manifest=with_nonce(body.manifest, f"{next(made):016x}"))
+        return replace(body, manifest=with_nonce(body.manifest, f"{next(made):016x}", "random"))
 
     with (
         patched(planned, "_is_said", lambda *_: True),

@@ -1,5 +1,7 @@
 """What Hypothesis draws: values of the canonical profile, and ops of every type."""
 
+from typing import get_args
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from nacl import bindings
@@ -61,7 +63,7 @@ from antiphon.core.families.mesh.ops import (
     RulesBody,
 )
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
-from antiphon.core.manifest import BlobInput, Manifest, NonceInput
+from antiphon.core.manifest import BlobInput, Manifest, NonceInput, Origin
 from antiphon.core.proof.output import Output, Stored
 from antiphon.core.proof.statement import Proof, Runner
 from antiphon.core.record.codec import MAX_INTEGER
@@ -88,7 +90,7 @@ digests = hexes.map("blake3:".__add__)
 hlcs = st.tuples(st.integers(0, MAX_WALL), st.integers(0, MAX_LOGICAL))
 fences = hlcs.map(pack)
 tokens = st.from_regex(r"\A[a-z][a-z0-9]{0,5}\Z") | st.sampled_from(
-    ["call", "wait", "job", "ctl", "seal", "a", "b"]
+    ["jobs", "wait", "job", "ctl", "seal", "a", "b"]
 )
 later_tokens = tokens | st.sampled_from(["0", "1", "2", "0a", "x-y", "x_y"])
 kinds = st.builds(
@@ -121,7 +123,7 @@ manifests = sparse(
                 {"algo": st.just("blake3"), "hash": digests},
                 {"size": st.integers(0, MAX_INTEGER), "name": st.just("data.bin")},
             )
-            | st.builds(NonceInput, nonce=hexes),
+            | st.builds(NonceInput, nonce=hexes, origin=st.sampled_from(get_args(Origin))),
             max_size=3,
         ).map(tuple),
         "outputs": st.lists(st.sampled_from(["*", "**/*.txt"]), max_size=2).map(tuple),

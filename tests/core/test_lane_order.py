@@ -88,7 +88,7 @@ def test_a_rejected_record_and_even_junk_is_a_link_of_the_chain():
     assert story.claim(ALICE, prev=5) is OK
 
 
-@pytest.mark.parametrize("token", ["call.1", "call.x", "call.High", "call.highest", "else", "seal"])
+@pytest.mark.parametrize("token", ["jobs.3", "jobs.x", "jobs.High", "jobs.00", "else", "seal"])
 def test_a_stray_record_that_a_lanes_filter_reads_does_not_move_the_lane(token):
     # A full node finds no lane for it; a light reader gets it by wildcard. Both must agree.
     story = called()
@@ -188,7 +188,7 @@ def test_what_readers_of_a_kind_share_may_be_named():
 def test_a_stray_record_named_as_a_dep_is_no_crash():
     first = called()
     ledger = first.ledger
-    ledger.append(f"ap.{ledger.mesh}.call.x.{first.kind}.{first.id}", b"stray")
+    ledger.append(f"ap.{ledger.mesh}.jobs.x.{first.kind}.{first.id}", b"stray")
     ledger.append(f"ap.{ledger.mesh}.call", b"stray")
     story = Story(ledger, word="false")
     assert story.schedule(how={"deps": (ledger.dep(3),)}) is MISSING
@@ -255,7 +255,7 @@ def test_nobody_reads_what_an_op_names_that_is_refused_anyway(how, looked_up):
     story = Story(authority="chain")
     assert story.schedule(OWNER) is OK
     ledger = story.ledger
-    ledger.append(f"ap.{ledger.mesh}.job.{story.kind}.{story.id}", b"junk")
+    ledger.append(f"ap.{ledger.mesh}.jobs.job.{story.kind}.{story.id}", b"junk")
     stamp = how.pop("stamp", None)
     body = ClaimBody(kind=story.kind, job=story.id, lease_ms=10_000)
     # One place twice, and a control record, which is at hand.

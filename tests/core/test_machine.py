@@ -62,8 +62,8 @@ from tests.examples import examples
 from tests.job_lanes import job_of
 
 DAY = 86_400_000
-PLACES = [("a", "true"), ("a.b", "true"), ("call", "true"), ("a", "false")]
-PLACES_FOR_JUNK = ["wait", "call.normal", "call.1", "call.x", "job", "else", "ctl", "ctl.x"]
+PLACES = [("a", "true"), ("a.b", "true"), ("jobs", "true"), ("a", "false")]
+PLACES_FOR_JUNK = ["jobs.wait", "jobs.1", "jobs.3", "jobs.x", "jobs.job", "else", "ctl", "ctl.x"]
 STRANGER = Author("stranger")
 RULES = {"attempts": 4, "yields_max": 3, "max_drift_ms": 2_000}
 

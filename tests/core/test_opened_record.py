@@ -109,7 +109,7 @@ OTHER_SUBJECTS = [
     job_subjects.wait(MESH, "render", JOB),
     f"ap.{MESH}.else.render.{JOB}",
     f"ap.{MESH}.ctl.rules",
-    f"ap.{MESH}.job.render.{JOB}.more",
+    f"ap.{MESH}.jobs.job.render.{JOB}.more",
     f"ap.{MESH}.seal",
     "",
 ]

@@ -10,8 +10,8 @@ from antiphon.engines.memory.faults import FINE, Fate
 from antiphon.errors import Held, IdTaken, LostRace, OutcomeUnknown, Unavailable
 
 MESH = "m"
-SUBJECT = "ap.m.call.normal.render.job"
-CALLS = "ap.m.call.normal.render.*"
+SUBJECT = "ap.m.jobs.1.render.job"
+CALLS = "ap.m.jobs.1.render.*"
 WAIT_S = 0.1
 
 pytestmark = pytest.mark.virtual_time
@@ -167,8 +167,8 @@ async def test_a_follower_repairs_a_lost_or_late_notice(fate, monkeypatch) -> No
 async def test_a_gap_in_the_notices_is_closed_by_the_next() -> None:
     shaky, steady, _ = pair(notice=[Fate(lost=True)])
     async with shaky.log.follow(0) as batches, asyncio.timeout(1):
-        await append(steady, "ap.m.job.render.1")
-        await append(steady, "ap.m.job.render.2")
+        await append(steady, "ap.m.jobs.job.render.1")
+        await append(steady, "ap.m.jobs.job.render.2")
         assert [record.seq for record in await anext(batches)] == [1, 2]
 
 
@@ -203,7 +203,7 @@ async def test_a_paused_node_loses_its_loan_and_its_requests_arrive_later() -> N
         delivery = await mine.next()
         shaky.pause()
         delivery.ack()
-        sending = asyncio.ensure_future(append(shaky, "ap.m.job.render.1"))
+        sending = asyncio.ensure_future(append(shaky, "ap.m.jobs.job.render.1"))
         queue.grant(1)
         async with asyncio.timeout(5):
             assert (await queue.next()).deliveries == 2
@@ -249,13 +249,13 @@ async def test_truncating_the_log_takes_its_ids_loans_and_subjects_along() -> No
     server = MemoryServer(HandClock())
     engine = MemoryEngine(server, MESH)
     await append(engine)
-    await append(engine, "ap.m.call.normal.render.other")
+    await append(engine, "ap.m.jobs.1.render.other")
     async with engine.log.work(CALLS, name="q") as queue:
         queue.grant(9)
         for _ in range(2):
             await queue.next()
         server.truncate(MESH, 1)
-        assert await append(engine, "ap.m.call.normal.render.other") == 2
+        assert await append(engine, "ap.m.jobs.1.render.other") == 2
         async with asyncio.timeout(1):
             assert (await queue.next()).record.seq == 2
 
@@ -264,7 +264,7 @@ async def test_a_restored_queue_hands_out_again_what_was_unsettled() -> None:
     server = MemoryServer(HandClock())
     engine = MemoryEngine(server, MESH)
     for n in range(3):
-        await append(engine, f"ap.m.call.normal.render.{n}")
+        await append(engine, f"ap.m.jobs.1.render.{n}")
     async with engine.log.work(CALLS, name="q") as queue:
         queue.grant(9)
         held, settled, late = [await queue.next() for _ in range(3)]

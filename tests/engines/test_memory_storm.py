@@ -17,7 +17,7 @@ from antiphon.testing.virtual_time import VirtualLoop
 from tests.engines.random_faults import FaultRates, RandomFaults
 
 MESH = "m"
-CALLS = "ap.m.call.normal.render.*"
+CALLS = "ap.m.jobs.1.render.*"
 JOBS = 150
 STORM = FaultRates(
     request_lost=0.05,
@@ -76,7 +76,7 @@ class Storm:
     async def write(self) -> None:
         engine = self.connect("writer")
         for n in range(JOBS):
-            subject = f"ap.m.call.normal.render.{n}"
+            subject = f"ap.m.jobs.1.render.{n}"
             while True:
                 await asyncio.sleep(1)
                 try:

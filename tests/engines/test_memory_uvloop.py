@@ -13,8 +13,8 @@ def test_jobs_that_were_handed_back_come_again():
 
     async def story() -> list[int]:
         engine = MemoryEngine(MemoryServer(SystemClock()), MESH)
-        subject = f"ap.{MESH}.call.normal.a.b"
-        async with engine.log.work(f"ap.{MESH}.call.normal.a.*", name="w") as queue:
+        subject = f"ap.{MESH}.jobs.1.a.b"
+        async with engine.log.work(f"ap.{MESH}.jobs.1.a.*", name="w") as queue:
             for number in range(2):
                 await engine.log.append(
                     f"{subject}{number}", b"x", message_id=f"{number}", expected_last=0

@@ -192,7 +192,7 @@ def test_places_are_remembered_within_bounds_whatever_stands_at_the_end_of_a_sub
         tracemalloc.start()
         try:
             for end in ends:
-                assert code.place_of(f"ap.m.job.render.{end}").key.kind == "render"
+                assert code.place_of(f"ap.m.jobs.job.render.{end}").key.kind == "render"
             return tracemalloc.get_traced_memory()[0]
         finally:
             tracemalloc.stop()

@@ -31,11 +31,11 @@ async def test_a_member_sees_and_writes_what_the_branches_of_a_new_family_say(tm
                 *(f"{stem}.lunch.*.>" for stem in ("poll", "vote", "close")),
             }
             async with member.log.follow(0) as batches:
-                for what in ("poll.lunch.today.1", "poll.secret.x.2", "job.lunch.today.3"):
+                for what in ("poll.lunch.today.1", "poll.secret.x.2", "jobs.job.lunch.today.3"):
                     await put(place.owner, place.mesh, what)
                 assert await put(member, place.mesh, "vote.lunch.today.1") == 5
                 assert seqs(await collect(batches, 3)) == [1, 2, 5]
-            for what in ("vote.secret.x.2", "poll.lunch.today.9", "job.lunch.today.3", "seal"):
+            for what in ("vote.secret.x.2", "poll.lunch.today.9", "jobs.job.lunch.today.3", "seal"):
                 with pytest.raises(EngineDenied):
                     await put(member, place.mesh, what)
             with pytest.raises(EngineDenied, match="may not read secret"):

@@ -33,7 +33,7 @@ async def called(
             ],
         }
     )
-    content = manifest.with_nonce(content, session.entropy.token(16).hex())
+    content = manifest.with_nonce(content, session.entropy.token(16).hex(), "random")
     return await submission.submit(session, ScheduleBody(kind=kind, manifest=content))
 
 

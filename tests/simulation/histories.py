@@ -14,7 +14,7 @@ from simulator.checks.law_state import Committed, LawState
 
 MESH = "abcdefghijklmnop"
 KIND, JOB = "build.fast", "a" * 64
-SUBJECT = f"ap.{MESH}.job.{KIND}.{JOB}"
+SUBJECT = f"ap.{MESH}.jobs.job.{KIND}.{JOB}"
 LEASE_MS = 10_000
 AT_MS = 1_000_000
 GIVEN = {"prev", "subject", "commit", "wall_ms", "signed", "verdict", "auth", "deps"}

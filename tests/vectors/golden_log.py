@@ -128,7 +128,7 @@ def byte_story(ledger: Ledger) -> None:
         (sign_bytes(BOB, text), good.subject),  # signature
         (sign_bytes(ALICE, text.replace(ledger.mesh.encode(), b"a" * 16)), good.subject),  # mesh
         (good.payload, job),  # subject
-        (good.payload, f"ap.{ledger.mesh}.call.9.render.{story.id}"),  # subject: no lane
+        (good.payload, f"ap.{ledger.mesh}.jobs.9.render.{story.id}"),  # subject: no lane
     ]:
         ledger.append(subject, payload, stamp=200)
     body = ScheduleBody(kind="render", manifest=story.manifest)

@@ -92,7 +92,7 @@ def _newest(reader: Reader) -> Iterator[bytes]:
     root = subjects.root(reader.mesh)
     return itertools.cycle(
         frame(f"$JS.API.DIRECT.GET.{reader.stream}.{root}.{what}", reply=f"{reader.inbox}.flood")
-        for what in ("ctl.>", "seal", "job.>", "call.*.>")
+        for what in ("ctl.>", "seal", "jobs.*.>")
     )
 
 

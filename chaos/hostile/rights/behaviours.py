@@ -131,7 +131,7 @@ async def _claim_and_yield(member: Member) -> None:
 
 def _content() -> manifest.Manifest:
     plain = manifest.author({"command": ["true"], "timeout": 30})
-    return manifest.with_nonce(plain, os.urandom(16).hex())
+    return manifest.with_nonce(plain, os.urandom(16).hex(), "random")
 
 
 async def _submit(member: Member, **how: Any) -> None:

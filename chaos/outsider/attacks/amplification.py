@@ -213,7 +213,11 @@ async def _blob_by_a_second_key(target: TargetMesh) -> Outcome:
 async def _state_a_wider_scope(target: TargetMesh) -> Outcome:
     """State a wider scope in a read: it is answered no more than its own."""
     where = f"apg.{target.mesh}.{target.connection.user}.get"
-    for reads in ([">"], ["job.render.*.>", "job.secret.*.>"], ["job.build.image.*"]):
+    for reads in (
+        [">"],
+        ["jobs.job.render.*.>", "jobs.job.secret.*.>"],
+        ["jobs.job.build.image.*"],
+    ):
         question = json.dumps({"seq": 1, "batch": 100, "reads": reads}).encode()
         answers = await target.connection.ask(where, question)
         status = (answers[0].headers or {}).get("Status") if answers else None

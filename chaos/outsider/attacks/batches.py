@@ -71,7 +71,7 @@ async def _whole(connection: RawConnection, records: Sequence[Pair]) -> dict[str
 
 async def _drop(connection: RawConnection, batches: Sequence[str]) -> None:
     """Have the server forget batches: a wrong number ends each."""
-    subject = f"ap.{connection.mesh}.job.{RENDER}.{unknown_job()}"
+    subject = f"ap.{connection.mesh}.jobs.job.{RENDER}.{unknown_job()}"
     for batch in batches:
         await connection.publish(subject, b"x", head=_mark(batch, 9))
     await connection.flush()
@@ -209,9 +209,9 @@ async def _victims_lane(target: TargetMesh) -> Outcome:
     connection, own = target.connection, own_subject(target)
     before = await _last(target)
     for subject in (
-        f"ap.{target.mesh}.job.{BUILD}.{unknown_job()}",
+        f"ap.{target.mesh}.jobs.job.{BUILD}.{unknown_job()}",
         f"ap.{target.mesh}.ctl.rules",
-        f"ap.{target.mesh}.call.normal.{BUILD}.{unknown_job()}",
+        f"ap.{target.mesh}.jobs.1.{BUILD}.{unknown_job()}",
     ):
         batch = await _open(connection, [(own, b"x")])
         if not await connection.is_refused(subject, b"x", head=_mark(batch, 2)):

@@ -25,7 +25,7 @@ _LONG: Final = 20_000
 _LONGEST: Final = 70_000
 
 
-def own_subject(target: TargetMesh, place: str = "job") -> str:
+def own_subject(target: TargetMesh, place: str = "jobs.job") -> str:
     """A subject that it may write on."""
     return f"ap.{target.mesh}.{place}.{RENDER}.{unknown_job()}"
 
@@ -85,7 +85,7 @@ _UNSTORED: Final = [
     _unstored(
         "a record for the victim's subject, later",
         Nats_Schedule="@at 2030-01-01T00:00:00Z",
-        Nats_Schedule_Target="ap.<m>.job.build.image.x",
+        Nats_Schedule_Target="ap.<m>.jobs.job.build.image.x",
     ),
     _unstored("a counter", Nats_Incr="+1"),
     _unstored("a record that pretends to be mirrored", Nats_Stream_Source="x 1"),
@@ -101,7 +101,7 @@ _UNSTORED: Final = [
 async def _oracle(target: TargetMesh) -> Outcome:
     """A compare-and-set about somebody else's subject fails with that subject's sequence."""
     told = []
-    for pattern in ("call.normal.secret.plan.*", "call.normal.nothing.at.all.*"):
+    for pattern in ("jobs.1.secret.plan.*", "jobs.1.nothing.at.all.*"):
         about = {_CAS: 2**40, f"{_CAS}_Subject": f"ap.{target.mesh}.{pattern}"}
         answer = await target.connection.store(own_subject(target), head=header(**about))
         if "error" not in answer:
@@ -205,7 +205,7 @@ async def _overflowing_sequence(target: TargetMesh) -> Outcome:
     """A compare-and-set that the server reads modulo 2^64, in the lane of somebody's job."""
     text = f"frame {os.urandom(4).hex()}"
     handle = await target.owner.submit(RENDER, text)
-    lane = f"ap.{target.mesh}.job.{RENDER}.{handle.id}"
+    lane = f"ap.{target.mesh}.jobs.job.{RENDER}.{handle.id}"
     first = await stored(target, lane, b"")
     second = await stored(target, lane, header(**{_CAS: 2**64 + first}))
     outcome = await rejected(target, [first, second])
@@ -248,7 +248,7 @@ async def _traces(target: TargetMesh) -> Outcome:
 # --- names --------------------------------------------------------------------------------------
 
 
-def _odd_subject(name: str, end: bytes, place: str = f"job.{RENDER}") -> Attempt:
+def _odd_subject(name: str, end: bytes, place: str = f"jobs.job.{RENDER}") -> Attempt:
     async def act(target: TargetMesh) -> Outcome:
         subject = f"ap.{target.mesh}.{place}.".encode() + end
         seq = await stored(target, subject, b"")
@@ -263,7 +263,7 @@ def _odd_subject(name: str, end: bytes, place: str = f"job.{RENDER}") -> Attempt
 async def _longest_subject(target: TargetMesh) -> Outcome:
     """A subject that is too long for the log's own files, which are read after a restart."""
     connection = target.connection
-    subject = f"ap.{target.mesh}.job.{RENDER}.".encode() + b"y" * _LONGEST
+    subject = f"ap.{target.mesh}.jobs.job.{RENDER}.".encode() + b"y" * _LONGEST
     for head in (b"", header(X="y")):
         answer = await connection.store(subject, head=head)
         if not connection.is_open:
@@ -292,6 +292,6 @@ HEADERS: Final = [
     _odd_subject("a subject that is not UTF-8", b"\xff\xfe"),
     Attempt("a compare-and-set beyond 64 bits", _overflowing_sequence),
     Attempt("a subject of 70 kB", _longest_subject),
-    _status_line("job"),
-    _status_line("call.normal"),
+    _status_line("jobs.job"),
+    _status_line("jobs.1"),
 ]

@@ -229,8 +229,10 @@ _AT_THE_GATE: Final = [
     _knocking("ask in words the gate does not know", "login", b"", b"[]", b"\xff", {"scope": 1}),
     Attempt("join with a ticket that it made up", _join_by_guess),
     publish_attempt("ask for a login without its refresh key", "apb.<m>.gate.<me>.login", b"{}"),
-    _using_refresh_key("write on its kind", f"ap.<m>.job.{RENDER}.<id>"),
-    _using_refresh_key("read its kind", f"$JS.API.DIRECT.GET.<stream>.ap.<m>.job.{RENDER}.<id>"),
+    _using_refresh_key("write on its kind", f"ap.<m>.jobs.job.{RENDER}.<id>"),
+    _using_refresh_key(
+        "read its kind", f"$JS.API.DIRECT.GET.<stream>.ap.<m>.jobs.job.{RENDER}.<id>"
+    ),
     _using_refresh_key("read at the gate", "apg.<m>.<me>.get"),
     _using_refresh_key(
         "take announcements", "$JS.API.CONSUMER.MSG.NEXT.<stream>.render=video=normal"

@@ -37,7 +37,7 @@ def _answering_on(name: str, reply_to: str, *, heard: str = "") -> Attempt:
     async def act(target: TargetMesh) -> Outcome:
         connection, to = target.connection, fill_in(reply_to, target)
         before = {one.seq for one in await target.read_log()}
-        planted, called = own_subject(target), own_subject(target, "call.normal")
+        planted, called = own_subject(target), own_subject(target, "jobs.1")
         stolen = await connection.listen(f"apb.{target.mesh}.inbox.{connection.user}.>")
         # The best that it could plant: a login request, and where the answer should go.
         head = header(Antiphon_Reply=f"inbox.{connection.user}.stolen")
@@ -76,7 +76,7 @@ _TARGETS: Final = [
     _answering_on("to the stream's purging", "$JS.API.STREAM.PURGE.<stream>"),
     _answering_on("to the making of a stream", "$JS.API.STREAM.CREATE.EVIL"),
     _answering_on("to the victim's queue", "$JS.API.CONSUMER.MSG.NEXT.<stream>.build=image=normal"),
-    _answering_on("on a job of the victim's kind", "ap.<m>.job.build.image.<id>"),
+    _answering_on("on a job of the victim's kind", "ap.<m>.jobs.job.build.image.<id>"),
     _answering_on("on the rules", "ap.<m>.ctl.rules"),
     _answering_on(
         "in the victim's inbox", "_I.<victim>.r.1", heard="where it listens is not to be guessed"
@@ -101,7 +101,7 @@ _TARGETS: Final = [
     ),
     _answering_on(
         "as a live record of the victim's kind",
-        "apr.<m>.job.build.image.<id>",
+        "apr.<m>.jobs.job.build.image.<id>",
         heard="live records are hints: the log is read",
     ),
     _answering_on("as a roll call", "apb.<m>.roll", heard="everybody may call the roll"),
@@ -126,12 +126,12 @@ async def _forged_live_records(target: TargetMesh) -> Outcome:
             Nats_Sequence=last + 2,
             Nats_Time_Stamp="2020-01-01T00:00:00.000000001Z",
         )
-        planted = own_subject(target, "call.normal")
+        planted = own_subject(target, "jobs.1")
         seqs.append(await stored(target, planted, forged))
         for node in target.full_nodes:
             await node.reached(last + 1)
         read = f"$JS.API.DIRECT.GET.{connection.stream}.{planted}"
-        for live in ("ctl.evidence.forged", "ctl.x", f"job.{RENDER}.x", f"call.normal.{RENDER}.x"):
+        for live in ("ctl.evidence.forged", "ctl.x", f"jobs.job.{RENDER}.x", f"jobs.1.{RENDER}.x"):
             for ask, body in ((_next(target), _TAKE), (read, b""), (read, b'{"no_hdr":true}')):
                 await connection.publish(ask, body, reply=f"apr.{target.mesh}.{live}")
         await connection.flush()

@@ -29,14 +29,14 @@ _ADMIN: Final = "$JS.API.STREAM"
 WRITING: Final = [
     publish_attempt(f"write on {name}", subject)
     for name, subject in {
-        "a job of the victim's kind": "ap.<m>.job.build.image.<id>",
-        "a job of a secret kind": "ap.<m>.job.secret.plan.<id>",
-        "high-priority calls of the victim's kind": "ap.<m>.call.high.build.image.<id>",
-        "calls of the victim's kind": "ap.<m>.call.normal.build.image.<id>",
-        "waiting jobs of the victim's kind": "ap.<m>.wait.build.image.<id>",
-        "the kind above its own": "ap.<m>.job.render.<id>",
-        "a kind that begins like its own": "ap.<m>.job.renderer.video.<id>",
-        "jobs under a wildcard for the kind": "ap.<m>.job.*.image.<id>",
+        "a job of the victim's kind": "ap.<m>.jobs.job.build.image.<id>",
+        "a job of a secret kind": "ap.<m>.jobs.job.secret.plan.<id>",
+        "high-priority calls of the victim's kind": "ap.<m>.jobs.0.build.image.<id>",
+        "calls of the victim's kind": "ap.<m>.jobs.1.build.image.<id>",
+        "waiting jobs of the victim's kind": "ap.<m>.jobs.wait.build.image.<id>",
+        "the kind above its own": "ap.<m>.jobs.job.render.<id>",
+        "a kind that begins like its own": "ap.<m>.jobs.job.renderer.video.<id>",
+        "jobs under a wildcard for the kind": "ap.<m>.jobs.job.*.image.<id>",
         "everything at once": "ap.<m>.>",
         "a route": "ap.<m>.ctl.route.render",
         "the rules": "ap.<m>.ctl.rules",
@@ -52,8 +52,8 @@ WRITING: Final = [
         "its own logins at the gate": "apb.<m>.gate.<me>.login",
         "control under a wildcard": "ap.<m>.ctl.*",
         "the seals": "ap.<m>.seal",
-        "another mesh's log": "ap.aaaaaaaaaaaaaaaa.job.render.video.<id>",
-        "live records of its own kind": "apr.<m>.job.render.video.<id>",
+        "another mesh's log": "ap.aaaaaaaaaaaaaaaa.jobs.job.render.video.<id>",
+        "live records of its own kind": "apr.<m>.jobs.job.render.video.<id>",
         "live control ops": "apr.<m>.ctl.rules",
         "the victim's inbox": "_I.<victim>.r.1",
         "its own inbox, in the server's place": "_I.<me>.r.1",
@@ -81,11 +81,11 @@ _SERVER_READS: Final = [
         ("sequence, in a body", _GET, b'{"seq":9}'),
         ("batch, in a body", _GET, b'{"seq":1,"batch":100}'),
         ("newest of all, in a body", _GET, b'{"multi_last":[">"]}'),
-        ("subject of the victim's kind", _GET + ".ap.<m>.job.build.image.<id>", b""),
-        ("wildcard for a kind", _GET + ".ap.<m>.job.*.*.>", b""),
-        ("wildcard below its kind, too short", _GET + ".ap.<m>.job.render.>", b""),
-        ("wildcard for the place", _GET + ".ap.<m>.*.render.video.>", b""),
-        ("wildcard for all of a secret kind", _GET + ".ap.<m>.call.normal.secret.plan.*", b""),
+        ("subject of the victim's kind", _GET + ".ap.<m>.jobs.job.build.image.<id>", b""),
+        ("wildcard for a kind", _GET + ".ap.<m>.jobs.job.*.*.>", b""),
+        ("wildcard below its kind, too short", _GET + ".ap.<m>.jobs.job.render.>", b""),
+        ("wildcard for the place", _GET + ".ap.<m>.*.*.render.video.>", b""),
+        ("wildcard for all of a secret kind", _GET + ".ap.<m>.jobs.1.secret.plan.*", b""),
         ("wildcard for all places", _GET + ".ap.<m>.*.>", b""),
         ("wildcard for the mesh", _GET + ".ap.<m>.>", b""),
         ("wildcard for everything", _GET + ".>", b""),
@@ -105,9 +105,9 @@ _SERVER_READS: Final = [
 _CONSUMERS: Final = [
     _consumer("pull", _CREATE),
     _consumer("push", _CREATE, deliver_subject="_I.<me>.all"),
-    _consumer("push into the log", _CREATE, deliver_subject="ap.<m>.job.build.image.x"),
+    _consumer("push into the log", _CREATE, deliver_subject="ap.<m>.jobs.job.build.image.x"),
     _consumer("named", _CREATE + ".spy", name="spy"),
-    _consumer("filtered", _CREATE + ".spy.ap.<m>.job.render.>", filter_subject="ap.<m>.>"),
+    _consumer("filtered", _CREATE + ".spy.ap.<m>.jobs.job.render.>", filter_subject="ap.<m>.>"),
     _consumer("durable", "$JS.API.CONSUMER.DURABLE.CREATE.<stream>.spy", durable_name="spy"),
 ]
 
@@ -135,9 +135,9 @@ _BODIES: Final = [
 _WALKS: Final = [
     publish_attempt(f"walk the log by {name}", f"{_GET}.{subject}", b"")
     for name, subject in (
-        ("its own kinds", "ap.<m>.job.render.>"),
-        ("one kind", f"ap.<m>.job.{RENDER}.*"),
-        ("calls", "ap.<m>.call.*.render.*.>"),
+        ("its own kinds", "ap.<m>.jobs.job.render.>"),
+        ("one kind", f"ap.<m>.jobs.job.{RENDER}.*"),
+        ("calls", "ap.<m>.jobs.*.render.*.>"),
         ("control ops", "ap.<m>.ctl.>"),
         ("everything", "ap.<m>.>"),
     )
@@ -172,8 +172,8 @@ def _at_the_gate(name: str, verb: str, *questions: dict[str, Any]) -> Attempt:
 
 
 _FILTERS: Final = (
-    "ap.<m>.call.normal.secret.>",
-    "ap.<m>.*.build.image.>",
+    "ap.<m>.jobs.1.secret.>",
+    "ap.<m>.*.*.build.image.>",
     "ap.<m>.>",
     ">",
     "*.*.>",
@@ -199,7 +199,7 @@ _GATE_READS: Final = [
         "get",
         *({"last_by_subj": one} for one in _FILTERS),
         {"multi_last": list(_FILTERS)},
-        {"multi_last": ["ap.<m>.ctl.>", "ap.<m>.call.normal.secret.plan.*"]},
+        {"multi_last": ["ap.<m>.ctl.>", "ap.<m>.jobs.1.secret.plan.*"]},
     ),
     _at_the_gate(
         "other kinds from the leader",
@@ -226,7 +226,7 @@ async def _answers_elsewhere(target: TargetMesh) -> Outcome:
     where = f"apg.{target.mesh}.{target.connection.user}.get"
     victim = target.victim.access()
     body = b'{"seq":1,"batch":99}'
-    lane = f"ap.{target.mesh}.job.{BUILD}.{'1' * 64}"
+    lane = f"ap.{target.mesh}.jobs.job.{BUILD}.{'1' * 64}"
     for reply_to in (
         f"_I.{victim.user}.r.1",
         f"$JS.API.STREAM.DELETE.{target.connection.stream}",
@@ -259,11 +259,11 @@ READING: Final = [
 async def _permitted_subscriptions(target: TargetMesh) -> Outcome:
     """Everything that it may subscribe to, while others work."""
     mesh = target.mesh
-    own = f"apr.{mesh}.job.render.*.>"
+    own = f"apr.{mesh}.jobs.job.render.*.>"
     heard = await target.connection.listen(own)
     for pattern in (
-        f"apr.{mesh}.call.*.render.*.>",
-        f"apr.{mesh}.wait.render.*.>",
+        f"apr.{mesh}.jobs.*.render.*.>",
+        f"apr.{mesh}.jobs.wait.render.*.>",
         f"apr.{mesh}.ctl.>",
         f"apr.{mesh}.seal",
         f"apb.{mesh}.roll",
@@ -271,7 +271,7 @@ async def _permitted_subscriptions(target: TargetMesh) -> Outcome:
     ):
         if await target.connection.listen(pattern) is None:
             raise Breach(f"{pattern} is refused: this shows nothing")
-    await target.connection.store(f"ap.{mesh}.job.{RENDER}.{'2' * 64}")
+    await target.connection.store(f"ap.{mesh}.jobs.job.{RENDER}.{'2' * 64}")
     await target.check_work()
     await asyncio.sleep(QUIET_S)
     if not heard:
@@ -291,12 +291,12 @@ LISTENING: Final = [
             ("the log", "ap.>", ""),
             ("all live records", "apr.>", ""),
             ("all live records of the mesh", "apr.<m>.>", ""),
-            ("live jobs of the victim's kind", "apr.<m>.job.build.*.>", ""),
-            ("live calls of a secret kind", "apr.<m>.call.normal.secret.plan.*", ""),
-            ("live jobs of any kind", "apr.<m>.job.*.*.>", ""),
-            ("live jobs below its kind, too short", "apr.<m>.job.render.>", ""),
-            ("live records of any place", "apr.<m>.*.render.*.>", ""),
-            ("live jobs, in a queue", "apr.<m>.job.>", "spy"),
+            ("live jobs of the victim's kind", "apr.<m>.jobs.job.build.*.>", ""),
+            ("live calls of a secret kind", "apr.<m>.jobs.1.secret.plan.*", ""),
+            ("live jobs of any kind", "apr.<m>.jobs.job.*.*.>", ""),
+            ("live jobs below its kind, too short", "apr.<m>.jobs.job.render.>", ""),
+            ("live records of any place", "apr.<m>.*.*.render.*.>", ""),
+            ("live jobs, in a queue", "apr.<m>.jobs.job.>", "spy"),
             ("all inboxes", "_I.>", ""),
             ("the victim's inbox", "_I.<victim>.>", ""),
             ("one inbox of each", "_I.*.*", ""),
@@ -323,7 +323,7 @@ ADMINISTRATION: Final = [
     publish_attempt(name, subject, body)
     for name, subject, body in (
         ("purge the log", _ADMIN + ".PURGE.<stream>", b""),
-        ("purge a kind", _ADMIN + ".PURGE.<stream>", b'{"filter":"ap.*.job.build.>"}'),
+        ("purge a kind", _ADMIN + ".PURGE.<stream>", b'{"filter":"ap.*.jobs.job.build.>"}'),
         ("delete the stream", _ADMIN + ".DELETE.<stream>", b""),
         ("update the stream", _ADMIN + ".UPDATE.<stream>", b'{"name":"x","max_msgs":1}'),
         ("create a stream", _ADMIN + ".CREATE.EVIL", b'{"name":"EVIL","subjects":["ap.>"]}'),

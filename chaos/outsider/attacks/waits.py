@@ -218,7 +218,7 @@ async def _outcome_by_reason(target: TargetMesh) -> Outcome:
     async with member(target, home) as session:
         for how, job in hidden.items():
             plain = manifest.author({"command": ["true"], "timeout": 30})
-            content = manifest.with_nonce(plain, os.urandom(16).hex())
+            content = manifest.with_nonce(plain, os.urandom(16).hex(), "random")
             body = ScheduleBody(kind=RENDER, manifest=content, after=((SECRET, job),))
             await session.commit(session.draft(JobSchedule, body, prev=0))
             found, reason = await _settled(session, manifest.job_id(content))

@@ -56,12 +56,30 @@ class BlobInput(
     ) = UNSET
 
 
+Origin = Literal["random", "child", "replica", "retry", "plan", "key"]
+"""Where a nonce comes from: chance, the job that it is a child, replica or retry of, a plan, or a
+key that may be used again."""
+
+
 class NonceInput(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="nonce"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="kind",
+    tag="nonce",
 ):
     """Makes a new job of an otherwise identical manifest."""
 
     nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{16,64}\Z")]
+    origin: Annotated[
+        Origin,
+        Meta(
+            description="Where it comes from. A job is remembered for the horizon if somebody may"
+            " ask for it again: if it has no nonce but a `key`. Others leave the log earlier."
+        ),
+    ] = "key"
 
 
 class ResultInput(
@@ -237,10 +255,17 @@ def results_read(manifest: Manifest) -> tuple[ResultInput, ...]:
     return tuple(one for one in manifest.inputs if isinstance(one, ResultInput))
 
 
-def with_nonce(manifest: Manifest, nonce: str) -> Manifest:
+def with_nonce(manifest: Manifest, nonce: str, origin: Origin) -> Manifest:
     """The same content as a new job."""
     given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
-    return msgspec.structs.replace(manifest, inputs=(*given, NonceInput(nonce=nonce)))
+    made = NonceInput(nonce=nonce, origin=origin)
+    return msgspec.structs.replace(manifest, inputs=(*given, made))
+
+
+def is_asked_again(manifest: Manifest) -> bool:
+    """Whether somebody may submit the same job again: nothing in it was made for one time only."""
+    given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
+    return all(one.origin == "key" for one in given if isinstance(one, NonceInput))
 
 
 _DURATION = re.compile(

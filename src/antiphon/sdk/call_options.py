@@ -17,6 +17,7 @@ from msgspec import Struct
 from antiphon.core import manifest as manifests
 from antiphon.core.families.jobs import ops
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority
+from antiphon.core.manifest import Manifest, NonceInput
 from antiphon.core.policy.rate_limit import parse_rate
 from antiphon.core.policy.selection import MAX_REQUIRED, check_labels
 from antiphon.core.record.subjects import check_kind
@@ -28,7 +29,6 @@ from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 from antiphon.sdk.durations import seconds
 
 if TYPE_CHECKING:
-    from antiphon.core.manifest import Manifest
     from antiphon.ports import Entropy
 
 
@@ -185,7 +185,7 @@ class Scheduling(Struct, frozen=True, kw_only=True):
             score=_score(options.get("score")),
         )
 
-    def handler_call(self, kind: str, where: Mapping[str, Any], nonce: str) -> Manifest:
+    def handler_call(self, kind: str, where: Mapping[str, Any], nonce: NonceInput) -> Manifest:
         """The manifest of a call whose arguments are there: a new job, unless `once` or a key."""
         job = manifests.author(
             {"command": [f"@{check_kind(kind)}"], "timeout": self.timeout_s, **where}
@@ -193,8 +193,9 @@ class Scheduling(Struct, frozen=True, kw_only=True):
         if self.once:
             return job
         if self.idempotency_key is None:
-            return manifests.with_nonce(job, nonce)
-        return manifests.with_nonce(job, blake3(self.idempotency_key.encode()).hexdigest(32))
+            return manifests.with_nonce(job, nonce.nonce, nonce.origin)
+        key = blake3(self.idempotency_key.encode()).hexdigest(32)
+        return manifests.with_nonce(job, key, "key")
 
     def body(self, kind: str, job: Manifest, *, now_ms: int) -> ops.ScheduleBody:
         """The body of the op that submits this job; `Misconfigured` if it waits for none."""
@@ -245,9 +246,9 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], HandlerOp
     return calls, HandlerOptions(**ours)
 
 
-def fresh_nonce(entropy: Entropy) -> str:
+def fresh_nonce(entropy: Entropy) -> NonceInput:
     """Makes a manifest a new job, although its content is the same."""
-    return entropy.token(16).hex()
+    return NonceInput(nonce=entropy.token(16).hex(), origin="random")
 
 
 def _unknown(names: set[str]) -> Misconfigured:

@@ -72,7 +72,7 @@ async def test_what_the_outsider_receives_of_others_is_noticed():
             # As if the server had let a record of the victim's through.
             handle = await target.owner.submit("build.image", "text")
             target.hidden.add(handle.id.encode())
-            subject = f"{root(target.mesh)}.call.normal.build.image.{handle.id}"
+            subject = f"{root(target.mesh)}.jobs.1.build.image.{handle.id}"
             target.connection.received.extend(subject.encode())
             return DENIED
 

@@ -19,7 +19,9 @@ from antiphon.core.record.subjects import matches
 from tests.families.polls import POLLS, WITH_POLLS
 from tests.families.polls.ops import CLOSE, POLL, VOTE
 
-STEMS = ("job", "wait", "call.*", "plan")
+STEMS = ("jobs.*", "plan")
+CALLED = ("jobs.job", "jobs.wait", "jobs.0", "jobs.1", "jobs.2", "plan")
+"""Where `/job/schedule` writes."""
 READ = (*STEMS, "lock", "memo")
 """What `/job/read` shows."""
 RELAYED = {f"ctl.{one}{end}" for one in ("evidence", "ucan", "revoke") for end in ("", ".>")}
@@ -44,18 +46,19 @@ def sets(rights: SubjectRights) -> tuple[set[str], ...]:
         (
             EVERYTHING,
             {">"},
-            {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>", "lock.>", "memo.>"},
+            {"ctl.>", "seal", "jobs.*.>", "plan.>", "lock.>", "memo.>"},
             set(),
-            {"job.>", "wait.>", "call.*.>", "plan.>", "lock.>", "memo.>"},
+            {f"{one}.>" for one in (*CALLED, "lock", "memo")},
         ),
-        (held(job_cancel=("a",)), {"ctl.>", "seal"}, {"ctl.>", "seal"}, set(), {"job.a.*"}),
+        (held(job_cancel=("a",)), {"ctl.>", "seal"}, {"ctl.>", "seal"}, set(), {"jobs.job.a.*"}),
         (
             held(job_claim=("a", "a.b", "c.>"), job_schedule=("d.e",)),
             {"ctl.>", "seal"}
             | {f"{one}.{end}" for one in STEMS for end in ("a.*", "a.b.*", "c.*.>")},
             {"ctl.>", "seal"} | {f"{one}.{end}" for one in STEMS for end in ("a.b.*", "c.*.>")},
             {f"{one}.a.b.*.>" for one in STEMS},
-            {"job.a.*", "job.a.b.*", "job.c.*.>"} | {f"{one}.d.e.*" for one in STEMS},
+            {"jobs.job.a.*", "jobs.job.a.b.*", "jobs.job.c.*.>"}
+            | {f"{one}.d.e.*" for one in CALLED},
         ),
         (
             held(memory_read=("a",), memory=("b.>",)),
@@ -69,7 +72,7 @@ def sets(rights: SubjectRights) -> tuple[set[str], ...]:
             {"ctl.>", "seal"} | {f"{one}.{end}" for one in READ for end in ("a.*", "a.*.>")},
             {"ctl.>", "seal"} | {f"{one}.{end}" for one in READ for end in ("a.*", "a.*.>")},
             set(),
-            {f"{one}.{end}" for one in STEMS for end in ("a.*", "a.*.>")},
+            {f"{one}.{end}" for one in CALLED for end in ("a.*", "a.*.>")},
         ),
     ],
 )
@@ -153,17 +156,25 @@ def test_what_is_shown_exceeds_what_another_is_shown_exactly_where_kinds_do(one,
 
 @pytest.mark.parametrize(
     "asked",
-    ["*.>", "job.*.>", "*.a.*", "job.a.>", "job.a", "job.b.*.>", ">", "jobs.>"],
+    ["*.>", "jobs.job.*.>", "*.a.*", "jobs.job.a.>", "jobs.job.a", "jobs.job.b.*.>", ">", "jobs.>"],
 )
 def test_what_nobody_was_given_is_more(asked):
-    assert exceeds([asked], ["ctl.>", "job.a.*.>", "job.b.*"])
+    assert exceeds([asked], ["ctl.>", "jobs.job.a.*.>", "jobs.job.b.*"])
 
 
 @pytest.mark.parametrize(
-    "asked", ["ctl.>", "ctl.ucan.>", "job.a.*.>", "job.a.b.*", "job.a.b.*.>", "job.a.*.*"]
+    "asked",
+    [
+        "ctl.>",
+        "ctl.ucan.>",
+        "jobs.job.a.*.>",
+        "jobs.job.a.b.*",
+        "jobs.job.a.b.*.>",
+        "jobs.job.a.*.*",
+    ],
 )
 def test_what_lies_within_is_not(asked):
-    assert not exceeds([asked], ["ctl.>", "job.a.*.>", "job.b.*"])
+    assert not exceeds([asked], ["ctl.>", "jobs.job.a.*.>", "jobs.job.b.*"])
 
 
 def test_what_goes_through_the_gate_is_written_by_nobody_else_whatever_it_holds():
@@ -176,12 +187,12 @@ def test_what_goes_through_the_gate_is_written_by_nobody_else_whatever_it_holds(
 @pytest.mark.parametrize(
     "subject, needed",
     [
-        ("ap.m.job.secret.x.0f", ("/job/read", "secret.x")),
-        ("ap.m.call.normal.secret.x.0f", ("/job/read", "secret.x")),
-        ("ap.m.wait.secret.0f", ("/job/read", "secret")),
+        ("ap.m.jobs.job.secret.x.0f", ("/job/read", "secret.x")),
+        ("ap.m.jobs.1.secret.x.0f", ("/job/read", "secret.x")),
+        ("ap.m.jobs.wait.secret.0f", ("/job/read", "secret")),
         ("ap.m.memo.secret.notes.0f", ("/memory/read", "secret.notes")),
         ("ap.m.lock.repo.0f", ("/lock/take", "repo")),
-        ("ap.m.job.>", ("/job/read", "")),
+        ("ap.m.jobs.job.>", ("/job/read", "")),
         ("ap.m.nothing.of.ours", ("/", "")),
         (">", ("/", "")),
     ],

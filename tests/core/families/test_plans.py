@@ -202,7 +202,7 @@ def test_no_tick_counts_up_to_the_put_or_up_to_the_time_that_the_plan_names():
     [
         {"manifest": manifest("other")},
         {"manifest": manifest()},
-        {"manifest": with_nonce(manifest(), "0" * 16)},
+        {"manifest": with_nonce(manifest(), "0" * 16, "key")},
         {"priority": "high"},
         {"lease_ms": 60_000},
         {"requires": ("gpu",)},

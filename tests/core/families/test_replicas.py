@@ -69,7 +69,7 @@ def test_a_replica_is_what_the_parents_schedule_says():
         replace(body, priority="high"),
         replace(body, replica=Replica(of=parent.id, index=1)),
         replace(body, replica=Replica(of=other.id, index=0)),
-        replace(body, manifest=with_nonce(body.manifest, "0" * 32)),
+        replace(body, manifest=with_nonce(body.manifest, "0" * 32, "replica")),
         parent.child(most_children(3)).body,
     ):
         verdict = ledger.put(JobSchedule, wrong, OWNER, deps=(parent.named,))
@@ -224,7 +224,7 @@ def test_replicas_of_what_follows_from_a_plan_are_its_authors():
 def test_a_schedule_that_does_not_follow_from_its_plan_has_no_replicas():
     court = Court()
     parent, deps, _ = planned(court)
-    parent.body = replace(parent.body, manifest=with_nonce(parent.manifest, "0" * 32))
+    parent.body = replace(parent.body, manifest=with_nonce(parent.manifest, "0" * 32, "replica"))
     body = parent.body
     assert court.ledger.put(JobSchedule, body, CAROL, deps=deps[1:]) is Verdict.DERIVED
     parent.named = court.ledger.dep(len(court.ledger.log))

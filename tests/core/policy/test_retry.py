@@ -70,7 +70,7 @@ def test_an_alias_stays_with_the_job_that_it_names():
 @pytest.mark.parametrize("nonce", ["0" * 16, "f" * 64])
 def test_the_nonce_of_the_first_call_is_replaced(nonce):
     body = a_body()
-    body = replace(body, manifest=manifest.with_nonce(body.manifest, nonce))
+    body = replace(body, manifest=manifest.with_nonce(body.manifest, nonce, "key"))
     inputs = retry.retried(body, job_of(body)).manifest.inputs
     assert len(inputs) == 1
     assert inputs[0].nonce != nonce

@@ -124,16 +124,23 @@ def test_the_words_of_each_subject():
     assert subjects.all_control(MESH) == f"ap.{MESH}.ctl.>"
     assert subjects.seal(MESH) == f"ap.{MESH}.seal"
     assert job_subjects.lane(MESH, "a.b", JOB) == (
-        f"ap.{MESH}.wait.a.b.{JOB}",
-        f"ap.{MESH}.call.high.a.b.{JOB}",
-        f"ap.{MESH}.call.normal.a.b.{JOB}",
-        f"ap.{MESH}.call.low.a.b.{JOB}",
-        f"ap.{MESH}.job.a.b.{JOB}",
+        f"ap.{MESH}.jobs.wait.a.b.{JOB}",
+        f"ap.{MESH}.jobs.0.a.b.{JOB}",
+        f"ap.{MESH}.jobs.1.a.b.{JOB}",
+        f"ap.{MESH}.jobs.2.a.b.{JOB}",
+        f"ap.{MESH}.jobs.job.a.b.{JOB}",
     )
 
 
-NASTY = ["a", "a.b", "b", "call", "wait", "job", "call.a", "call.normal", "call.normal.a", "job.a",
-         "wait.job", "high", "high.a", "low", "a.high", "a.call", "ctl", "seal"]  # fmt: skip
+def test_one_filter_is_all_of_a_lane_and_nothing_else():
+    lane = f"ap.{MESH}.jobs.*.a.b.{JOB}"
+    assert all(subjects.matches(lane, one) for one in job_subjects.lane(MESH, "a.b", JOB))
+    for kind in ("a", "b", "a.b.c", "x.a.b"):
+        assert not any(subjects.matches(lane, one) for one in job_subjects.lane(MESH, kind, JOB))
+
+
+NASTY = ["a", "a.b", "b", "jobs", "wait", "job", "jobs.a", "jobs.1", "jobs.1.a", "job.a",
+         "wait.job", "job.1", "job.1.a", "a.1", "a.job", "a.jobs", "ctl", "seal"]  # fmt: skip
 nasty_kinds = kinds | st.sampled_from(NASTY)
 
 
@@ -177,16 +184,18 @@ STRANGE = [
     f"ap.{MESH}.seal",
     f"ap.{MESH}.seal.render.{JOB}",
     f"ap.{MESH}.else.render.{JOB}",
-    f"ap.{MESH}.call",
-    f"ap.{MESH}.call.normal",
-    f"ap.{MESH}.call.1.render.{JOB}",
-    f"ap.{MESH}.call.High.render.{JOB}",
-    f"ap.{MESH}.call.highest.render.{JOB}",
-    f"ap.{MESH}.call.hi.gh.render.{JOB}",
-    f"ap.{MESH}.call.ｈｉｇｈ.render.{JOB}",
-    f"ap.{MESH}.call.x.render.{JOB}",
-    f"ap.{MESH}.call.render.{JOB}",
-    f"ap.{MESH}.call.render.video.{JOB}",
+    f"ap.{MESH}.jobs",
+    f"ap.{MESH}.jobs.1",
+    f"ap.{MESH}.jobs.3.render.{JOB}",
+    f"ap.{MESH}.jobs.01.render.{JOB}",
+    f"ap.{MESH}.jobs.-1.render.{JOB}",
+    f"ap.{MESH}.jobs.High.render.{JOB}",
+    f"ap.{MESH}.jobs.highest.render.{JOB}",
+    f"ap.{MESH}.jobs.hi.gh.render.{JOB}",
+    f"ap.{MESH}.jobs.１.render.{JOB}",
+    f"ap.{MESH}.jobs.x.render.{JOB}",
+    f"ap.{MESH}.jobs.render.{JOB}",
+    f"ap.{MESH}.jobs.render.video.{JOB}",
 ]
 
 
@@ -227,13 +236,13 @@ def test_every_op_has_one_subject_and_job_ops_lie_in_their_lane(op):
 @pytest.mark.parametrize(
     "fields, slot",
     [
-        ({}, "call.normal"),
-        ({"priority": "high"}, "call.high"),
-        ({"priority": "low"}, "call.low"),
-        ({"not_before": 0}, "wait"),
-        ({"concurrency": "gpu", "priority": "high"}, "wait"),
-        ({"start_by": 5}, "call.normal"),
-        ({"requires": ("gpu",)}, "call.normal"),
+        ({}, "jobs.1"),
+        ({"priority": "high"}, "jobs.0"),
+        ({"priority": "low"}, "jobs.2"),
+        ({"not_before": 0}, "jobs.wait"),
+        ({"concurrency": "gpu", "priority": "high"}, "jobs.wait"),
+        ({"start_by": 5}, "jobs.1"),
+        ({"requires": ("gpu",)}, "jobs.1"),
     ],
 )
 def test_a_schedule_is_called_at_its_priority_unless_it_waits(fields, slot):

@@ -30,18 +30,18 @@ MEMBER, STRANGER = "UMEMBER", "USTRANGER"
 
 STORY = (
     ("ctl.genesis", 0),  # 1
-    (f"call.normal.render.video.{job_id(1)}", 0),
-    (f"call.normal.secret.x.{job_id(2)}", 0),
-    (f"job.render.video.{job_id(1)}", 0),  # 4
-    (f"job.secret.x.{job_id(2)}", 0),
-    (f"job.render.video.{job_id(1)}", 4),
+    (f"jobs.1.render.video.{job_id(1)}", 0),
+    (f"jobs.1.secret.x.{job_id(2)}", 0),
+    (f"jobs.job.render.video.{job_id(1)}", 0),  # 4
+    (f"jobs.job.secret.x.{job_id(2)}", 0),
+    (f"jobs.job.render.video.{job_id(1)}", 4),
     ("ctl.rules", 0),  # 7
-    (f"wait.render.audio.mix.{job_id(3)}", 0),
-    (f"call.high.render.audio.mix.{job_id(3)}", 0),
-    (f"job.render.{job_id(4)}", 0),  # 10: not below `render`
+    (f"jobs.wait.render.audio.mix.{job_id(3)}", 0),
+    (f"jobs.0.render.audio.mix.{job_id(3)}", 0),
+    (f"jobs.job.render.{job_id(4)}", 0),  # 10: not below `render`
     ("seal", 0),
-    (f"job.render.video.deep.{job_id(5)}", 0),
-    (f"job.secret.x.{job_id(2)}", 5),  # 13
+    (f"jobs.job.render.video.deep.{job_id(5)}", 0),
+    (f"jobs.job.secret.x.{job_id(2)}", 5),  # 13
 )
 IN_RENDER = [1, 2, 4, 6, 7, 8, 9, 11, 12]
 

@@ -65,7 +65,7 @@ async def test_nobody_keeps_an_op_off_the_log_by_taking_its_message_id(engine, f
         body = CancelBody(kind=KIND, job="0" * 64)
         draft = session.draft(JobCancel, body, prev=0)
         taken = draft.op_id if foretold else digest(draft.payload)
-        junk = f"ap.{mesh.mesh}.job.{KIND}.{'1' * 64}"
+        junk = f"ap.{mesh.mesh}.jobs.job.{KIND}.{'1' * 64}"
         await rogue.log.append(junk, b"junk", message_id=taken, expected_last=0)
         seq = await session.commit(draft)
         assert (await session.log.fetch(seq)).payload == draft.payload
@@ -215,7 +215,7 @@ async def test_a_node_stops_at_a_protocol_that_it_does_not_have(engine, monkeypa
                 await node.reached(seq)
                 assert node.replica.record(seq).verdict is Verdict.OK, "it is announced"
                 await asyncio.sleep(0.4)  # the notice itself is what is waited for
-                junk = f"ap.{mesh.mesh}.job.{KIND}.{'0' * 64}"
+                junk = f"ap.{mesh.mesh}.jobs.job.{KIND}.{'0' * 64}"
                 later = await owner.log.append(junk, b"", message_id="x", expected_last=0)
                 await node.reached(later)
 

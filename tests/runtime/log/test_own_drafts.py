@@ -36,7 +36,7 @@ def of_size(session, size: int, kind: str = KIND, **fields) -> ScheduleBody:
     def body(letters: int) -> ScheduleBody:
         text = call_text(("x" * letters,), {})
         content = manifest.author({"command": [f"@{kind}"], "args": [text], "timeout": 30})
-        content = manifest.with_nonce(content, f"{size:032x}")
+        content = manifest.with_nonce(content, f"{size:032x}", "random")
         return ScheduleBody(kind=kind, manifest=content, **fields)
 
     op = session.compose(JobSchedule, body(0), prev=0)

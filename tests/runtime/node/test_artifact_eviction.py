@@ -110,7 +110,7 @@ async def test_bytes_that_another_job_keeps_or_reads_stay(tmp_path):
 async def cancelled_call(kept, fields):
     """A call that was cancelled, and whose arguments its scheduler evicted."""
     content = manifest.author({"command": [f"@{KIND}"], "timeout": 1, **fields})
-    content = manifest.with_nonce(content, kept.session.entropy.token(16).hex())
+    content = manifest.with_nonce(content, kept.session.entropy.token(16).hex(), "random")
     body = ScheduleBody(kind=KIND, manifest=content)
     job = await submission.submit(kept.session, body)
     await submission.cancel(kept.session, KIND, job.id, reason="")

@@ -149,7 +149,7 @@ async def test_a_question_that_makes_no_sense_is_not_answered():
         node = await written(mesh, puts=3, sealed_after=1)
         bus = node.session.engine.bus
         async with bus.subscribe("inbox.x.1") as answers:
-            for junk in (b"", b"\xff", b"ap.x.seal", b"x" * 300, b"ap.x.job.a.b"):
+            for junk in (b"", b"\xff", b"ap.x.seal", b"x" * 300, b"ap.x.jobs.job.a.b"):
                 await bus.publish(ENTRY.at(), junk, reply="inbox.x.1")
             subject = node.session.protocol.subjects_of(node.session.mesh, LANE)[0]
             await bus.publish(ENTRY.at(), subject.encode(), reply="inbox.x.1")

@@ -228,7 +228,7 @@ async def test_full_rights_after_a_scope_compare_seals_again(tmp_path):
         replica = Replica(tmp_path / "replica.db", mesh=mesh.mesh)
         await seen_by(mesh, replica, ">")
         assert replica.tree.is_kept
-        await seen_by(mesh, replica, "job.test.*.>")
+        await seen_by(mesh, replica, "jobs.job.test.*.>")
         assert not replica.tree.is_kept
         await write_seal(owner, root="0" * 64)
         node = await seen_by(mesh, replica, ">")
@@ -245,7 +245,7 @@ async def test_a_replica_that_is_not_built_anew_to_its_end_goes_on_with_that(tmp
         caller = (await mesh.connection()).session
         jobs = [await call(caller, number) for number in range(5)]
         replica = Replica(path, mesh=mesh.mesh)
-        await seen_by(mesh, replica, "job.other.*.>")
+        await seen_by(mesh, replica, "jobs.job.other.*.>")
         # What follows is a process that ends after the second record.
         connection = await mesh.connection()
         node = FullNode(connection.session, replica)
@@ -266,11 +266,11 @@ async def test_a_replica_that_is_not_built_anew_to_its_end_goes_on_with_that(tmp
 async def test_a_replica_whose_scope_is_as_it_was_is_not_built_anew(tmp_path):
     async with a_mesh("memory") as mesh:
         replica = Replica(tmp_path / "replica.db", mesh=mesh.mesh)
-        await seen_by(mesh, replica, "job.build.*.>", "job.test.*.>")
+        await seen_by(mesh, replica, "jobs.job.build.*.>", "jobs.job.test.*.>")
         cursor = replica.cursor
         await call((await mesh.connection()).session, "more")
         connection = await mesh.connection()
-        connection.session.log.reads = ("job.build.*.>", "job.test.*.>")
+        connection.session.log.reads = ("jobs.job.build.*.>", "jobs.job.test.*.>")
         await FullNode(connection.session, replica).resume()
         assert replica.cursor == cursor
         replica.close()

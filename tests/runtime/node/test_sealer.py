@@ -282,7 +282,7 @@ async def test_a_member_that_sees_some_kinds_only_judges_all_but_the_root():
     async with a_mesh("memory") as mesh:
         liar = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
         connection = await mesh.connection()
-        connection.session.log.reads = ("ctl.>", "job.test.*.>", "seal")
+        connection.session.log.reads = ("ctl.>", "jobs.job.test.*.>", "seal")
         member = await mesh.node(caretaking=False, connection=connection)
         assert await verdict_of(member, await write_seal(liar, root=WRONG)) is Verdict.UNSEEN
         draft = member.session.draft(

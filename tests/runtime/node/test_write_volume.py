@@ -35,7 +35,7 @@ async def test_a_member_that_writes_junk_on_its_own_kind_is_named(tmp_path, monk
         with capture_logs() as logs:
             async with Mesh.open(home=home.path) as mesh:
                 for number in range(5):
-                    subject = f"ap.{mesh.id}.call.normal.junk.x.{number:064x}".encode()
+                    subject = f"ap.{mesh.id}.jobs.1.junk.x.{number:064x}".encode()
                     header = b"NATS/1.0\r\n\r\n"
                     junk = b"j" * 300_000
                     await mesh.connection.session.log.requester.write(
@@ -62,7 +62,7 @@ async def test_a_replica_counts_as_a_node_does_that_was_there(monkeypatch):
         caller = (await mesh.connection()).session
         for number in range(3):
             called = await call(caller, "j" * 30_000, number)
-        junk = f"ap.{mesh.mesh}.call.normal.{KIND}.x"
+        junk = f"ap.{mesh.mesh}.jobs.1.{KIND}.x"
         seq = await caller.log.append(junk, b"junk", message_id="junk", expected_last=0)
         await node.reached(max(seq, called.seq))
         now_ms = mesh.wall.now_ms()

@@ -6,6 +6,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import (
     CancelBody,
     ClaimBody,
@@ -285,7 +286,7 @@ async def test_under_queue_selection_a_job_costs_the_same_however_many_workers_t
             await submission.wait_for_end(caller, KIND, job.id)
         last = (await caller.log.last()).seq
         assert last - before == 3 * len(jobs), "schedule, claim, completion"
-        looked = {(by, subject) for by, subject in opened if ".call." in subject}
+        looked = {(by, subject) for by, subject in opened if job_subjects.is_call(subject)}
         assert len(looked) == len(jobs), "each announcement was looked at by one worker"
         assert len(opened) <= 5 * len(jobs), "its own records, and nobody else's"
         assert drawn == []

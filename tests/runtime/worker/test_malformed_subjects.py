@@ -19,7 +19,7 @@ async def test_a_call_on_a_subject_that_is_no_text_costs_no_worker_its_slot():
         caller = (await mesh.connection()).session
         written = []
         for odd in ODD * 3:
-            subject = f"ap.{mesh.mesh}.call.normal.{KIND}.".encode() + odd
+            subject = f"ap.{mesh.mesh}.jobs.1.{KIND}.".encode() + odd
             reply = await caller.log.requester.write(
                 subject, b"x", b"NATS/1.0\r\n\r\n", timeout_s=5
             )

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon.core.families.jobs.priority import Priority
+from antiphon.core.families.jobs.priority import Priority, rank
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.ports import WorkQueue
 from antiphon.runtime.identity.host_clock import SystemClock
@@ -28,7 +28,7 @@ class OneSlot:
 
     async def announce(self, priority: Priority) -> None:
         self._calls += 1
-        subject = f"ap.{self._mesh}.call.{priority}.k.{self._calls}"
+        subject = f"ap.{self._mesh}.jobs.{rank(priority)}.k.{self._calls}"
         await self._engine.log.append(subject, b"", message_id=str(self._calls), expected_last=0)
 
     async def admit(self, queue: WorkQueue) -> bool:
@@ -45,8 +45,8 @@ async def one_slot() -> AsyncIterator[OneSlot]:
     mesh = new_mesh()
     engine = MemoryEngine(MemoryServer(SystemClock()), mesh, loan_s=30.0)
     async with (
-        engine.log.work(f"ap.{mesh}.call.high.k.*", name="k=high") as high,
-        engine.log.work(f"ap.{mesh}.call.normal.k.*", name="k=normal") as normal,
+        engine.log.work(f"ap.{mesh}.jobs.0.k.*", name="k=high") as high,
+        engine.log.work(f"ap.{mesh}.jobs.1.k.*", name="k=normal") as normal,
     ):
         place = OneSlot(engine, mesh, [high, normal])
         place.credits.top_up()

@@ -6,6 +6,7 @@ import pytest
 
 from antiphon.core.authority.rules import Rules
 from antiphon.core.bus.subjects import WORK
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.runtime.presence.worker_messages import WORKER_MESSAGES, WorkerMessage
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 from antiphon.runtime.worker.announced_jobs import recent_activity
@@ -346,7 +347,7 @@ def test_a_liar_delays_a_job_by_a_bound_and_cannot_lose_it():
             async def listen():
                 async with liar.session.log.follow(0, subject=">") as batches:
                     async for batch in batches:
-                        calls = (record for record in batch if ".call." in record.subject)
+                        calls = (record for record in batch if job_subjects.is_call(record.subject))
                         about.update((record.subject[-64:], record.seq) for record in calls)
 
             tasks = [asyncio.ensure_future(lie()), asyncio.ensure_future(listen())]
@@ -400,6 +401,6 @@ async def test_whoever_comes_late_looks_past_records_that_are_no_ops(junk):
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection()).session
         called = await call_on(session, 1, kind=KIND)
-        subject = f"ap.{mesh.mesh}.job.{KIND}.{called.id}"
+        subject = f"ap.{mesh.mesh}.jobs.job.{KIND}.{called.id}"
         await session.log.append(subject, junk, message_id="junk", expected_last=0)
         assert (await recent_activity(session, KIND)).upto == called.seq + 1

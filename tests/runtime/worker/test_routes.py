@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
@@ -31,7 +32,7 @@ class TwoWorkers:
         really_open = connection.session.open
 
         def opening(record):
-            if ".call." in record.subject:
+            if job_subjects.is_call(record.subject):
                 self.looked.append((name, record.subject[-64:]))
             return really_open(record)
 

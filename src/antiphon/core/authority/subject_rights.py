@@ -51,7 +51,7 @@ def rights_on(branches: Sequence[Branch], scope: Scope) -> SubjectRights:
     is_whole = True
     for branch in branches:
         if branch.written_by and not branch.via_gate:
-            written += _filters(branch, scope.of(*branch.written_by))
+            written += _written(branch, scope.of(*branch.written_by))
         if branch.shape == "control":
             continue  # every member follows all of it
         kinds = scope.of(*branch.read_by) if branch.read_by else (EVERY_KIND,)
@@ -61,9 +61,9 @@ def rights_on(branches: Sequence[Branch], scope: Scope) -> SubjectRights:
         heard += _filters(branch, audible)
         unheard += _filters(branch, [f"{kind}.>" for kind in bounded])
     return SubjectRights(
-        WHOLE if is_whole else tuple(shown),
-        tuple(heard),
-        tuple(unheard),
+        WHOLE if is_whole else tuple(dict.fromkeys(shown)),
+        tuple(dict.fromkeys(heard)),
+        tuple(dict.fromkeys(unheard)),
         tuple(written),
         tuple(one for each in branches if each.via_gate for one in _filters(each, (EVERY_KIND,))),
     )
@@ -127,8 +127,15 @@ def _wider(one: str) -> Iterator[str]:
             yield f"{start}*.>"
 
 
+def _written(branch: Branch, kinds: Iterable[str]) -> list[str]:
+    """The subjects of a branch for some kinds, and of no other that shares its stem."""
+    if branch.shape != "kind":
+        return _filters(branch, kinds)
+    return [f"{stem}.{below(one)}" for one in kinds for stem in branch.stems]
+
+
 def _filters(branch: Branch, kinds: Iterable[str]) -> list[str]:
-    """The subjects of a branch for some kinds."""
+    """The subjects of a branch, and of those that share its stem, for some kinds."""
     if branch.shape == "kind":
         return [f"{branch.pattern}.{below(one)}" for one in kinds]
     if EVERY_KIND not in kinds:

@@ -53,4 +53,4 @@ def _anew(content: manifest.Manifest, job_id: str) -> manifest.Manifest:
     kept = tuple(one for one in given if not isinstance(one, manifest.NonceInput))
     nonce = blake3(_CONTEXT + job_id.encode()).hexdigest()[:_NONCE_DIGITS]
     # The alias stays with the job that it names.
-    return manifest.with_nonce(replace(content, inputs=kept, ulid=UNSET), nonce)
+    return manifest.with_nonce(replace(content, inputs=kept, ulid=UNSET), nonce, "retry")

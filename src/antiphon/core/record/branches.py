@@ -6,7 +6,9 @@ the result and know nothing about ops.
 
     ctl.<what>…                    control: every subject is its own lane, every member reads it
     <stem>.<kind…>.<name>          a thing of some kind; filters and permissions follow kinds
-    <stem>.<variant>.<kind…>.<name>   the same, with one more token before the kind
+    <stem>.<variant>.<kind…>.<name>   the same, with one more token before the kind; branches of
+                                   one family with the same readers may share the stem, so that
+                                   `<stem>.*.<kind…>.<name>` is a whole lane
     <stem>                         one lane for the whole mesh
 """
 
@@ -32,7 +34,8 @@ class Branch(Struct, frozen=True):
     stem: str
     shape: Literal["kind", "control", "single"] = "kind"
     variants: tuple[str, ...] = ()
-    """One of these tokens follows the stem; a lane has one subject for each."""
+    """One of these tokens follows the stem; a lane has one subject for each. Branches that share
+    a stem have other variants and the same readers."""
     read_by: tuple[str, ...] = ()
     """A member that holds one of these commands, `READS_ALL` among them, may read here; empty:
     every member may."""
@@ -48,7 +51,7 @@ class Branch(Struct, frozen=True):
 
     @property
     def pattern(self) -> str:
-        """The same as one subject filter."""
+        """One filter for them and for those of the branches that share the stem."""
         return f"{self.stem}.*" if self.variants else self.stem
 
     def subject(self, mesh: str, kind: str, name: str, variant: object = "") -> str:
@@ -102,19 +105,28 @@ class Grammar:
             )
         slot = len(self._slots[family])
         self._slots[family] += [branch] * len(branch.stems)
-        known = {"ctl", *self._plain, *self._varied, *self._single}
-        if branch.stem in known or "." in branch.stem:
+        if "." in branch.stem or not self._is_free(family, branch):
             raise ValueError(
                 f"the branch {branch.stem} is already used, or has more than one token"
             )
         if branch.shape == "single":
             self._single[branch.stem] = LaneKey(family, "", "")
         elif branch.variants:
-            self._varied[branch.stem] = {
-                token: (family, slot + at) for at, token in enumerate(branch.variants)
-            }
+            tokens = self._varied.setdefault(branch.stem, {})
+            for at, token in enumerate(branch.variants):
+                tokens[token] = (family, slot + at)
         else:
             self._plain[branch.stem] = (family, slot)
+
+    def _is_free(self, family: str, branch: Branch) -> bool:
+        """Whether no other branch has its subjects, nor those that its `pattern` covers."""
+        others = self._varied.get(branch.stem)
+        if not others or not branch.variants or branch.shape != "kind":
+            return branch.stem not in {"ctl", *self._plain, *self._varied, *self._single}
+        slots = self._slots[family]
+        return others.keys().isdisjoint(branch.variants) and all(
+            of == family and slots[slot].read_by == branch.read_by for of, slot in others.values()
+        )
 
     def place_of(self, subject: str) -> Place | None:
         """The lane of a subject and its slot there; None if it belongs to no lane."""

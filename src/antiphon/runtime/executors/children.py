@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from blake3 import blake3
 
 from antiphon.core.families.jobs.ops import MAX_AFTER, JobKey, ScheduleBody
-from antiphon.core.manifest import job_id
+from antiphon.core.manifest import NonceInput, job_id
 from antiphon.errors import GiveUp
 from antiphon.runtime.executors.handler_call import (
     Child,
@@ -55,7 +55,7 @@ class PlannedCall(Protocol):
     def text(self) -> bytes:
         """Its arguments."""
 
-    def schedule(self, where: Mapping[str, Any], *, nonce: str, now_ms: int) -> ScheduleBody:
+    def schedule(self, where: Mapping[str, Any], *, nonce: NonceInput, now_ms: int) -> ScheduleBody:
         """The op's body that submits it, given where its arguments are."""
 
 
@@ -112,10 +112,11 @@ async def to_await(
     return _bounded(found)
 
 
-def child_nonce(kind: str, name: str, continuations: int, at: int) -> str:
+def child_nonce(kind: str, name: str, continuations: int, at: int) -> NonceInput:
     """Makes a child a job of its own: the same again if its parent begins again."""
     words = f"{kind}\n{name}\n{continuations}\n{at}".encode()
-    return blake3(_CONTEXT + words).hexdigest()[:_NONCE_DIGITS]
+    nonce = blake3(_CONTEXT + words).hexdigest()[:_NONCE_DIGITS]
+    return NonceInput(nonce=nonce, origin="child")
 
 
 def continuable(kind: str, context: JobContext | None) -> JobContext:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobCancel, JobComplete
 from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Need
@@ -107,7 +108,7 @@ async def recent_activity(session: Session, kind: str) -> RecentActivity:
     upto = newest.seq if newest is not None else 0
     after = max(0, upto - CATCH_UP)
     last: dict[str, str] = {}
-    subject = f"{subjects.root(session.mesh)}.job.{kind}.*"
+    subject = f"{subjects.root(session.mesh)}.jobs.job.{kind}.*"
     async for record in _between(session, subject, after, upto):
         try:
             op_type = _peek(record.payload.partition(b"\n")[0]).type
@@ -119,11 +120,13 @@ async def recent_activity(session: Session, kind: str) -> RecentActivity:
 
 async def requiring_labels(session: Session, kind: str, lately: RecentActivity) -> list[Record]:
     """Announcements in the same range that require labels and seem not to have ended."""
-    subject = f"{subjects.root(session.mesh)}.call.*.{kind}.*"
+    subject = f"{subjects.root(session.mesh)}.jobs.*.{kind}.*"
     return [
         record
         async for record in _between(session, subject, lately.after, lately.upto)
-        if _REQUIRES in record.payload and not lately.is_over(record)
+        if _REQUIRES in record.payload
+        and job_subjects.is_call(record.subject)
+        and not lately.is_over(record)
     ]
 
 

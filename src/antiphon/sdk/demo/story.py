@@ -22,7 +22,6 @@ from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
 from antiphon.core.proof.output import Output
-from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -232,8 +231,7 @@ async def _stalled(stage: Stage, say: Say) -> tuple[Machine, str, bytes]:
 
 async def _late_result(machine: Machine, job: JobHandle[Any], fence: str) -> str:
     """Commit a completion under a fence that is no longer current; the verdict on it."""
-    text = '"late"'
-    output = Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
+    output = Output(name="result", text='"late"')
     body = CompleteBody(
         kind=job.kind, job=job.id, fence=fence, status="succeeded", outputs=(output,)
     )

@@ -408,7 +408,7 @@ async def _command_manifest(step: _Commanded, connection: Connection) -> Manifes
             read.append(ResultInput(of=given.job_key(), name=name))
     content = await with_inputs(connection.artifacts, step.content, files)
     if not step.scheduling.once:
-        content = again(content, fresh_nonce(connection.session.entropy))
+        content = again(content, fresh_nonce(connection.session.entropy).nonce)
     return _with(content, read)
 
 

@@ -67,7 +67,7 @@ def again(manifest: Manifest, nonce: str = "") -> Manifest:
     The new job does not get the alias, which names the first one.
     """
     nonce = nonce or SystemEntropy().token(16).hex()
-    return with_nonce(msgspec.structs.replace(manifest, ulid=msgspec.UNSET), nonce)
+    return with_nonce(msgspec.structs.replace(manifest, ulid=msgspec.UNSET), nonce, "random")
 
 
 def with_alias(manifest: Manifest) -> Manifest:

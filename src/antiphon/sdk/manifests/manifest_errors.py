@@ -73,10 +73,11 @@ _FORMS: Final = {
     "size": ("a whole number of bytes", "size: 1024"),
     "name": ("a file name of 1 to 255 characters", "name: data.csv"),
     "nonce": ("16 to 64 hex digits in lower case", "nonce: '0123456789abcdef'"),
+    "origin": ("'key' or 'random'", "origin: key"),
 }
 _INPUT_FIELDS: Final = {
     "blobptr": (("algo", "hash"), ("kind", "algo", "hash", "size", "name")),
-    "nonce": (("nonce",), ("kind", "nonce")),
+    "nonce": (("nonce",), ("kind", "nonce", "origin")),
 }
 
 

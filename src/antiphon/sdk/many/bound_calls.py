@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.families.jobs.state import job_key
-from antiphon.core.manifest import job_id
+from antiphon.core.manifest import NonceInput, job_id
 from antiphon.errors import AntiphonError, Misconfigured, NobodyAnswers, PartlySubmitted
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime.caller import submission
@@ -83,7 +83,7 @@ class Call(Struct, Generic[R_co], frozen=True):
         """The same with plain values, some of which may be named like an option of `bind`."""
         return replace(self, text=plain_call(args, kwargs))
 
-    def schedule(self, where: Mapping[str, Any], *, nonce: str, now_ms: int) -> ScheduleBody:
+    def schedule(self, where: Mapping[str, Any], *, nonce: NonceInput, now_ms: int) -> ScheduleBody:
         """The body of the op that submits it, given where its arguments are."""
         job = self.scheduling.handler_call(self.kind, where, nonce)
         return self.scheduling.body(self.kind, job, now_ms=now_ms)

@@ -156,7 +156,7 @@ class QueueSuite(EngineSuite):
     async def test_two_queues_both_get_a_record(self) -> None:
         async with self.site() as site, AsyncExitStack() as stack:
             engine = await site.connect()
-            everything = f"ap.{site.mesh}.call.>"
+            everything = f"ap.{site.mesh}.jobs.>"
             one = await queue_of(site, engine, stack)
             two = await stack.enter_async_context(engine.log.work(everything, name="all"))
             for queue in (one, two):

@@ -101,7 +101,7 @@ class ReadSuite(EngineSuite):
             assert (seqs(page.records), page.more) == ([1, 3], True)
             page = await engine.log.read(3, limit=2, subject=control)
             assert (seqs(page.records), page.more) == ([5], False)
-            page = await engine.log.read(0, limit=9, subject=f"ap.{site.mesh}.job.>")
+            page = await engine.log.read(0, limit=9, subject=f"ap.{site.mesh}.jobs.job.>")
             assert seqs(page.records) == [2, 4, 6]
             page = await engine.log.read(0, limit=9, subject=site.job(3))
             assert seqs(page.records) == [4]
@@ -141,9 +141,7 @@ class LaneSuite(EngineSuite):
         async with self.site() as site:
             await self._fill(site)
             engine = await site.connect()
-            end = f"render.{job_id(1)}"
-            filters = [f"ap.{site.mesh}.{start}.{end}" for start in ("wait", "call.*", "job")]
-            lane = await whole_lane(engine.log, filters)
+            lane = await whole_lane(engine.log, [f"ap.{site.mesh}.jobs.*.render.{job_id(1)}"])
             assert seqs(lane) == [1, 2, 4, 6, 8]
 
     async def test_a_lane_is_read_by_its_literal_subjects(self) -> None:

@@ -96,7 +96,7 @@ async def test_writes_in_flight_become_unknown_as_soon_as_the_line_breaks():
             waiting = [
                 asyncio.ensure_future(
                     engine.log.append(
-                        f"ap.{mesh}.job.k.{n}",
+                        f"ap.{mesh}.jobs.job.k.{n}",
                         b"",
                         message_id=f"{n}",
                         expected_last=0,
@@ -119,7 +119,7 @@ async def test_nothing_that_was_refused_while_down_is_sent_later():
         for n in range(20):
             with pytest.raises(Unavailable) as caught:
                 await engine.log.append(
-                    f"ap.{mesh}.job.k.{n}", b"", message_id=f"{n}", expected_last=0
+                    f"ap.{mesh}.jobs.job.k.{n}", b"", message_id=f"{n}", expected_last=0
                 )
             assert not isinstance(caught.value, OutcomeUnknown)
             assert "nothing was sent" in caught.value.message
@@ -137,7 +137,7 @@ async def test_it_comes_back_every_time():
             await until(lambda: not engine.connected)
             await until(lambda: engine.connected)
             assert await engine.log.append(
-                f"ap.{mesh}.job.k.{n}", b"", message_id=f"{n}", expected_last=0
+                f"ap.{mesh}.jobs.job.k.{n}", b"", message_id=f"{n}", expected_last=0
             )
 
 

@@ -142,21 +142,21 @@ async def test_whoever_keeps_a_part_goes_on_with_it(tmp_path):
     async with operated(tmp_path) as place:
         member = Member(place)
         async with member.entered() as engine, engine.log.follow(0) as batches:
-            await write(place.owner, place, "job.render.video.1")
+            await write(place.owner, place, "jobs.job.render.video.1")
             assert seqs(await collect(batches, 1)) == [1]
             member.scope = BUILD
             await member.shown_out(engine)
             await until(lambda: engine.connected)
-            await write(place.owner, place, "job.build.image.1")
+            await write(place.owner, place, "jobs.job.build.image.1")
             with pytest.raises(StopAsyncIteration):  # what it may read is another log
                 await anext(batches)
             async with engine.log.follow(1) as others:
                 assert seqs(await collect(others, 1)) == [2]
-            await write(engine, place, "job.build.image.2")
+            await write(engine, place, "jobs.job.build.image.2")
             with pytest.raises(EngineDenied):
-                await write(engine, place, "job.render.video.2")
+                await write(engine, place, "jobs.job.render.video.2")
             with pytest.raises(EngineDenied, match="may not read"):
-                await engine.log.read(0, limit=1, subject=f"ap.{place.mesh}.job.render.*.>")
+                await engine.log.read(0, limit=1, subject=f"ap.{place.mesh}.jobs.job.render.*.>")
 
 
 @pytest.mark.nats

@@ -71,10 +71,10 @@ async def test_headers_deliveries_and_the_leader_agree_on_every_record():
     async with await connect(shared_server(), mesh) as engine:
         for n in range(64):
             await engine.log.append(
-                f"ap.{mesh}.call.normal.k.{n}", b"x", message_id=f"{n}", expected_last=0
+                f"ap.{mesh}.jobs.1.k.{n}", b"x", message_id=f"{n}", expected_last=0
             )
         by_header = (await engine.log.read(0, limit=64)).records
-        async with engine.log.work(f"ap.{mesh}.call.normal.k.*", name="q") as queue:
+        async with engine.log.work(f"ap.{mesh}.jobs.1.k.*", name="q") as queue:
             queue.grant(64)
             delivered = [(await queue.next()).record for _ in range(64)]
         by_leader = [await engine.log.records.leader_at(n + 1) for n in range(64)]

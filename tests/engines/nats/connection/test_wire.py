@@ -12,7 +12,7 @@ from antiphon.engines.nats.connection import wire
 from antiphon.errors import Corrupt, Rejected
 
 TRAILER = (
-    b"Nats-Stream: S\r\nNats-Subject: ap.m.job.x\r\nNats-Sequence: 7\r\n"
+    b"Nats-Stream: S\r\nNats-Subject: ap.m.jobs.job.x\r\nNats-Sequence: 7\r\n"
     b"Nats-Time-Stamp: 2025-11-15T00:00:00.5Z\r\n\r\n"
 )
 
@@ -99,7 +99,7 @@ def test_a_publisher_cannot_write_the_servers_headers():
         b"Nats-Time-Stamp: 1999-01-01T00:00:00Z\r\nNats-Msg-Id: a\r\n"
     )
     record = wire.read_record(lies + TRAILER, b"p")
-    assert (record.seq, record.subject) == (7, "ap.m.job.x")
+    assert (record.seq, record.subject) == (7, "ap.m.jobs.job.x")
     assert record.stamp_ns % 1_000_000_000 == 500_000_000
 
 
@@ -128,7 +128,7 @@ CAS = b"Nats-Expected-Last-Subject-Sequence"
         (b"", None),
         (CAS + b":5\r\n" + CAS + b": 0\r\n", None),
         (CAS.lower() + b": 5\r\n" + CAS + b": 0\r\n", None),
-        (CAS + b": 0\r\n" + CAS + b"-Subject: ap.m.job.other\r\n", None),
+        (CAS + b": 0\r\n" + CAS + b"-Subject: ap.m.jobs.job.other\r\n", None),
         (CAS + b": -1\r\n", None),
         (CAS + b": 1x\r\n", None),
         (b"X" + CAS + b": 3\r\n", None),
@@ -151,7 +151,7 @@ def test_a_message_id_cannot_break_out_of_its_header(text):
 
 
 PLACE = (
-    b"Nats-Subject: ap.m.job.k.1\r\nNats-Sequence: 7\r\n"
+    b"Nats-Subject: ap.m.jobs.job.k.1\r\nNats-Sequence: 7\r\n"
     b"Nats-Time-Stamp: 2026-01-01T00:00:00Z\r\n\r\n"
 )
 
@@ -169,8 +169,8 @@ def test_the_servers_own_statuses_are_read():
 
 
 def test_subjects_of_any_bytes_and_sequences_beyond_all_bounds_break_nothing():
-    odd = PLACE.replace(b"job.k.1", b"job.k.\xff\xfe")
+    odd = PLACE.replace(b"jobs.job.k.1", b"jobs.job.k.\xff\xfe")
     found = wire.read_record(b"NATS/1.0\r\nNats-Stream: S\r\n" + odd, b"")
-    assert found.subject.endswith("job.k.\ufffd\ufffd")
+    assert found.subject.endswith("jobs.job.k.\ufffd\ufffd")
     huge = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: " + b"9" * 30 + b"\r\n\r\n"
     assert wire.expected_last(huge) is None

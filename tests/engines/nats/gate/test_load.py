@@ -112,7 +112,7 @@ async def test_large_pages_are_cut_and_say_so(monkeypatch):
     monkeypatch.setattr(scoped_reads, "NEAR_BYTES", 10_000)
     async with scoped_mesh("render.>") as here, await here.log_in() as reader:
         for n in range(30):
-            await here.put(f"job.{'render.big' if n % 2 else 'secret.big'}.{n}", b"x" * 10_000)
+            await here.put(f"jobs.job.{'render.big' if n % 2 else 'secret.big'}.{n}", b"x" * 10_000)
         found, pages, more = [], 0, True
         while more:
             page = await reader.log.read(found[-1] if found else 0, limit=4096)
@@ -203,16 +203,16 @@ async def test_a_page_leaves_out_nothing_that_was_committed_while_it_was_read(
 ):
     async with scoped_mesh("a.>", "b.>") as here, raw(here) as wire_:
         here.owner.log._replicas = replicas
-        for subject in ("job.a.x.1", "job.b.x.1"):
+        for subject in ("jobs.job.a.x.1", "jobs.job.b.x.1"):
             await here.put(subject)  # 14, 15
 
         async def write():
-            for subject in ("job.a.x.2", "job.b.x.2"):
+            for subject in ("jobs.job.a.x.2", "jobs.job.b.x.2"):
                 await here.put(subject)  # 16, 17
 
         real = here.gate._readings
         monkeypatch.setattr(real, "_collect", between(real._collect, write))
-        question = {"seq": 15, "batch": 99, "next_by_subj": f"ap.{here.mesh}.job.>"}
+        question = {"seq": 15, "batch": 99, "next_by_subj": f"ap.{here.mesh}.jobs.job.>"}
         answer = await wire_.gate(question)
         assert numbers(answer) == [15]
         assert wire.header_int(answer[-1][1], b"Nats-Num-Pending") == 1
@@ -233,12 +233,12 @@ async def test_the_next_record_is_the_next_even_if_it_comes_while_the_parts_are_
             async with turn:
                 found = await ask(question)
                 if not written and ".job.a." in question["next_by_subj"]:
-                    written.append(await here.put("job.a.x.1"))
-                    await here.put("job.b.x.1")
+                    written.append(await here.put("jobs.job.a.x.1"))
+                    await here.put("jobs.job.b.x.1")
                 return found
 
         monkeypatch.setattr(real, name, slowly)
-        question = {"seq": 14, "next_by_subj": f"ap.{here.mesh}.job.>"}
+        question = {"seq": 14, "next_by_subj": f"ap.{here.mesh}.jobs.job.>"}
         ((payload, header),) = await wire_.gate(question, verb)
         assert written == [14]
         if verb == "get":
@@ -266,7 +266,7 @@ async def test_what_the_server_delivers_to_a_gates_subject_is_no_request():
             hearing.serving(service),
             here.owner.log.work(calls, name="render=video=normal"),
         ):
-            await here.put(f"call.normal.render.video.{job_id(77)}", b"planted")
+            await here.put(f"jobs.1.render.video.{job_id(77)}", b"planted")
             target = f"apg.{here.mesh}.{MEMBER}.blob".encode()
             pull = f"$JS.API.CONSUMER.MSG.NEXT.{here.owner.log.stream}.render=video=normal"
             connection.send(wire.pub(pull.encode(), b'{"batch":5,"no_wait":true}', target))

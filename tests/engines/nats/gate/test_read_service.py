@@ -24,18 +24,18 @@ QUESTIONS = (
     {"seq": 1},
     {"seq": 99},
     {"seq": 2, "next_by_subj": "ap.M.ctl.>"},
-    {"next_by_subj": "ap.M.job.>"},
+    {"next_by_subj": "ap.M.jobs.job.>"},
     {"seq": 8, "next_by_subj": "ap.M.ctl.>"},
-    {"last_by_subj": "ap.M.job.>"},
+    {"last_by_subj": "ap.M.jobs.job.>"},
     {"last_by_subj": "ap.M.none"},
     {"seq": 3, "batch": 4},
     {"seq": 99, "batch": 4},
     {"seq": 3, "batch": 4, "max_bytes": 1},
     {"seq": 1, "batch": 4, "max_bytes": 1, "next_by_subj": "ap.M.ctl.>"},
-    {"seq": 3, "batch": 100, "next_by_subj": "ap.M.*.render.>"},
+    {"seq": 3, "batch": 100, "next_by_subj": "ap.M.*.*.render.>"},
     {"seq": 1, "batch": 3, "next_by_subj": "ap.M.ctl.>"},
     {"seq": 1, "batch": 1, "next_by_subj": "ap.M.seal"},
-    {"multi_last": ["ap.M.ctl.*", "ap.M.job.>"]},
+    {"multi_last": ["ap.M.ctl.*", "ap.M.jobs.job.>"]},
     {},
     b"",
     b"{",
@@ -80,18 +80,18 @@ async def test_any_answer_is_the_servers_own_less_what_is_out_of_scope(replicas,
     monkeypatch.setattr(read_service, "LIMITS", replace(read_service.LIMITS, rest_s=0.0))
     chance = random.Random(replicas)
     kinds = ["a", "a.b", "a.b.c", "b", "b.a", "c"]
-    places = ["job", "wait", "call.high", "call.normal"]
+    places = ["jobs.job", "jobs.wait", "jobs.0", "jobs.1"]
     async with scoped_mesh("render.>") as here, raw_owner(here) as wire_:
         for n in range(60):
             place, kind = chance.choice(places), chance.choice(kinds)
             await here.put(f"{place}.{kind}.{n}" if n % 6 else f"ctl.c{n}")
-        await here.owner.log.purge(f"ap.{here.mesh}.*.b.>", upto=40)
+        await here.owner.log.purge(f"ap.{here.mesh}.*.*.b.>", upto=40)
         here.owner.log._replicas = replicas
         log = {one.seq: one.subject for one in (await here.owner.log.read(0, limit=999)).records}
         newest = max(log)
 
         def some_filter():
-            place = chance.choice([*places, "*", "call.*", "ctl"])
+            place = chance.choice([*places, "*", "jobs.*", "ctl"])
             kind = chance.choice(["a", "a.b", "b", "*", "*.*"])
             end = chance.choice([">", "*", "7", "c6"])
             return chance.choice([f"ap.{here.mesh}.{place}.{kind}.{end}", f"ap.{here.mesh}.>", ">"])
@@ -146,10 +146,19 @@ async def test_nothing_of_another_kind_can_be_had_by_any_request(reads):
     async with scoped_mesh(*reads) as here, raw(here) as wire_:
         here.scopes[MEMBER] = job_scope(reads=reads, works=("nothing.else",))
         mesh, stream = here.mesh, log_name(here.mesh)
-        hidden = f"ap.{mesh}.job.secret.x.{job_id(2)}"
-        patterns = [hidden, ">", f"ap.{mesh}.>", f"ap.{mesh}.*.secret.>", f"ap.{mesh}.job.>"]
-        patterns += [f"ap.{mesh}.job.render.video.>", f"ap.{mesh}.job.*.*.*", "*.>", "$JS.>"]
-        patterns += [f"ap.{mesh}.job.render.>", f"ap.{mesh}.job.render.>.>", f"ap.{mesh}.>.secret"]
+        hidden = f"ap.{mesh}.jobs.job.secret.x.{job_id(2)}"
+        patterns = [hidden, ">", f"ap.{mesh}.>", f"ap.{mesh}.*.*.secret.>", f"ap.{mesh}.jobs.job.>"]
+        patterns += [
+            f"ap.{mesh}.jobs.job.render.video.>",
+            f"ap.{mesh}.jobs.job.*.*.*",
+            "*.>",
+            "$JS.>",
+        ]
+        patterns += [
+            f"ap.{mesh}.jobs.job.render.>",
+            f"ap.{mesh}.jobs.job.render.>.>",
+            f"ap.{mesh}.>.secret",
+        ]
         bodies = [{"seq": n} for n in range(1, 14)] + [{"seq": 1, "batch": 99}]
         for one in patterns:
             bodies += [{"seq": 1, "next_by_subj": one, "batch": 99}, {"next_by_subj": one}]
@@ -165,8 +174,16 @@ async def test_nothing_of_another_kind_can_be_had_by_any_request(reads):
         targets += [f"$JS.API.STREAM.MSG.GET.{stream}", f"$JS.API.CONSUMER.CREATE.{stream}"]
         targets += [f"$JS.API.STREAM.INFO.{stream}", f"$JS.API.STREAM.SNAPSHOT.{stream}"]
         targets += [f"$JS.API.DIRECT.GET.{stream}.{one}" for one in patterns]
-        live = [f"apr.{mesh}.{one}" for one in ("job.>", ">", "job.secret.>", "*.secret.x.*")]
-        live += [f"apr.{mesh}.job.render.>", f"apr.{mesh}.job.render.video.>", f"ap.{mesh}.>", ">"]
+        live = [
+            f"apr.{mesh}.{one}"
+            for one in ("jobs.job.>", ">", "jobs.job.secret.>", "*.*.secret.x.*")
+        ]
+        live += [
+            f"apr.{mesh}.jobs.job.render.>",
+            f"apr.{mesh}.jobs.job.render.video.>",
+            f"ap.{mesh}.>",
+            ">",
+        ]
         live += [f"apg.{mesh}.>", f"_I.{STRANGER}.>", "_I.>", "_INBOX.>", "$JS.>"]
         for subject in live:
             wire_.connection.listen(subject, lambda *message: wire_.heard.put_nowait(message))
@@ -175,7 +192,7 @@ async def test_nothing_of_another_kind_can_be_had_by_any_request(reads):
                 wire_.send(target, body)
             await wire_.connection.round_trip()
             await until(lambda: not here.hearing.guard._held["get", MEMBER])
-        for what in ("job.secret.x.7", "job.render.8", "job.render.video.deep.9"):
+        for what in ("jobs.job.secret.x.7", "jobs.job.render.8", "jobs.job.render.video.deep.9"):
             await here.put(what)
         await here.owner._connection.round_trip()
         await wire_.connection.round_trip()
@@ -203,7 +220,7 @@ async def test_an_answer_goes_to_the_askers_own_inbox_and_nowhere_else():
     async with scoped_mesh("render.>") as here, raw(here) as wire_:
         before = await here.owner.log.newest_seq()
         for reply in (
-            f"ap.{here.mesh}.job.secret.x.1",
+            f"ap.{here.mesh}.jobs.job.secret.x.1",
             f"$JS.API.STREAM.PURGE.{log_name(here.mesh)}",
             f"_I.{STRANGER}.1",
             f"_I.{MEMBER}",

@@ -76,7 +76,7 @@ async def test_three_copies_behave_as_one_log_and_survive_their_leader():
 
         async def append(n, *, after=0, data=b"x"):
             return await engine.log.append(
-                f"ap.{mesh}.call.normal.k.{n}", data, message_id=f"{n}", expected_last=after
+                f"ap.{mesh}.jobs.1.k.{n}", data, message_id=f"{n}", expected_last=after
             )
 
         given = await asyncio.gather(*(append(n) for n in range(200)))
@@ -85,9 +85,7 @@ async def test_three_copies_behave_as_one_log_and_survive_their_leader():
         with pytest.raises(IdTaken):
             await append(7, data=b"y")
         with pytest.raises(LostRace):
-            await engine.log.append(
-                f"ap.{mesh}.call.normal.k.7", b"y", message_id="y", expected_last=0
-            )
+            await engine.log.append(f"ap.{mesh}.jobs.1.k.7", b"y", message_id="y", expected_last=0)
         for n in range(30):
             seq = await engine.log.append(
                 f"ap.{mesh}.ctl.c{n}", b"", message_id=f"c{n}", expected_last=0
@@ -98,7 +96,7 @@ async def test_three_copies_behave_as_one_log_and_survive_their_leader():
         async with (
             engine.log.follow(0) as everything,
             engine.log.follow(0, subject=f"ap.{mesh}.ctl.>") as control,
-            engine.log.work(f"ap.{mesh}.call.normal.k.*", name="q") as queue,
+            engine.log.work(f"ap.{mesh}.jobs.1.k.*", name="q") as queue,
         ):
             assert seqs(await collect(everything, 230)) == list(range(1, 231))
             assert seqs(await collect(control, 30)) == list(range(201, 231))

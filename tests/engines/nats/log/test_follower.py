@@ -81,10 +81,10 @@ async def test_a_slow_reader_falls_back_to_reading_and_misses_nothing(monkeypatc
 async def test_purged_ranges_are_skipped_in_both_ways_of_following():
     mesh = new_mesh()
     async with await connect(shared_server(), mesh) as engine:
-        await fill(engine, mesh, range(10), what="job.a")
+        await fill(engine, mesh, range(10), what="jobs.job.a")
         await fill(engine, mesh, range(10), what="ctl")
         await fill(engine, mesh, range(10), what="job.b")
-        assert await engine.log.purge(f"ap.{mesh}.job.a.>", upto=9) == 9
+        assert await engine.log.purge(f"ap.{mesh}.jobs.job.a.>", upto=9) == 9
         async with engine.log.follow(0) as batches:
             assert seqs(await collect(batches, 21)) == list(range(10, 31))
         async with engine.log.follow(3, subject=f"ap.{mesh}.ctl.>") as batches:
@@ -122,11 +122,12 @@ async def test_another_record_at_the_cursor_is_corrupt_even_if_the_log_is_longer
 async def test_a_lane_with_unproven_headers_is_read_whole():
     """A hostile member publishes around our writer; the lane must not lose its history."""
     mesh = new_mesh()
-    lane = f"ap.{mesh}.job.k.1"
+    lane = f"ap.{mesh}.jobs.job.k.1"
     cas = b"Nats-Expected-Last-Subject-Sequence"
     hostile = [
         b"",
-        b"NATS/1.0\r\n%b: 0\r\n%b-Subject: ap.%b.job.k.none\r\n\r\n" % (cas, cas, mesh.encode()),
+        b"NATS/1.0\r\n%b: 0\r\n%b-Subject: ap.%b.jobs.job.k.none\r\n\r\n"
+        % (cas, cas, mesh.encode()),
         b"NATS/1.0\r\nNats-Sequence: 1\r\nNats-Subject: ap.x\r\n\r\n",
     ]
     async with await connect(shared_server(), mesh) as engine:
@@ -134,13 +135,13 @@ async def test_a_lane_with_unproven_headers_is_read_whole():
         for n in range(3):
             last = await engine.log.append(lane, b"%d" % n, message_id=f"{n}", expected_last=last)
         for header in hostile:
-            await fill(engine, mesh, range(last * 100, last * 100 + 3), what="job.other")
+            await fill(engine, mesh, range(last * 100, last * 100 + 3), what="jobs.job.other")
             if header:
                 await engine._requester.write(lane.encode(), b"h", header, timeout_s=5)
             else:
                 await engine._requester.request(lane.encode(), b"h", timeout_s=5)
             last = (await engine.log.last()).seq
-            found = await whole_lane(engine.log, [lane, f"ap.{mesh}.call.*.k.1"])
+            found = await whole_lane(engine.log, [lane, f"ap.{mesh}.jobs.*.k.1"])
             whole = (await engine.log.read(0, limit=100)).records
             assert found == [record for record in whole if record.subject == lane]
         assert len(found) == 6
@@ -149,13 +150,13 @@ async def test_a_lane_with_unproven_headers_is_read_whole():
 @pytest.mark.parametrize("length", [1, 2, 8, 9, 10, 40])
 async def test_a_lane_of_any_length_is_complete_and_in_order(length):
     mesh = new_mesh()
-    lane = f"ap.{mesh}.job.k.1"
+    lane = f"ap.{mesh}.jobs.job.k.1"
     async with await connect(shared_server(), mesh) as engine:
         last = 0
         for n in range(length):
             last = await engine.log.append(lane, b"%d" % n, message_id=f"{n}", expected_last=last)
-            await fill(engine, mesh, range(n, n + 1), what="job.other")
-        found = await whole_lane(engine.log, [f"ap.{mesh}.*.k.1", lane])
+            await fill(engine, mesh, range(n, n + 1), what="jobs.job.other")
+        found = await whole_lane(engine.log, [f"ap.{mesh}.jobs.*.k.1", lane])
         assert [record.payload for record in found] == [b"%d" % n for n in range(length)]
         if length > 9:
             await engine.log.purge(lane, upto=found[3].seq)
@@ -167,9 +168,9 @@ async def test_lanes_whose_newest_records_are_heavy_are_whole_and_come_in_light_
     async with await connect(shared_server(), mesh) as engine:
         for n in range(40):
             await engine.log.append(
-                f"ap.{mesh}.job.k.{n}", heavy, message_id=f"{n}", expected_last=0
+                f"ap.{mesh}.jobs.job.k.{n}", heavy, message_id=f"{n}", expected_last=0
             )
-        pages = [page async for page in engine.log.read_lane([f"ap.{mesh}.job.k.*"])]
+        pages = [page async for page in engine.log.read_lane([f"ap.{mesh}.jobs.job.k.*"])]
         assert [record.seq for page in pages for record in page] == list(range(1, 41))
         assert max(sum(len(record.payload) for record in page) for page in pages) < 5_000_000
 
@@ -178,14 +179,14 @@ async def test_an_append_is_recognised_as_our_own_beyond_the_duplicate_window():
     mesh = new_mesh()
     async with await connect(shared_server(), mesh) as engine:
         append = engine.log.append
-        first = await append(f"ap.{mesh}.job.k.1", b"a", message_id="a", expected_last=0)
-        await append(f"ap.{mesh}.job.k.1", b"b", message_id="b", expected_last=first)
+        first = await append(f"ap.{mesh}.jobs.job.k.1", b"a", message_id="a", expected_last=0)
+        await append(f"ap.{mesh}.jobs.job.k.1", b"b", message_id="b", expected_last=first)
 
         async def forgetful(*_):
             return 0
 
         engine.log._probe = forgetful  # as after two minutes
-        again = await append(f"ap.{mesh}.job.k.1", b"a", message_id="a", expected_last=0)
+        again = await append(f"ap.{mesh}.jobs.job.k.1", b"a", message_id="a", expected_last=0)
         assert again == first
 
 

@@ -51,11 +51,11 @@ async def test_all_ways_of_reading_give_one_subject_and_so_one_leaf():
         log = engine.log
         async with (
             log.follow(0) as live,
-            log.follow(0, subject=f"ap.{mesh}.job.>") as some,
-            log.work(f"ap.{mesh}.job.>", name="q") as queue,
+            log.follow(0, subject=f"ap.{mesh}.jobs.job.>") as some,
+            log.work(f"ap.{mesh}.jobs.job.>", name="q") as queue,
         ):
             for number, odd in enumerate(ODD):
-                await put(engine, f"ap.{mesh}.job.k.".encode() + odd, b"%d" % number)
+                await put(engine, f"ap.{mesh}.jobs.job.k.".encode() + odd, b"%d" % number)
             upto = len(ODD)
             ways = {
                 "followed": told(await collect(live, upto)),
@@ -68,7 +68,7 @@ async def test_all_ways_of_reading_give_one_subject_and_so_one_leaf():
                 one.ack()
         pages = (await log.read(0, limit=100), await log.read(0, limit=100, subject=everything))
         ways["read"], ways["read in part"] = (told(page.records) for page in pages)
-        ways["lane"] = told(await whole_lane(log, [f"ap.{mesh}.job.>"]))
+        ways["lane"] = told(await whole_lane(log, [f"ap.{mesh}.jobs.job.>"]))
         ways["confirmed"] = told(await log.confirm(everything, after=0, upto=upto))
         seqs = range(1, upto + 1)
         ways["fetched"] = told([await log.fetch(seq) for seq in seqs])

@@ -18,13 +18,11 @@ pytestmark = pytest.mark.nats
 
 async def announce(engine, mesh, numbers):
     for n in numbers:
-        await engine.log.append(
-            f"ap.{mesh}.call.normal.k.{n}", b"", message_id=f"{n}", expected_last=0
-        )
+        await engine.log.append(f"ap.{mesh}.jobs.1.k.{n}", b"", message_id=f"{n}", expected_last=0)
 
 
 def calls(mesh):
-    return f"ap.{mesh}.call.normal.k.*"
+    return f"ap.{mesh}.jobs.1.k.*"
 
 
 async def test_a_worker_that_waits_is_heard_again_after_its_line_broke():
@@ -207,7 +205,7 @@ async def test_a_queue_of_another_filter_is_refused():
         async with engine.log.work(calls(mesh), name="q"):
             pass
         with pytest.raises(Misconfigured) as caught:
-            async with engine.log.work(f"ap.{mesh}.call.low.k.*", name="q"):
+            async with engine.log.work(f"ap.{mesh}.jobs.2.k.*", name="q"):
                 pass
         assert "filter_subject" in caught.value.message
 

@@ -101,9 +101,9 @@ async def test_twenty_nodes_may_make_everything_at_once():
     async def bootstrap(number):
         async with await connect(shared_server(), mesh) as engine:
             await engine.leases.create(f"n.{number}", b"", ttl_ms=60_000)
-            async with engine.log.work(f"ap.{mesh}.call.normal.k.*", name="q"):
+            async with engine.log.work(f"ap.{mesh}.jobs.1.k.*", name="q"):
                 return await engine.log.append(
-                    f"ap.{mesh}.job.k.{number}", b"", message_id=f"{number}", expected_last=0
+                    f"ap.{mesh}.jobs.job.k.{number}", b"", message_id=f"{number}", expected_last=0
                 )
 
     given = await asyncio.gather(*(bootstrap(number) for number in range(20)))
@@ -134,7 +134,7 @@ async def test_an_even_number_of_copies_is_refused(replicas):
 async def test_no_publisher_can_erase_or_alter_by_a_header(flag, header):
     mesh = new_mesh()
     async with await connect(shared_server(), mesh) as engine:
-        subject = f"ap.{mesh}.job.k.1"
+        subject = f"ap.{mesh}.jobs.job.k.1"
         await engine.log.append(subject, b"kept", message_id="a", expected_last=0)
         reply = await engine._requester.write(
             subject.encode(), b"", b"NATS/1.0\r\n" + header + b"\r\n", timeout_s=5

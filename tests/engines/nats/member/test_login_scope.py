@@ -23,8 +23,8 @@ async def test_records_that_only_the_gate_would_show_stay_hidden():
             assert seqs(await collect(batches, len(IN_RENDER))) == IN_RENDER
             # A page of nothing but hidden records is not the end.
             for number in range(10, 14):
-                await here.put(f"job.secret.x.{job_id(number)}")
-            shown = await here.put(f"job.render.video.{job_id(20)}")
+                await here.put(f"jobs.job.secret.x.{job_id(number)}")
+            shown = await here.put(f"jobs.job.render.video.{job_id(20)}")
             assert seqs(await collect(batches, 1)) == [shown]
         assert seqs((await reader.log.read(13, limit=2)).records) == [shown]
 
@@ -35,8 +35,8 @@ async def test_a_gate_that_would_hide_more_refuses_until_it_does_not():
         here.scopes[MEMBER] = job_scope(reads=(RENDER,))
         with pytest.raises(Unavailable, match="has changed"):
             await reader.log.read(0, limit=10)
-        hidden = await here.put(f"job.secret.x.{job_id(30)}")
-        shown = await here.put(f"job.render.video.{job_id(31)}")
+        hidden = await here.put(f"jobs.job.secret.x.{job_id(30)}")
+        shown = await here.put(f"jobs.job.render.video.{job_id(31)}")
         here.scopes[MEMBER] = job_scope(reads=(RENDER, SECRET))
         assert seqs(await collect(batches, 2)) == [hidden, shown]
 
@@ -51,7 +51,7 @@ async def test_one_lane_of_a_kind_that_is_left_can_still_be_read():
 @pytest.mark.parametrize(
     "reads",
     [
-        ["job.render.*.>"] * (read_protocol.MAX_FILTERS + 1),
+        ["jobs.job.render.*.>"] * (read_protocol.MAX_FILTERS + 1),
         ["a" * read_protocol.MAX_FILTER_LENGTH + ".>"],
         ["a." * read_protocol.MAX_FILTER_TOKENS + ">"],
     ],

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.nats
 
 
 def job(here, kind: str, number: str) -> str:
-    return f"ap.{here.mesh}.job.{kind}.{number}"
+    return f"ap.{here.mesh}.jobs.job.{kind}.{number}"
 
 
 async def test_a_member_hears_its_kinds_and_no_others():
@@ -25,9 +25,9 @@ async def test_a_member_hears_its_kinds_and_no_others():
             assert not hints.add(job(here, "secret.x", job_id(40)))
             assert not hints.add(job(here, "secret.x", "*"))
             await reader.log.last()  # a round trip behind the subscriptions
-            await here.put(f"job.secret.x.{job_id(40)}")
-            await here.put(f"job.render.audio.{job_id(41)}")
-            await here.put(f"job.render.video.{job_id(40)}")
+            await here.put(f"jobs.job.secret.x.{job_id(40)}")
+            await here.put(f"jobs.job.render.audio.{job_id(41)}")
+            await here.put(f"jobs.job.render.video.{job_id(40)}")
             async with asyncio.timeout(60):
                 while len(heard.hints) < 2:
                     await asyncio.sleep(0.01)
@@ -62,8 +62,8 @@ async def test_more_links_than_the_gate_takes_in_one_request_are_several():
     async with scoped_reader("render.>") as (here, reader):
         lanes = []
         for number in range(100, 180):
-            last = await here.put(f"job.render.video.{job_id(number)}")
-            await here.put(f"job.render.video.{job_id(number)}", after=last)
+            last = await here.put(f"jobs.job.render.video.{job_id(number)}")
+            await here.put(f"jobs.job.render.video.{job_id(number)}", after=last)
             lanes.append(here.lane("render.video", number))
         found = await reader.log.read_lanes(lanes)
         assert [len(lane) for lane in found] == [2] * 80

@@ -44,7 +44,7 @@ async def test_pages_hold_what_is_in_scope_and_nothing_else():
         assert found == IN_RENDER
         control = await reader.log.read(0, limit=9, subject=here.all_control())
         assert seqs(control.records) == [1, 7]
-        wide = await reader.log.read(0, limit=9, subject=f"ap.{here.mesh}.job.>")
+        wide = await reader.log.read(0, limit=9, subject=f"ap.{here.mesh}.jobs.job.>")
         assert seqs(wide.records) == [4, 6, 12]
 
 
@@ -52,7 +52,9 @@ async def test_a_kind_named_exactly_admits_neither_what_is_above_nor_below():
     async with scoped_reader("render.video", "render.audio.mix") as (here, reader):
         assert seqs(await whole(reader.log)) == [1, 2, 4, 6, 7, 8, 9, 11]
         assert seqs(await whole_lane(reader.log, here.lane("render.video", 1))) == [2, 4, 6]
-        assert (await reader.log.fetch(6, newest_on=f"ap.{here.mesh}.job.render.video.1")).seq == 6
+        assert (
+            await reader.log.fetch(6, newest_on=f"ap.{here.mesh}.jobs.job.render.video.1")
+        ).seq == 6
         for kind, number in (("render", 4), ("render.video.deep", 5)):
             with pytest.raises(EngineDenied):
                 await whole_lane(reader.log, here.lane(kind, number))
@@ -69,12 +71,14 @@ async def test_lanes_are_complete_and_in_order():
         assert await whole_lane(reader.log, here.lane("render.video", 9)) == []
         last = 0
         for _ in range(12):  # more than are walked back one by one
-            last = await here.put("job.render.long.1", after=last)
-            found = await whole_lane(reader.log, [f"ap.{here.mesh}.job.render.long.1"])
-            assert found == await whole_lane(here.owner.log, [f"ap.{here.mesh}.job.render.long.1"])
+            last = await here.put("jobs.job.render.long.1", after=last)
+            found = await whole_lane(reader.log, [f"ap.{here.mesh}.jobs.job.render.long.1"])
+            assert found == await whole_lane(
+                here.owner.log, [f"ap.{here.mesh}.jobs.job.render.long.1"]
+            )
             assert found[-1].seq == last
-        await here.owner.log.purge(f"ap.{here.mesh}.job.render.long.1", upto=found[3].seq)
-        assert await whole_lane(reader.log, [f"ap.{here.mesh}.*.render.long.1"]) == found[4:]
+        await here.owner.log.purge(f"ap.{here.mesh}.jobs.job.render.long.1", upto=found[3].seq)
+        assert await whole_lane(reader.log, [f"ap.{here.mesh}.jobs.*.render.long.1"]) == found[4:]
 
 
 async def test_several_records_by_their_sequences_show_what_is_in_scope():
@@ -89,7 +93,8 @@ async def test_heavy_records_by_their_sequences_take_a_question_more(monkeypatch
     monkeypatch.setattr(scoped_reads, "ANSWER_BYTES", 20_000)
     async with scoped_reader("render.>") as (here, reader):
         heavy = [
-            await here.put(f"job.render.heavy.{job_id(n)}", bytes([n]) * 9_000) for n in range(24)
+            await here.put(f"jobs.job.render.heavy.{job_id(n)}", bytes([n]) * 9_000)
+            for n in range(24)
         ]
         found = await reader.log.fetch_many(heavy)
         assert sorted(seqs(found)) == heavy
@@ -98,7 +103,7 @@ async def test_heavy_records_by_their_sequences_take_a_question_more(monkeypatch
 
 async def test_a_record_that_bears_the_servers_own_fields_is_read_as_it_is():
     async with scoped_reader("render.>") as (here, reader):
-        subject = f"ap.{here.mesh}.job.render.video.{job_id(1)}"
+        subject = f"ap.{here.mesh}.jobs.job.render.video.{job_id(1)}"
         header = b"NATS/1.0\r\nNats-Num-Pending: 7\r\nNats-Sequence: 1\r\n\r\n"
         await here.owner._requester.write(subject.encode(), b"hostile", header, timeout_s=5)
         newest = await here.owner.log.newest_seq()
@@ -109,7 +114,7 @@ async def test_a_record_that_bears_the_servers_own_fields_is_read_as_it_is():
 
 async def test_a_lane_with_unproven_headers_is_read_whole():
     async with scoped_reader("render.>") as (here, reader):
-        subject = f"ap.{here.mesh}.job.render.video.{job_id(1)}"
+        subject = f"ap.{here.mesh}.jobs.job.render.video.{job_id(1)}"
         await here.owner._requester.request(subject.encode(), b"hostile", timeout_s=5)
         found = await whole_lane(reader.log, here.lane("render.video", 1))
         assert seqs(found) == [2, 4, 6, 14]
@@ -121,10 +126,10 @@ async def test_single_records_and_the_last_one():
             record = await reader.log.fetch(seq)
             assert record == (await here.owner.log.fetch(seq) if seq in IN_RENDER else None)
         assert (await reader.log.last()).seq == 12
-        await here.put("job.render.audio.mix.1")
+        await here.put("jobs.job.render.audio.mix.1")
         assert (await reader.log.last()).seq == 14
         assert await reader.log.newest_seq() == 14
-        for hidden in ("job.secret.x", "call.normal.secret.x", "wait.secret.x"):
+        for hidden in ("jobs.job.secret.x", "jobs.1.secret.x", "jobs.wait.secret.x"):
             subject = f"ap.{here.mesh}.{hidden}.{job_id(2)}"
             assert await reader.log.fetch(13, newest_on=subject) is None
             with pytest.raises(EngineDenied):
@@ -156,7 +161,7 @@ async def test_it_confirms_control_up_to_any_sequence_of_the_log(replicas, monke
                 await confirm(control, after=7, upto=14)
             for n in range(20):
                 control_seq = await here.put(f"ctl.c{n}")
-                hidden = await here.put(f"job.secret.x.{n}")
+                hidden = await here.put(f"jobs.job.secret.x.{n}")
                 found = await confirm(control, after=control_seq - 1, upto=hidden)
                 assert seqs(found) == [control_seq]
 
@@ -171,12 +176,23 @@ async def test_following_shows_what_is_in_scope_once_and_in_order(replicas, monk
             reader.log.follow(0, max_batch=50) as batches,
         ):
             found = seqs(await collect(batches, len(IN_RENDER)))
-            for what in ("job.render.new", "call.normal.render.new", "wait.render.new", "ctl.new"):
+            for what in (
+                "jobs.job.render.new",
+                "jobs.1.render.new",
+                "jobs.wait.render.new",
+                "ctl.new",
+            ):
                 waiting = asyncio.ensure_future(collect(batches, 1, follower.POLL_S / 2))
                 await asyncio.sleep(0.1)
                 await here.put(f"{what}.1")
                 found += seqs(await waiting)
-            whats = ("job.render.a", "job.secret.x", "call.low.render.b", "wait.render.c", "ctl.z")
+            whats = (
+                "jobs.job.render.a",
+                "jobs.job.secret.x",
+                "jobs.2.render.b",
+                "jobs.wait.render.c",
+                "ctl.z",
+            )
 
             async def write():
                 for n in range(300):
@@ -200,14 +216,14 @@ async def test_following_a_filter_stays_inside_it():
     async with (
         scoped_reader("render.>") as (here, reader),
         reader.log.follow(0, subject=here.all_control()) as control,
-        reader.log.follow(0, subject=f"ap.{here.mesh}.*.render.video.{job_id(1)}") as lane,
-        reader.log.follow(9, subject=f"ap.{here.mesh}.job.>") as jobs,
+        reader.log.follow(0, subject=f"ap.{here.mesh}.jobs.job.render.video.{job_id(1)}") as lane,
+        reader.log.follow(9, subject=f"ap.{here.mesh}.jobs.job.>") as jobs,
     ):
         assert seqs(await collect(control, 2)) == [1, 7]
         assert seqs(await collect(lane, 2)) == [4, 6]
         assert seqs(await collect(jobs, 1)) == [12]
-        await here.put("job.secret.x.1")
-        await here.put(f"job.render.video.{job_id(1)}", after=6)
+        await here.put("jobs.job.secret.x.1")
+        await here.put(f"jobs.job.render.video.{job_id(1)}", after=6)
         await here.put("ctl.more")
         assert seqs(await collect(lane, 1)) == seqs(await collect(jobs, 1)) == [15]
         assert seqs(await collect(control, 1)) == [16]
@@ -255,7 +271,7 @@ async def test_a_follower_waits_for_the_gate_to_come_back(monkeypatch):
     async with scoped_reader("render.>") as (here, reader), reader.log.follow(0) as batches:
         await collect(batches, len(IN_RENDER))
         await here.close_gate()
-        await here.put("job.render.video.1")
+        await here.put("jobs.job.render.video.1")
         waiting = asyncio.ensure_future(collect(batches, 1))
         await asyncio.sleep(0.3)
         assert not waiting.done()
@@ -298,10 +314,10 @@ async def test_connecting_asks_for_the_log_itself():
 async def test_a_kind_that_cannot_be_heard_live_is_still_followed(monkeypatch):
     monkeypatch.setattr(follower, "POLL_S", 0.2)
     async with scoped_reader("render", "render.video") as (here, reader):
-        lane = f"ap.{here.mesh}.job.render.{job_id(4)}"
+        lane = f"ap.{here.mesh}.jobs.job.render.{job_id(4)}"
         async with reader.log.follow(0) as batches, reader.log.follow(0, subject=lane) as jobs:
             assert seqs(await collect(batches, 7)) == [1, 2, 4, 6, 7, 10, 11]
-            await here.put(f"job.render.{job_id(4)}", after=10)
+            await here.put(f"jobs.job.render.{job_id(4)}", after=10)
             assert seqs(await collect(batches, 1)) == [14]
             assert seqs(await collect(jobs, 2)) == [10, 14]
 

@@ -117,7 +117,7 @@ class TestMessageIds(suite.MessageIdSuite):
 @pytest.mark.slow
 async def test_a_reader_on_three_copies_misses_nothing():
     mesh, scope = new_mesh(), job_scope(reads=("render.>",))
-    whats = ("job.render.a", "job.secret.b", "call.normal.render.c", "ctl.d")
+    whats = ("jobs.job.render.a", "jobs.job.secret.b", "jobs.1.render.c", "ctl.d")
     async with three_servers() as servers:
         owner = await bootstrap(servers, mesh)
         gate = ReadService(owner, lambda _: scope, BRANCHES)
@@ -147,7 +147,7 @@ async def test_a_reader_on_three_copies_misses_nothing():
             found += seqs(await collect(batches, 45))
             full = (await owner.log.read(0, limit=99)).records
             assert found == [one.seq for one in full if "secret" not in one.subject]
-            last, lane = 0, f"job.render.lane.{job_id(1)}"
+            last, lane = 0, f"jobs.job.render.lane.{job_id(1)}"
             for n in range(4):
                 last = await put(lane, after=last, name=n)
             read = await persist(

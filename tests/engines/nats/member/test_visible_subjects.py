@@ -49,7 +49,7 @@ def test_what_is_no_filter(text):
 
 KINDS = st.sampled_from(["a", "a.b", "a.b.c", "b", "b.a", "c"])
 KIND_FILTERS = st.one_of(KINDS, KINDS.map(lambda kind: f"{kind}.>"), st.just(">"))
-PLACES = st.sampled_from(["job", "wait", "call.high", "call.normal", "call.low", "ctl", "strange"])
+PLACES = st.sampled_from(["jobs.job", "jobs.wait", "jobs.0", "jobs.1", "jobs.2", "ctl", "strange"])
 
 
 @given(reads=st.lists(KIND_FILTERS, max_size=4), place=PLACES, kind=KINDS, pattern=FILTERS)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 
 from antiphon.core.bus.subjects import ENTRY
-from antiphon.core.families.jobs.priority import PRIORITIES
+from antiphon.core.families.jobs.priority import PRIORITIES, rank
 from antiphon.engines.nats import MemberRequests, UserKey, admits_readers, roll_call_service
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.credentials.jwts import claims_of
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.nats
 
 
 def pull(place, engine, name):
-    return engine.log.work(f"ap.{place.mesh}.call.normal.render.video.*", name=name)
+    return engine.log.work(f"ap.{place.mesh}.jobs.1.render.video.*", name=name)
 
 
 async def call(place, number):
-    subject = f"ap.{place.mesh}.call.normal.render.video.{number}"
+    subject = f"ap.{place.mesh}.jobs.1.render.video.{number}"
     await place.owner.log.append(subject, b"", message_id=subject, expected_last=0)
 
 
@@ -65,7 +65,7 @@ async def test_whoever_is_expelled_is_out_at_once_and_is_told(tmp_path):
                 assert "antiphon join" in error.hint
             with pytest.raises(EngineDenied):
                 await member.log.append(
-                    f"ap.{place.mesh}.job.render.video.1", b"", message_id="x", expected_last=0
+                    f"ap.{place.mesh}.jobs.job.render.video.1", b"", message_id="x", expected_last=0
                 )
             # The others did not notice, not even one who was waiting.
             others.grant(1)
@@ -84,7 +84,7 @@ async def test_whoever_is_admitted_again_comes_back(tmp_path):
             logins.append(place.issuer.admit(key.public, RENDER, [], name="m", now_s=now_s()))
             await until(lambda: member.connected)
             assert await member.log.append(
-                f"ap.{place.mesh}.job.render.video.1", b"", message_id="x", expected_last=0
+                f"ap.{place.mesh}.jobs.job.render.video.1", b"", message_id="x", expected_last=0
             )
             await place.issuer.expel([key.public], now_s())
             await until(lambda: not member.connected)
@@ -171,7 +171,7 @@ async def test_a_ticket_and_a_refresh_key_reach_the_gate_and_nothing_else(tmp_pa
                 assert (await anext(answers)).payload == b"welcome"
                 with pytest.raises(EngineDenied):
                     await guest.log.append(
-                        f"ap.{place.mesh}.job.a.1", b"", message_id="x", expected_last=0
+                        f"ap.{place.mesh}.jobs.job.a.1", b"", message_id="x", expected_last=0
                     )
 
 
@@ -183,7 +183,7 @@ async def test_queues_are_made_as_workers_would_make_them(tmp_path):
         for priority, name in zip(PRIORITIES, names, strict=True):
             answer = await streams.call(f"$JS.API.CONSUMER.INFO.{place.owner.log.stream}.{name}")
             found = json.loads(answer)["config"]
-            calls = f"ap.{place.mesh}.call.{priority}.render.video.*"
+            calls = f"ap.{place.mesh}.jobs.{rank(priority)}.render.video.*"
             wanted = consumer_config(name, calls, 30.0)
             assert {field: found.get(field) for field in wanted} == wanted
 
@@ -236,10 +236,10 @@ async def test_a_member_asks_about_the_lanes_that_it_may_read(tmp_path):
         asked = roll_call_service(connection, mesh, asks=ENTRY, admits=admits)
         await stack.enter_async_context(beside(MemberRequests(connection, mesh).serve(asked)))
         ear = await stack.enter_async_context(place.owner.bus.subscribe(ENTRY.at()))
-        for subject in ("job.other.1", "memo.secret.x", "job.render.video.1"):
+        for subject in ("jobs.job.other.1", "memo.secret.x", "jobs.job.render.video.1"):
             payload = f"ap.{mesh}.{subject}".encode()
             await member.bus.publish(ENTRY.at(), payload, reply=member.bus.new_inbox())
-        assert (await anext(ear)).payload == f"ap.{mesh}.job.render.video.1".encode()
+        assert (await anext(ear)).payload == f"ap.{mesh}.jobs.job.render.video.1".encode()
 
 
 async def test_whoever_is_refused_a_roll_call_is_told_why_once(tmp_path, caplog):
@@ -253,12 +253,12 @@ async def test_whoever_is_refused_a_roll_call_is_told_why_once(tmp_path, caplog)
         asked = roll_call_service(connection, mesh, asks=ENTRY, admits=admits)
         await stack.enter_async_context(beside(MemberRequests(connection, mesh).serve(asked)))
         ear = await stack.enter_async_context(place.owner.bus.subscribe(ENTRY.at()))
-        mine = f"ap.{mesh}.job.render.video.1".encode()
+        mine = f"ap.{mesh}.jobs.job.render.video.1".encode()
         await member.bus.publish(ENTRY.at(), mine, reply=member.bus.new_inbox())
         assert (await anext(ear)).payload == mine
         assert "does not ask other nodes" not in caplog.text
         for _ in range(3):
-            payload = f"ap.{mesh}.job.other.1".encode()
+            payload = f"ap.{mesh}.jobs.job.other.1".encode()
             await member.bus.publish(ENTRY.at(), payload, reply=member.bus.new_inbox())
         await until(lambda: "this machine may not read what it asks for" in caplog.text)
         await member.bus.publish(ENTRY.at(), b"x" * 300, reply=member.bus.new_inbox())
@@ -280,7 +280,7 @@ async def test_an_answer_of_the_servers_never_reaches_what_the_asker_may_not(tmp
         queues = await place.make_queues("render.video")
         for number in range(3):
             await place.owner.log.append(
-                f"ap.{mesh}.job.other.{number}", b"", message_id=f"{number}", expected_last=0
+                f"ap.{mesh}.jobs.job.other.{number}", b"", message_id=f"{number}", expected_last=0
             )
         victim = UserKey.new()
         heard: list[bytes] = []
@@ -289,14 +289,17 @@ async def test_an_answer_of_the_servers_never_reaches_what_the_asker_may_not(tmp
             await place.admit(queues=queues) as member,
             await place.admit(key=victim),
         ):
-            own = f"ap.{mesh}.job.render.video"
-            purge = json.dumps({"filter": f"ap.{mesh}.job.other.>"}).encode()
+            own = f"ap.{mesh}.jobs.job.render.video"
+            purge = json.dumps({"filter": f"ap.{mesh}.jobs.job.other.>"}).encode()
             create = json.dumps({"name": "EVIL", "subjects": ["evil.>"]}).encode()
             for name, body in (("purge", purge), ("create", create), ("empty", b"")):
                 member._connection.send(wire.pub(f"{own}.{name}".encode(), body))
             await call(place, 1)
             await member._connection.round_trip()
-            for subject in (f"apg.{mesh}.{victim.public}.>", f"apr.{mesh}.job.other.planted.>"):
+            for subject in (
+                f"apg.{mesh}.{victim.public}.>",
+                f"apr.{mesh}.jobs.job.other.planted.>",
+            ):
                 place.owner._connection.listen(subject, lambda *_: heard.append(b"heard"))
             await place.owner._connection.round_trip()
             info = await Streams(place.owner._requester).info(stream)
@@ -306,9 +309,9 @@ async def test_an_answer_of_the_servers_never_reaches_what_the_asker_may_not(tmp
                 "purge": f"$JS.API.STREAM.PURGE.{stream}",
                 "create": "$JS.API.STREAM.CREATE.EVIL",
                 "consumer": f"$JS.API.CONSUMER.DELETE.{stream}.{queues[1]}",
-                "plant": f"ap.{mesh}.job.other.planted",
+                "plant": f"ap.{mesh}.jobs.job.other.planted",
                 "route": f"ap.{mesh}.ctl.route.render",
-                "live": f"apr.{mesh}.job.other.planted.1",
+                "live": f"apr.{mesh}.jobs.job.other.planted.1",
                 "gate": f"apg.{mesh}.{victim.public}.get",
                 "system": "$SYS.REQ.CLAIMS.UPDATE",
             }
@@ -336,7 +339,7 @@ async def test_an_answer_of_the_servers_never_reaches_what_the_asker_may_not(tmp
             assert info["state"].get("num_deleted", 0) == 0
             records = (await place.owner.log.read(0, limit=500)).records
             assert [record.subject for record in records[:3]] == [
-                f"ap.{mesh}.job.other.{number}" for number in range(3)
+                f"ap.{mesh}.jobs.job.other.{number}" for number in range(3)
             ]
             later = {record.subject for record in records if record.seq > before}
             assert later == {f"{own}.acked"}

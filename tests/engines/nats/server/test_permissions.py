@@ -41,7 +41,7 @@ def member(mesh: str) -> ServerUser:
         user="member",
         password="secret",
         publish=(
-            f"ap.{mesh}.job.k.*",
+            f"ap.{mesh}.jobs.job.k.*",
             f"$JS.API.DIRECT.GET.{stream}",
             f"$JS.API.CONSUMER.MSG.NEXT.{stream}.k-1",
             f"$JS.ACK.{stream}.k-1.>",
@@ -69,15 +69,15 @@ async def test_a_member_without_the_stream_api_works():
     async with mesh_and_member() as (mesh, owner, engine):
         assert (await engine.log.last()).payload == b"g"
         assert await engine.log.append(
-            f"ap.{mesh}.job.k.1", b"claim", message_id="c", expected_last=0
+            f"ap.{mesh}.jobs.job.k.1", b"claim", message_id="c", expected_last=0
         )
-        assert len(await whole_lane(engine.log, [f"ap.{mesh}.job.k.1"])) == 1
+        assert len(await whole_lane(engine.log, [f"ap.{mesh}.jobs.job.k.1"])) == 1
         async with engine.log.follow(0, subject=f"ap.{mesh}.ctl.>") as batches:
             assert [record.seq for record in await anext(batches)] == [1]
-        async with owner.log.work(f"ap.{mesh}.call.normal.k.*", name="k-1"):
+        async with owner.log.work(f"ap.{mesh}.jobs.1.k.*", name="k-1"):
             pass
-        await owner.log.append(f"ap.{mesh}.call.normal.k.2", b"", message_id="d", expected_last=0)
-        async with engine.log.work(f"ap.{mesh}.call.normal.k.*", name="k-1") as queue:
+        await owner.log.append(f"ap.{mesh}.jobs.1.k.2", b"", message_id="d", expected_last=0)
+        async with engine.log.work(f"ap.{mesh}.jobs.1.k.*", name="k-1") as queue:
             queue.grant(1)
             (await queue.next()).ack()
 
@@ -86,9 +86,15 @@ async def test_a_refused_publish_is_an_error_and_not_a_timeout():
     async with mesh_and_member() as (mesh, _, engine):
         with pytest.raises(EngineDenied) as caught:
             await engine.log.append(
-                f"ap.{mesh}.job.other.1", b"", message_id="o", expected_last=0, timeout_s=NEVER_S
+                f"ap.{mesh}.jobs.job.other.1",
+                b"",
+                message_id="o",
+                expected_last=0,
+                timeout_s=NEVER_S,
             )
-        assert f'Permissions Violation for Publish to "ap.{mesh}.job.other.1"' in str(caught.value)
+        assert f'Permissions Violation for Publish to "ap.{mesh}.jobs.job.other.1"' in str(
+            caught.value
+        )
         assert any("refused" in line for line in (await engine.info()).warnings)
 
 
@@ -104,7 +110,7 @@ async def test_refused_pulls_and_purges_say_so():
     async with mesh_and_member() as (mesh, _, engine):
         with pytest.raises(EngineDenied):
             await engine.log.purge(f"ap.{mesh}.>", upto=1)
-        async with engine.log.work(f"ap.{mesh}.call.normal.other.*", name="other-1") as queue:
+        async with engine.log.work(f"ap.{mesh}.jobs.1.other.*", name="other-1") as queue:
             queue.grant(1)
             with pytest.raises(EngineDenied):
                 await queue.next()
@@ -178,11 +184,11 @@ def test_a_scope_becomes_subjects():
     scope = job_scope(reads=("render.>", "build"), works=("render.>",), calls=("test.unit",))
     granted = of_member("m", user, scope, ["render=video=normal"], BRANCHES)
     assert set(granted.publish) == {
-        "ap.m.job.render.*.>",
-        "ap.m.job.test.unit.*",
+        "ap.m.jobs.job.render.*.>",
+        "ap.m.jobs.job.test.unit.*",
         "ap.m.plan.test.unit.*",
-        "ap.m.call.*.test.unit.*",
-        "ap.m.wait.test.unit.*",
+        *(f"ap.m.jobs.{priority}.test.unit.*" for priority in (0, 1, 2)),
+        "ap.m.jobs.wait.test.unit.*",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.ctl.genesis",
         "$JS.API.CONSUMER.MSG.NEXT.AP_m_LOG.render=video=normal",
         "$JS.ACK.AP_m_LOG.render=video=normal.>",
@@ -210,8 +216,8 @@ def test_a_scope_becomes_subjects():
         "apb.m.work.test.unit",
         "apr.m.ctl.>",
         "apr.m.seal",
-        *(f"apr.m.{one}.render.*.>" for one in ("job", "wait", "call.*", "plan", "lock", "memo")),
-        *(f"apr.m.{one}.build.*" for one in ("job", "wait", "call.*", "plan", "lock", "memo")),
+        *(f"apr.m.{one}.render.*.>" for one in ("jobs.*", "plan", "lock", "memo")),
+        *(f"apr.m.{one}.build.*" for one in ("jobs.*", "plan", "lock", "memo")),
         "apb.m.live.render.*.>",
         "apb.m.live.build.*",
         "apb.m.status.render.>",
@@ -220,7 +226,7 @@ def test_a_scope_becomes_subjects():
         "apb.m.promise.build.*",
     }
     assert set(granted.unheard) == {
-        *(f"apr.m.{one}.build.*.>" for one in ("job", "wait", "call.*", "plan", "lock", "memo")),
+        *(f"apr.m.{one}.build.*.>" for one in ("jobs.*", "plan", "lock", "memo")),
         "apb.m.live.build.*.>",
         "apb.m.status.build.>",
         "apb.m.promise.build.*.>",
@@ -237,7 +243,7 @@ def test_a_scope_becomes_subjects():
 )
 def test_subjects_admit_exactly_the_kinds_of_the_filter(kind_filter, within, without):
     job = "0" * 64
-    pattern = f"ap.m.job.{below(kind_filter)}"
+    pattern = f"ap.m.jobs.job.{below(kind_filter)}"
     for kind in within:
         assert admits(kind_filter, kind)
         assert subjects.matches(pattern, job_subjects.job("m", kind, job))
@@ -285,11 +291,11 @@ async def test_a_member_works_within_its_kinds_over_tls(tmp_path):
         queues = await place.make_queues("render.video")
         assert queues == tuple(queue_name("render.video", one) for one in PRIORITIES)
         async with place.gate(RENDER), await place.admit(queues=queues) as member:
-            job, call = (f"ap.{mesh}.{one}.render.video.1" for one in ("job", "call.normal"))
-            async with member.log.follow(0, subject=f"ap.{mesh}.*.render.video.1") as batches:
+            job, call = (f"ap.{mesh}.{one}.render.video.1" for one in ("jobs.job", "jobs.1"))
+            async with member.log.follow(0, subject=f"ap.{mesh}.jobs.job.render.video.1") as batches:
                 assert await member.log.append(call, b"call", message_id="c", expected_last=0) == 2
                 async with member.log.work(
-                    f"ap.{mesh}.call.normal.render.video.*", name=queues[1]
+                    f"ap.{mesh}.jobs.1.render.video.*", name=queues[1]
                 ) as queue:
                     queue.grant(1)
                     delivery = await queue.next()
@@ -309,28 +315,28 @@ async def test_everything_else_is_refused_at_once_and_in_words(tmp_path):
     async with operated(tmp_path) as place:
         mesh, stream = place.mesh, place.owner.log.stream
         await place.owner.log.append(
-            f"ap.{mesh}.job.other.1", b"secret", message_id="s", expected_last=0
+            f"ap.{mesh}.jobs.job.other.1", b"secret", message_id="s", expected_last=0
         )
         await place.make_queues("other")
         mine = await place.make_queues("render.video")
         other = UserKey.new().public
         direct = f"$JS.API.DIRECT.GET.{stream}"
         forbidden = [
-            f"ap.{mesh}.job.other.1",
-            f"ap.{mesh}.job.render.1",  # the kind `render` is not below `render`
-            f"ap.{mesh}.call.normal.other.1",
-            f"ap.{mesh}.wait.other.1",
+            f"ap.{mesh}.jobs.job.other.1",
+            f"ap.{mesh}.jobs.job.render.1",  # the kind `render` is not below `render`
+            f"ap.{mesh}.jobs.1.other.1",
+            f"ap.{mesh}.jobs.wait.other.1",
             f"ap.{mesh}.ctl.route.render",
             f"ap.{mesh}.ctl.rules",
             f"ap.{mesh}.ctl.readmit.z6Mk",
             f"ap.{mesh}.seal",
             direct,
-            f"{direct}.ap.{mesh}.job.other.1",
+            f"{direct}.ap.{mesh}.jobs.job.other.1",
             f"{direct}.ap.{mesh}.>",
-            f"{direct}.ap.{mesh}.job.>",
+            f"{direct}.ap.{mesh}.jobs.job.>",
             f"$JS.API.CONSUMER.MSG.NEXT.{stream}.other=normal",
             f"$JS.ACK.{stream}.other=normal.1.1.1.1.1",
-            f"$JS.API.CONSUMER.CREATE.{stream}.x.ap.{mesh}.call.normal.render.video.*",
+            f"$JS.API.CONSUMER.CREATE.{stream}.x.ap.{mesh}.jobs.1.render.video.*",
             f"$JS.API.CONSUMER.INFO.{stream}.{mine[0]}",
             f"$JS.API.CONSUMER.DELETE.{stream}.{mine[0]}",
             f"$JS.API.STREAM.INFO.{stream}",
@@ -356,8 +362,8 @@ async def test_everything_else_is_refused_at_once_and_in_words(tmp_path):
                 f"apb.{mesh}.inbox.>",
                 f"apb.{mesh}.gate.>",
                 f"apg.{mesh}.>",
-                f"apr.{mesh}.job.other.*",
-                f"apr.{mesh}.job.render.>",
+                f"apr.{mesh}.jobs.job.other.*",
+                f"apr.{mesh}.jobs.job.render.>",
                 f"apr.{mesh}.>",
                 ">",
             ]
@@ -385,23 +391,26 @@ async def test_wildcards_of_its_own_widen_no_kind_that_is_named_exactly(reads, h
         mesh = place.mesh
         found: list[str] = []
         async with await place.admit(job_scope(reads=reads)) as member:
-            for asked in (f"apr.{mesh}.job.{kind}.>" for kind in ("render.video", "render", "*")):
+            for asked in (
+                f"apr.{mesh}.jobs.job.{kind}.>" for kind in ("render.video", "render", "*")
+            ):
                 member._connection.listen(asked, lambda subject, *_: found.append(subject.decode()))
             for kind in heard:
                 member._connection.listen(
-                    f"apr.{mesh}.job.{kind}.*", lambda subject, *_: found.append(subject.decode())
+                    f"apr.{mesh}.jobs.job.{kind}.*",
+                    lambda subject, *_: found.append(subject.decode()),
                 )
             await member._connection.round_trip()
             kinds = ("render", "render.video", "render.video.deep", "render.video.secret")
             kinds = kinds if f"{reads[0]}.>" not in reads else kinds[:3]
             for kind in kinds:
                 await place.owner.log.append(
-                    f"ap.{mesh}.job.{kind}.1", b"", message_id=kind, expected_last=0
+                    f"ap.{mesh}.jobs.job.{kind}.1", b"", message_id=kind, expected_last=0
                 )
             await until(lambda: len(set(found)) >= len(heard))
             await asyncio.sleep(0.1)
-            assert set(found) == {f"apr.{mesh}.job.{kind}.1" for kind in heard}
-            direct = f"$JS.API.DIRECT.GET.{place.owner.log.stream}.ap.{mesh}.job.render.video"
+            assert set(found) == {f"apr.{mesh}.jobs.job.{kind}.1" for kind in heard}
+            direct = f"$JS.API.DIRECT.GET.{place.owner.log.stream}.ap.{mesh}.jobs.job.render.video"
             for end in (">", "*", "*.*") if len(reads) == 1 else ():
                 with pytest.raises(EngineDenied):
                     await member._requester.request(f"{direct}.{end}".encode(), b"", timeout_s=5)

@@ -12,7 +12,7 @@ from msgspec import Meta, field
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.cost.job_cost import Cost
 from antiphon.core.families.jobs.derivation import Cause, Derivation, Tick
-from antiphon.core.families.jobs.priority import PRIORITIES, Priority
+from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
 from antiphon.core.manifest import Manifest, job_id, results_read
 from antiphon.core.proof.output import Output
 from antiphon.core.proof.statement import Proof
@@ -22,14 +22,14 @@ from antiphon.core.record.op import Body, Count, Digest, Kind, Label, Op, Seq, T
 from antiphon.core.tempo.budget import Budget
 from antiphon.core.tempo.score import Score
 
-WAIT: Final = Branch(stem="wait", read_by=READ_BY, written_by=CALLED_BY)
+WAIT: Final = Branch(stem="jobs", variants=("wait",), read_by=READ_BY, written_by=CALLED_BY)
 CALL: Final = Branch(
-    stem="call",
-    variants=PRIORITIES,
+    stem="jobs",
+    variants=tuple(f"{rank(one)}" for one in PRIORITIES),
     read_by=READ_BY,
     written_by=CALLED_BY,
 )
-JOB: Final = Branch(stem="job", read_by=READ_BY, written_by=WORKED_BY)
+JOB: Final = Branch(stem="jobs", variants=("job",), read_by=READ_BY, written_by=WORKED_BY)
 
 Fence = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -301,8 +301,8 @@ class JobSchedule(Op, frozen=True, tag="job.schedule"):
         """With the announcements of its priority, or with the waiting jobs if it needs an offer."""
         body, name = self.body, job_id(self.body.manifest)
         if body.waits:
-            return WAIT.subject(mesh, body.kind, name)
-        return CALL.subject(mesh, body.kind, name, body.priority)
+            return WAIT.subject(mesh, body.kind, name, "wait")
+        return CALL.subject(mesh, body.kind, name, rank(body.priority))
 
     def words(self) -> str:
         """In a sentence."""
@@ -322,7 +322,7 @@ class JobOffer(Op, frozen=True, tag="job.offer"):
 
     def subject(self, mesh: str) -> str:
         """With the announcements of its priority."""
-        return CALL.subject(mesh, self.body.kind, self.body.job, self.body.priority)
+        return CALL.subject(mesh, self.body.kind, self.body.job, rank(self.body.priority))
 
     def words(self) -> str:
         """In a sentence."""
@@ -337,7 +337,7 @@ class _JobOp(Op, frozen=True):
 
     def subject(self, mesh: str) -> str:
         """The job's own subject."""
-        return f"ap.{mesh}.job.{self.body.kind}.{self.body.job}"
+        return f"ap.{mesh}.jobs.job.{self.body.kind}.{self.body.job}"
 
 
 class JobClaim(_JobOp, frozen=True, tag="job.claim"):

@@ -57,7 +57,7 @@ _OF_ONE_JOB: Final = ("start_by", "not_before", "retry_of", "derived", "replica"
 def derived_body(plan: PlanBody, plan_id: str, derived: Derivation) -> ScheduleBody:
     """The schedule that follows from a plan at a tick, or from a cause."""
     fields: dict[str, Any] = {name: getattr(plan, name) for name in _SHARED}
-    fields["manifest"] = with_nonce(plan.manifest, nonce(plan_id, derived))
+    fields["manifest"] = with_nonce(plan.manifest, nonce(plan_id, derived), "plan")
     return ScheduleBody(**{**fields, "derived": derived})
 
 

@@ -59,7 +59,7 @@ def child_body(parent: ops.ScheduleBody, parent_op: str, index: int) -> ops.Sche
     content = replace(parent.manifest, ulid=UNSET)
     return replace(
         parent,
-        manifest=with_nonce(content, nonce),
+        manifest=with_nonce(content, nonce, "replica"),
         replicas=None,
         quorum=None,
         retry_of=None,
