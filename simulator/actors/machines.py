@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from antiphon.core.archive.checkpoint import Checkpoint
 from antiphon.core.authority import grant_terms
 from antiphon.core.authority.delegations import open_token, token_of
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
@@ -95,6 +96,10 @@ class WatchedKeyring:
     def copied(self) -> WatchedKeyring:
         """The same key in hands that do not care what they sign."""
         return WatchedKeyring(self._seed, self._referee, is_honest=False)
+
+    def sign_checkpoint(self, checkpoint: Checkpoint) -> bytes:
+        """Sign a checkpoint."""
+        return self._keyring.sign_checkpoint(checkpoint)
 
     def delegate(self, payload: Payload) -> Delegation:
         """Sign a delegation, and tell."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+    from antiphon.core.archive.checkpoint import Checkpoint
+
 NANOSECONDS_PER_MS = 1_000_000
 SUBJECTS_AT_ONCE = 500
 """Literal subjects of one read: what a gate takes from a member in one request."""
@@ -538,4 +540,7 @@ class Keyring(Protocol):
         """An Ed25519 signature over the DSSE pre-authentication encoding."""
 
     def delegate(self, payload: Payload) -> Delegation:
-        """Sign a delegation that this key issues. No other bytes are signed without a type."""
+        """Sign a delegation that this key issues."""
+
+    def sign_checkpoint(self, checkpoint: Checkpoint) -> bytes:
+        """An Ed25519 signature over a checkpoint's text. No other bytes are signed without type."""

@@ -78,6 +78,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Token to log in to the engine with."""
     replica: Path | None = None
     """File of the replica. Unset: in the state directory."""
+    archive: Path | None = None
+    """Directory of the archive, which the coordinator's full node writes. Unset: it writes none."""
     breaker: bool = True
     """The circuit breaker: submits pause while the engine does not answer."""
     breaker_failures: Annotated[int, Meta(ge=1)] = FAILURES
@@ -175,6 +177,11 @@ def _check_replica(value: Path) -> None:
         raise ValueError("that is a directory; give the replica's file")
 
 
+def _check_archive(value: Path) -> None:
+    if value.exists() and not value.is_dir():
+        raise ValueError("that is a file; give a directory")
+
+
 def _check_http_token(value: Secret) -> None:
     if _HTTP_TOKEN.fullmatch(value.value) is None:
         raise ValueError(
@@ -222,6 +229,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
     "only_mesh": _check_mesh_id,
     "engine": _check_engine,
     "replica": _check_replica,
+    "archive": _check_archive,
     "http_address": read_address,
     "http_token": _check_http_token,
     "blobs": _check_bucket,

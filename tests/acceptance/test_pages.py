@@ -1,10 +1,15 @@
 """Pages of the documentation, typed as they stand."""
 
+import asyncio
+
 import pytest
 
+from antiphon.errors import AntiphonError
 from antiphon.sandbox import probe
-from tests.acceptance.shell import Shell
+from antiphon.sdk.archive.archives import open_archive
+from tests.acceptance.shell import Shell, until
 from tests.acceptance.typed_page import ROOT, Reader
+from tests.patience import PATIENCE_S
 from tests.runtime.sandboxed import require_sandbox
 
 pytestmark = pytest.mark.nats
@@ -86,7 +91,10 @@ async def frame(number: int) -> int:
 """What the reader of these pages has already."""
 GIVEN_JOB = "3f9a2c10"
 """One that failed."""
-PAGES = ["locks", "memory", "observability", "plans", "selection", "tasks", "who-may-do-what"]
+PAGES = [
+    *("locks", "memory", "observability", "plans", "selection", "tasks", "who-may-do-what"),
+    "archive",  # by then the first job is sealed
+]
 SANDBOXED = ["commands", "manifest"]
 """Pages whose commands run as jobs."""
 
@@ -99,10 +107,20 @@ def development(tmp_path_factory):
         (shell.directory / name).write_text(text)
         (shell.directory / name).chmod(0o755)
     commands = ("--commands", "build", "--commands", "command") if probe().can_sandbox else ()
+    shell.env["ANTIPHON_ARCHIVE"] = str(shell.directory / ".antiphon" / "archive")
     with shell.dev("--tasks", "tasks.py", *commands):
         failed = shell.run("submit", "report.render", "--attempts", "1", "--json", "--", "-1").json
         shell.failed = failed["job"][:8]
         yield shell
+
+
+async def is_archived(shell: Shell) -> bool:
+    """Whether the job that failed is in the archive, with its end."""
+    try:
+        async with open_archive(shell.home / "archive") as archive:
+            return (await archive.report(await archive.find(shell.failed))).job.is_terminal
+    except AntiphonError:
+        return False
 
 
 @pytest.mark.parametrize("page", [*PAGES, *SANDBOXED])
@@ -111,6 +129,8 @@ def test_the_page_works_as_typed(page, development):
         require_sandbox()
     with Reader(development.directory) as person:
         person.ids[GIVEN_JOB] = development.failed
+        if page == "archive":
+            until(lambda: asyncio.run(is_archived(development)), within_s=2 * PATIENCE_S)
         person.follow((ROOT / f"docs/{page}.md").read_text())
         for running in person.running:
             assert running.stop() == 0

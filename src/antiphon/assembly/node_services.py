@@ -123,12 +123,13 @@ async def replicating(
     caretaking: bool,
     bar_s: float = BAR_S,
     metrics: TempoMetrics | None = None,
+    archive: Path | None = None,
 ) -> AsyncIterator[FullNode]:
     """A full node beside a block, ready once it has caught up.
 
     With `caretaking` it also runs the services that full nodes run for the mesh, sealing included
     where it is the coordinator: at most one seal per `bar_s`. Pulse and reverb fill in
-    `metrics`.
+    `metrics`. What is sealed is written to `archive`, too.
     """
     node = FullNode(connection.session, replica)
 
@@ -180,6 +181,11 @@ async def replicating(
             "heartbeats": watch.run,
             "presence": OwnPresence(connection.session, connection.keyring, card, watch).run,
         }
+        if archive is not None:
+            from antiphon.runtime.archive.archive_store import FolderStore
+            from antiphon.runtime.archive.archive_writer import ArchiveWriter
+
+            kept["archive"] = ArchiveWriter(node, keyring, FolderStore(archive)).run
         services += [
             keep_running(ItemGuard(name, node.session, replica.attention), run)
             for name, run in kept.items()

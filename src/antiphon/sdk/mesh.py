@@ -355,7 +355,8 @@ class Mesh:
             home = self.home
             replica = await stack.enter_async_context(owned_replica(home.replica, home, joined))
             metrics = self._connection.tempo_metrics
-            node = replicating(joined, replica, caretaking=True, metrics=metrics)
+            archive = read_environment().archive
+            node = replicating(joined, replica, caretaking=True, metrics=metrics, archive=archive)
             yield await stack.enter_async_context(node)
 
     # --- reading ----------------------------------------------------------------------------------

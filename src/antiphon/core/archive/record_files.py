@@ -46,16 +46,33 @@ def path_of(first: int, last: int) -> str:
     return f"record/{first}-{last}.gz"
 
 
-def compressed(bodies: Iterable[Body]) -> Iterator[bytes]:
-    """A file of these records, in parts."""
-    packer = zlib.compressobj(LEVEL, wbits=-zlib.MAX_WBITS)
-    check = total = 0
-    yield _HEAD
-    for frame in _frames(bodies):
-        check, total = zlib.crc32(frame, check), total + len(frame)
-        yield packer.compress(frame)
-    yield packer.flush()
-    yield check.to_bytes(4, "little") + (total & _WORD).to_bytes(4, "little")
+class Packer:
+    """Makes one file: `add` records, then `end`."""
+
+    def __init__(self) -> None:
+        """Nothing is in it yet."""
+        self._packer = zlib.compressobj(LEVEL, wbits=-zlib.MAX_WBITS)
+        self._check = self._total = 0
+        self._head = _HEAD
+
+    def add(self, bodies: Iterable[Body]) -> bytes:
+        """The next part of the file, perhaps an empty one."""
+        parts, self._head = [self._head], b""
+        for frame in _frames(bodies):
+            self._check, self._total = zlib.crc32(frame, self._check), self._total + len(frame)
+            parts.append(self._packer.compress(frame))
+        return b"".join(parts)
+
+    def end(self) -> bytes:
+        """The last part."""
+        end = self._check.to_bytes(4, "little") + (self._total & _WORD).to_bytes(4, "little")
+        return self._head + self._packer.flush() + end
+
+
+def compressed(bodies: Iterable[Body]) -> bytes:
+    """A file of these records, if it may be in memory."""
+    packer = Packer()
+    return packer.add(bodies) + packer.end()
 
 
 def _frames(bodies: Iterable[Body]) -> Iterator[bytes]:
@@ -69,33 +86,60 @@ def _frames(bodies: Iterable[Body]) -> Iterator[bytes]:
         yield data
 
 
-def bodies(parts: Iterable[bytes], path: str) -> Iterator[Body]:
-    """The records of a file, one after another; `Corrupt` where it is damaged."""
-    unpacked = _unpacked(parts, path)
-    held = bytearray()
+class Unpacker:
+    """Reads one file: `add` its parts as they come, then `end`. `Corrupt` where it is damaged."""
 
-    def take(count: int) -> bytes:
-        while len(held) < count:
-            more = next(unpacked, None)
-            if more is None:
-                raise Corrupt(f"{path} ends within a record")
-            held.extend(more)
-        taken = bytes(held[:count])
-        del held[:count]
-        return taken
+    def __init__(self, path: str) -> None:
+        """`path` is what errors call it."""
+        self._path = path
+        self._unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        self._head = b""
+        self._held = bytearray()
 
-    while held or _fill(held, unpacked):
-        length = int.from_bytes(take(_LENGTH_BYTES), "big")
-        size = length & ~_ERASED
-        if size > MAX_RECORD_BYTES:
-            raise Corrupt(f"{path} is damaged: it has a record of {size} bytes")
-        body = take(size)
-        yield _note_of(body, path) if length & _ERASED else body
+    def add(self, part: bytes) -> Iterator[Body]:
+        """The records that are complete with this part."""
+        if self._unpacker.eof and part:
+            raise Corrupt(f"{self._path} goes on after its end")
+        self._head += part[: len(_HEAD) - len(self._head)]
+        if not _HEAD.startswith(self._head):
+            raise Corrupt(f"{self._path} does not begin as a record file")
+        data = part
+        while part or len(data) == _PART_BYTES:
+            data = self._unpacked(part)
+            part = self._unpacker.unconsumed_tail
+            self._held += data
+            yield from self._complete()
+
+    def end(self) -> None:
+        """Make sure that nothing is missing."""
+        if not self._unpacker.eof or self._unpacker.unused_data or self._held:
+            raise Corrupt(f"{self._path} is cut off, or goes on after its end")
+
+    def _unpacked(self, part: bytes) -> bytes:
+        try:
+            return self._unpacker.decompress(part, _PART_BYTES)
+        except zlib.error as problem:
+            raise Corrupt(f"{self._path} is damaged: {problem}") from problem
+
+    def _complete(self) -> Iterator[Body]:
+        held = self._held
+        while len(held) >= _LENGTH_BYTES:
+            length = int.from_bytes(held[:_LENGTH_BYTES], "big")
+            end = _LENGTH_BYTES + (length & ~_ERASED)
+            if end > MAX_RECORD_BYTES:
+                raise Corrupt(f"{self._path} is damaged: it has a record of {end} bytes")
+            if len(held) < end:
+                return
+            body = bytes(held[_LENGTH_BYTES:end])
+            del held[:end]
+            yield _note_of(body, self._path) if length & _ERASED else body
 
 
-def _fill(held: bytearray, unpacked: Iterator[bytes]) -> bool:
-    held.extend(next(unpacked, b""))
-    return bool(held)
+def bodies(data: bytes, path: str) -> Iterator[Body]:
+    """The records of a file that is in memory."""
+    unpacker = Unpacker(path)
+    yield from unpacker.add(data)
+    unpacker.end()
 
 
 def _note_of(body: bytes, path: str) -> Erased:
@@ -106,28 +150,3 @@ def _note_of(body: bytes, path: str) -> Erased:
     if codec.encode(note) != body:
         raise Corrupt(f"{path} does not say who erased a record")
     return note
-
-
-def _unpacked(parts: Iterable[bytes], path: str) -> Iterator[bytes]:
-    """The bytes without gzip, in parts of bounded size, none of them empty."""
-    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    head = b""
-    try:
-        for part in parts:
-            if unpacker.eof and part:
-                raise Corrupt(f"{path} goes on after its end")
-            head += part[: len(_HEAD) - len(head)]
-            if not _HEAD.startswith(head):
-                raise Corrupt(f"{path} does not begin as a record file")
-            left = part
-            while left:
-                data = unpacker.decompress(left, _PART_BYTES)
-                left = unpacker.unconsumed_tail
-                if data:
-                    yield data
-        while data := unpacker.decompress(unpacker.unconsumed_tail, _PART_BYTES):
-            yield data
-    except zlib.error as problem:
-        raise Corrupt(f"{path} is damaged: {problem}") from problem
-    if not unpacker.eof or unpacker.unused_data:
-        raise Corrupt(f"{path} is cut off, or goes on after its end")

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from nacl import bindings
 
+from antiphon.core.archive.checkpoint import Checkpoint
 from antiphon.core.clock.hlc import Stretch
 from antiphon.core.record import signing
 from antiphon.core.record.ids import did_of
@@ -45,6 +46,10 @@ class SeedKeyring:
         if payload.iss != self.did:
             raise Misconfigured(f"this key cannot sign for {payload.iss}")
         return issue(payload, lambda message: bindings.crypto_sign(message, self._secret)[:64])
+
+    def sign_checkpoint(self, checkpoint: Checkpoint) -> bytes:
+        """An Ed25519 signature over a checkpoint's text, which begins with its log's name."""
+        return bindings.crypto_sign(checkpoint.text.encode(), self._secret)[:64]
 
     def __repr__(self) -> str:
         return f"SeedKeyring({self.did})"

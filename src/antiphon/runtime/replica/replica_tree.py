@@ -100,7 +100,7 @@ class Tree:
                 missing = seq - frontier.size - 1
                 self._db.execute("insert into gaps values (?, ?)", (seq, missing))
             self._last_seq = seq
-            frontier.append(_leaf(row), note)
+            frontier.append(leaf_of_row(row), note)
         self._db.executemany("insert into subtrees values (?, ?, ?)", full)
         self._db.execute("insert or replace into meta values ('leaves', ?)", (str(frontier.size),))
 
@@ -126,6 +126,32 @@ class Tree:
         """The same for a leaf."""
         self._require()
         return [node.hex() for node in merkle.inclusion(leaf, size, self._full)]
+
+    def root_at(self, size: int) -> bytes:
+        """The root over the first `size` leaves."""
+        self._require()
+        return merkle.root_of(size, self._full)
+
+    def consistency(self, old: int, new: int) -> list[bytes]:
+        """What shows that the tree of `old` leaves is the beginning of that of `new`."""
+        self._require()
+        return merkle.consistency(old, new, self._full)
+
+    def subtree(self, level: int, place: int) -> bytes:
+        """The hash of a full subtree."""
+        self._require()
+        return self._full(level, place)
+
+    def rows(self, first: int, count: int) -> list[Row]:
+        """The records of some leaves, which there are."""
+        found: list[Row] = self._db.execute(
+            "select seq, stamp_ns, subject, verdict, payload, after from records"
+            " where seq >= ? order by seq limit ?",
+            (self.seq_at(first), count),
+        ).fetchall()
+        if len(found) != count:
+            raise Corrupt(f"the replica lost a record after leaf {first}", hint=_REBUILD)
+        return found
 
     def mark_at(self, upto: int, *, since: int = 0) -> Mark:
         """Size and root up to a sequence, everything after `since` read from the records again.
@@ -184,18 +210,12 @@ class Tree:
     def _hashed(self, first: int, count: int) -> bytes:
         """The root over some leaves, from the records themselves."""
         below = Frontier()
-        rows = self._db.execute(
-            "select seq, stamp_ns, subject, verdict, payload, after from records"
-            " where seq >= ? order by seq limit ?",
-            (self._seq_of(first), count),
-        )
-        for row in rows:
-            below.append(_leaf(row))
-        if below.size != count:
-            raise Corrupt(f"the replica lost a record after leaf {first}", hint=_REBUILD)
+        for row in self.rows(first, count):
+            below.append(leaf_of_row(row))
         return below.root()
 
-    def _seq_of(self, leaf: int) -> int:
+    def seq_at(self, leaf: int) -> int:
+        """The sequence of the record that a leaf is of."""
         row = self._db.execute(
             "select missing from gaps where seq - missing <= ? order by seq desc limit 1",
             (leaf + 1,),
@@ -206,6 +226,7 @@ class Tree:
 _REBUILD: Final = "move the replica's file away; it is rebuilt from the log"
 
 
-def _leaf(row: Row) -> bytes:
+def leaf_of_row(row: Row) -> bytes:
+    """The leaf of a record in the file."""
     seq, stamp_ns, subject, verdict, payload, after = row
     return leaf_of(seq, stamp_ns // NANOSECONDS_PER_MS, subject, payload, verdict, after)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antiphon.errors import JobFailed
+from antiphon.errors import JobFailed, Rejected
 from antiphon.interfaces.cli.commands.jobs.jobs import job_object, wait_words
 from antiphon.interfaces.cli.commands.plans.plan import plan_of, say_plan
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
@@ -16,7 +16,6 @@ from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any, find_jo
 from antiphon.interfaces.cli.screen.node_names import aliases, node_names
 from antiphon.interfaces.cli.screen.options import short, short_node
 from antiphon.interfaces.cli.screen.terminal import (
-    Piece,
     ago,
     clock,
     counted,
@@ -28,6 +27,13 @@ from antiphon.interfaces.cli.screen.terminal import (
 from antiphon.interfaces.cli.shared.address_options import happened_at, read_address
 from antiphon.interfaces.cli.shared.follow import followed
 from antiphon.interfaces.cli.shared.graph_tree import as_objects, draw
+from antiphon.interfaces.cli.shared.story_rows import (
+    find_archived,
+    first_line,
+    report_object,
+    say_report,
+    story_row,
+)
 from antiphon.interfaces.cli.shared.wait import progress_words, say_it_keeps_running
 
 if TYPE_CHECKING:
@@ -54,7 +60,8 @@ async def show(
     """Show the history of a job, or of a plan.
 
     Who did what, when, and whether it was accepted; then the jobs that it begins after, and those
-    that begin after it. 'JOB;beats=~~4' shows what had happened four beats ago,
+    that begin after it. A job that is no longer on the log is shown from the archive, if there is
+    one here. 'JOB;beats=~~4' shows what had happened four beats ago,
     'JOB;seconds=~~30' thirty seconds ago, 'JOB;phase=review' what happened in that phase of a bar.
     """
     from antiphon.sdk.graphs.neighbours import around
@@ -65,7 +72,11 @@ async def show(
     prefix = address.what
     if follow:
         await _stay(mesh, prefix, as_json=as_json)
-    found = await find_any(mesh, prefix)
+    try:
+        found = await find_any(mesh, prefix)
+    except Rejected as refused:
+        report, _ = await find_archived(mesh, prefix, refused)
+        return Answer(report_object(report), lambda: say_report(report))
     if isinstance(found, tuple):
         return await _show_other(mesh, found)
     handle = mesh.job(found.kind, found.id)
@@ -143,7 +154,7 @@ async def _show_other(mesh: Mesh, key: LaneKey) -> Answer:
                 out.pieces((f"  {fact} {value}", "quiet"))
         out.say("")
         since_ms = found.story[0].commit_ms if found.story else 0
-        rows = [_row(line, since_ms, line.words) for line in found.story]
+        rows = [story_row(line, since_ms, line.words) for line in found.story]
         out.table((), rows, flexible=3, wraps=True)
 
     story = await _line_objects(mesh, found.story)
@@ -207,7 +218,7 @@ def _tell(
         out.pieces((f"  {words}", "quiet"))
     _tell_progress(end.get("progress"))
     out.say("")
-    rows = [_row(line, job.scheduled_ms, _named(line, names)) for line in story]
+    rows = [story_row(line, job.scheduled_ms, _named(line, names)) for line in story]
     out.table((), rows, flexible=3, wraps=True)
     if "exit" in end:
         out.say("")
@@ -225,7 +236,7 @@ def _tell(
         out.say("")
         # The message names the job, which is printed above already.
         why = end["error"].partition("): ")[2] or end["error"]
-        out.hanging([("ended   ", "quiet")], [(_first_line(why), "failed")])
+        out.hanging([("ended   ", "quiet")], [(first_line(why), "failed")])
     _tell_failure(details)
     if "output" in end:
         kept = f"what it printed: antiphon get {short(job.id)} {end['output']} -o -"
@@ -260,11 +271,6 @@ def _tell_failure(details: Details) -> None:
     for line in text.split("\n"):
         out.verbatim(line)
     out.say("")
-
-
-def _first_line(words: str) -> str:
-    first, _, more = words.partition("\n")
-    return f"{first} …" if more else first
 
 
 def _tell_links(links: RetryLinks) -> None:
@@ -319,15 +325,3 @@ def _running_words(story: list[Line]) -> str:
     if not begun:
         return ""
     return f"; this run began {ago(begun[-1].commit_ms)} (antiphon cancel ends it)"
-
-
-def _row(line: Line, since_ms: int, words: str) -> list[Piece]:
-    is_accepted = line.verdict.is_accepted
-    since_s = (line.commit_ms - since_ms) / 1000
-    mark = ("✓" if line.verdict.value == "ok" else "·") if is_accepted else "✗"
-    return [
-        (clock(line.commit_ms, with_ms=True), "quiet"),
-        (f"{since_s:+.3f} s", "quiet"),
-        (mark, "succeeded" if mark == "✓" else "" if is_accepted else "failed"),
-        (_first_line(words), ""),
-    ]

@@ -13,7 +13,7 @@ from antiphon.interfaces.cli.screen.durations import wait_in_words
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import complete_kind
 from antiphon.interfaces.cli.screen.node_names import NodeName, node_names
-from antiphon.interfaces.cli.screen.options import open_mesh, short
+from antiphon.interfaces.cli.screen.options import open_mesh, short, short_node
 from antiphon.interfaces.cli.screen.terminal import (
     Piece,
     ago,
@@ -53,6 +53,9 @@ async def jobs(
         help="Only pending jobs that the routes let this node claim now, oldest first.",
         show_default=False,
     ),
+    archived: bool = typer.Option(
+        False, "--archived", help="Only jobs in the archive that have ended; needs no server."
+    ),
     limit: int = typer.Option(20, min=1, help="List at most this many."),
 ) -> Answer:
     """List jobs, newest first."""
@@ -61,10 +64,13 @@ async def jobs(
         "--state": bool(state),
         "--overdue": overdue,
         "--claimable-by": bool(claimable_by),
+        "--archived": archived,
     }
     chosen = [name for name, is_given in given.items() if is_given]
     if len(chosen) > 1:
         raise WrongUsage(f"{' and '.join(chosen)} cannot be combined", hint="leave out all but one")
+    if archived:
+        return await _archived(home, kind, limit)
     from antiphon.sdk.dead_letters import dead_letters
 
     async with open_mesh(home) as mesh:
@@ -97,6 +103,22 @@ async def jobs(
             err.pieces((f"{counted(sum(counts.values()), 'job')}: {listed}", "quiet"))
 
     return Answer({"jobs": [job_object(job) for job in found], "counts": counts}, words)
+
+
+async def _archived(home: Path | None, kind: str, limit: int) -> Answer:
+    from antiphon.sdk.archive.archives import open_archive
+
+    async with open_archive(home=home) as archive:
+        found = await archive.jobs(kind=kind, limit=limit)
+
+    def words() -> None:
+        if not found:
+            out.say("no job in the archive matches" if kind else "no jobs in the archive yet")
+            return
+        heads = ("JOB", "STATE", "KIND", "SUBMITTED", "TOOK", "TRIES", "BY")
+        out.table(heads, (_row(job, short_node) for job in found), flexible=2)
+
+    return Answer({"jobs": [job_object(job) for job in found]}, words)
 
 
 def _failed(letters: list[DeadLetter], kind: str, counts: dict[str, int]) -> Answer:

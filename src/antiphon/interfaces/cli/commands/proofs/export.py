@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from antiphon.errors import Misconfigured
+from antiphon.errors import Misconfigured, Rejected
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any
 from antiphon.interfaces.cli.screen.options import short
 from antiphon.interfaces.cli.screen.progress import Progress
 from antiphon.interfaces.cli.screen.terminal import counted, err, out
+from antiphon.interfaces.cli.shared.story_rows import find_archived
 
 if TYPE_CHECKING:
+    from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Mesh
 
 
@@ -35,7 +37,7 @@ async def export(
 
     It contains the job's records, the records that their verdicts depend on, and a seal over
     them. 'antiphon verify FILE' checks it anywhere, without a server. If the job is not sealed
-    yet, the command waits for the next seal.
+    yet, the command waits for the next seal. If only the archive has it, it comes from there.
     """
     from antiphon.sdk.proofs import bundles
 
@@ -47,8 +49,10 @@ async def export(
         told.append(left_s)
 
     owner = (await mesh.authority.who()).owner
-    found, written = await find_any(mesh, job), list[Path]()
-    if isinstance(found, tuple):
+    found, written = await _find(mesh, job), list[Path]()
+    if isinstance(found, bytes):
+        kind, name, data = *_named_in(found), found
+    elif isinstance(found, tuple):
         kind, name = found.kind, found.name
         data = await bundles.export_lane(mesh, found, waiting=waiting)
     else:
@@ -74,6 +78,21 @@ async def export(
         out.say(f"  antiphon verify {target}{with_files} --owner {owner}")
 
     return Answer(facts, words)
+
+
+async def _find(mesh: Mesh, job: str) -> Job | LaneKey | bytes:
+    """What is meant; if only the archive has it, its bundle."""
+    try:
+        return await find_any(mesh, job)
+    except Rejected as refused:
+        return (await find_archived(mesh, job, refused))[1]
+
+
+def _named_in(data: bytes) -> tuple[str, str]:
+    from antiphon.sdk.proofs.bundles import open_bundle
+
+    key = open_bundle(data).key
+    return key.kind, key.name
 
 
 async def _fetched(mesh: Mesh, job: Job, directory: Path) -> list[Path]:

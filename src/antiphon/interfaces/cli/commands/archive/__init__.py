@@ -1,0 +1,1 @@
+"""`antiphon archive`: what an archive holds, whether it is whole, and a job in it."""

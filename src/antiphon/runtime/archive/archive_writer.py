@@ -1,0 +1,185 @@
+"""Writes what is sealed to the archive, beside the coordinator's full node (spec §7.5).
+
+A round copies everything up to the node's newest seal: record files, entries, tiles, then the seal
+and last of all the checkpoint. So whatever the checkpoint covers is there. What a killed writer
+left behind is written again, or kept where it is complete: full files are always the same.
+
+Only the coordinator's key signs checkpoints, so others wait until they are the coordinator. A
+writer goes on only with an archive of its own history: if the roots differ it stops and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Final
+
+from antiphon.core.archive import checkpoint as checkpoints
+from antiphon.core.archive import entries, record_files, tiles
+from antiphon.core.archive.checkpoint import Checkpoint
+from antiphon.core.archive.record_files import Packer
+from antiphon.core.archive.signed_note import NoteKey
+from antiphon.core.archive.tiles import ENTRIES, HEIGHT, Tile
+from antiphon.core.proof.merkle import leaf_hash
+from antiphon.errors import AntiphonError, Corrupt
+from antiphon.runtime.archive.record_source import FoundSeal, ReplicaSource
+from antiphon.runtime.replica.replica_tree import leaf_of_row
+from antiphon.telemetry import LazyLogger
+
+if TYPE_CHECKING:
+    from antiphon.ports import Keyring
+    from antiphon.runtime.archive.archive_store import ArchiveStore
+    from antiphon.runtime.identity.key_files import FileLock
+    from antiphon.runtime.node.full_node import FullNode
+
+ROUND_S: Final = 1.0
+"""How often a writer looks for a new seal."""
+AFTER_PROBLEM_S: Final = 30.0
+RECORDS_AT_ONCE: Final = 16
+"""How many are in memory; each has at most what the engine stores in one record."""
+CHECKPOINT: Final = "checkpoint"
+SEAL: Final = "seal"
+VKEY: Final = "vkey"
+
+_log = LazyLogger(__name__)
+
+
+class ArchiveWriter:
+    """Keeps one archive up to date with its full node's seals."""
+
+    def __init__(
+        self, node: FullNode, keyring: Keyring, store: ArchiveStore, *, round_s: float = ROUND_S
+    ) -> None:
+        """Nobody else may write there meanwhile."""
+        self.node = node
+        self.store = store
+        self._keyring = keyring
+        self._round_s = round_s
+        self._size: int | None = None
+
+    async def run(self) -> None:
+        """Archive until cancelled."""
+        lock: FileLock | None = None
+        seen = 0
+        try:
+            while True:
+                await self.node.ready.wait()
+                if self.node.seals.upto == seen:
+                    await asyncio.sleep(self._round_s)
+                    continue
+                seen = self.node.seals.upto
+                try:
+                    lock = lock or self.store.lock()
+                    await self.look()
+                except (AntiphonError, OSError) as problem:
+                    _log.warning("archive_waits", archive=str(self.store), problem=str(problem))
+                    seen = 0
+                    await asyncio.sleep(AFTER_PROBLEM_S)
+        finally:
+            if lock is not None:
+                lock.release()
+
+    async def look(self) -> bool:
+        """One round; whether the archive has more than before."""
+        seal = await self._newest_own_seal()
+        if seal is None:
+            return False
+        if self._size is None:
+            self._size = await self._begin()
+        done, size = self._size, seal.body.size
+        if size <= done:
+            return False
+        for tile in _tiles_between(0, done, size):
+            if not (tile.is_full and await self.store.has(tile.path)):
+                await self._write_records(tile)
+        for level in tiles.levels(size)[1:]:
+            for tile in _tiles_between(level, done, size):
+                await self.store.write(tile.path, self._hashes(tile))
+        await self._sign(seal)
+        self._size = size
+        await self._clean_up(done, size)
+        _log.info("archived", archive=str(self.store), upto=seal.body.upto, records=size)
+        return True
+
+    async def _newest_own_seal(self) -> FoundSeal | None:
+        """What can be archived now: the newest seal, if this node's key made it."""
+        if not self.node.replica.tree.is_kept:
+            return None
+        seal = await ReplicaSource(self.node.replica).newest_seal()
+        return seal if seal is not None and seal.op.author == self._keyring.did else None
+
+    async def _begin(self) -> int:
+        """How many records an earlier writer has archived; `Corrupt` if they are not these."""
+        data, tree = await self.store.read(CHECKPOINT), self.node.replica.tree
+        if data is None:
+            return 0
+        found, _ = checkpoints.read(data)
+        size = tree.size_at(self.node.replica.cursor.seq)
+        if found.mesh != self.node.session.mesh:
+            raise Corrupt(f"{self.store} is the archive of another mesh, {found.mesh}")
+        if found.size > size or tree.root_at(found.size) != found.root:
+            raise Corrupt(
+                f"{self.store} has another history than this machine's replica",
+                hint=f"antiphon doctor --against {self.store} says where they part",
+            )
+        await self._clean_up(0, found.size)
+        return found.size
+
+    async def _write_records(self, tile: Tile) -> None:
+        """The records of a tile, their entries, and at last the tile."""
+        tree = self.node.replica.tree
+        last = tile.first + tile.width - 1
+        path = record_files.path_of(tree.seq_at(tile.first), tree.seq_at(last))
+        leaves: list[bytes] = []
+        await self.store.write_parts(path, self._packed(tile, leaves))
+        await self.store.write(tile._replace(level=ENTRIES).path, entries.joined(leaves))
+        await self.store.write(tile.path, b"".join(map(leaf_hash, leaves)))
+
+    async def _packed(self, tile: Tile, leaves: list[bytes]) -> AsyncGenerator[bytes]:
+        """A record file in parts; fills in the leaves on the way."""
+        packer = Packer()
+        for at in range(0, tile.width, RECORDS_AT_ONCE):
+            count = min(RECORDS_AT_ONCE, tile.width - at)
+            rows = self.node.replica.tree.rows(tile.first + at, count)
+            leaves += map(leaf_of_row, rows)
+            yield await asyncio.to_thread(packer.add, [row[4] for row in rows])
+        yield packer.end()
+
+    def _hashes(self, tile: Tile) -> bytes:
+        level, tree = tile.level * HEIGHT, self.node.replica.tree
+        return b"".join(tree.subtree(level, tile.first + at) for at in range(tile.width))
+
+    async def _sign(self, seal: FoundSeal) -> None:
+        mesh, body = self.node.session.mesh, seal.body
+        said = Checkpoint(mesh, body.size, bytes.fromhex(body.root))
+        signature = self._keyring.sign_checkpoint(said)
+        key = NoteKey(said.origin, self._keyring.did)
+        await self.store.write(SEAL, seal.payload)
+        await self.store.write(VKEY, f"{key.vkey}\n".encode())
+        await self.store.write(CHECKPOINT, checkpoints.signed(said, key.did, signature))
+
+    async def _clean_up(self, done: int, size: int) -> None:
+        """Remove partial files whose full ones are there, and the last partial record file."""
+        tree = self.node.replica.tree
+        partial = tiles.last_tile(0, done)
+        if partial is not None:
+            ends = (tree.seq_at(partial.first), tree.seq_at(done - 1))
+            await self.store.remove(record_files.path_of(*ends))
+        for level in (ENTRIES, *tiles.levels(size)):
+            full = (size >> (HEIGHT * max(level, 0))) >> HEIGHT
+            before = tiles.last_tile(level, done)
+            grown = {full - 1} if before is None else {full - 1, before.number}
+            for number in grown:
+                if 0 <= number < full:
+                    await self.store.remove(f"{Tile(level, number).path}.p")
+
+
+def _tiles_between(level: int, done: int, size: int) -> list[Tile]:
+    """The tiles of a level that the tree has at this size, and not yet when it was smaller."""
+    first = (done >> (HEIGHT * level)) >> HEIGHT
+    count = size >> (HEIGHT * level)
+    last = (count - 1) >> HEIGHT
+    return [
+        Tile(level, number, min(tiles.WIDTH, count - (number << HEIGHT)))
+        for number in range(first, last + 1)
+    ]

@@ -1,0 +1,1 @@
+"""The archive in a program: opened where it lies, with or without its mesh (docs/archive.md)."""
