@@ -14,16 +14,20 @@ Every look at a job's lane comes before its write, and two that write at once wr
 which the log takes one.
 
 A round takes the plans that have something to derive, of every party one, then another of each. A
-plan whose party has used up its rate waits, and no other does.
+plan whose party has used up its rate waits, and no other does. Whatever a party's plans cost to
+look at, it rests for three times as long, so they take a quarter of the node's time at most.
+
+A plan that is put, replaced or dropped changes what is run by that one plan. All are read again
+only if the rules change, or if a plan that was too many has a place now.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.derivations import plan_authority
 from antiphon.core.derivations.derived_use import DerivedUse, cost_of, party_of_derived
@@ -46,8 +50,9 @@ from antiphon.errors import Malformed, Rejected, Unavailable
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.woken_service import WokenService
 from antiphon.runtime.plans.cron_ticks import CronTicks
-from antiphon.runtime.plans.running_plan import RunningPlan
-from antiphon.runtime.plans.selected_plans import derived_lately, party_of_plan, plans_run
+from antiphon.runtime.plans.due_plans import DuePlans
+from antiphon.runtime.plans.running_plan import RunningPlan, key_of
+from antiphon.runtime.plans.selected_plans import RESTS, SelectedPlans, derived_lately
 from antiphon.runtime.replica.replica_jobs import job_lane
 from antiphon.runtime.replica.replica_plans import ReplicaPlans
 from antiphon.telemetry import LazyLogger
@@ -57,13 +62,14 @@ if TYPE_CHECKING:
     from antiphon.core.record.op import Op
     from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import Applied, FullNode
-    from antiphon.runtime.replica.replica_plans import StandingPlan
 
 CAUSES_PER_BATCH: Final = 64
 """How many causes of one plan are looked at in a round."""
 TURNS_PER_ROUND: Final = 64
 JOBS_PER_ROUND: Final = 256
 """How many plans have a turn before the results are written, and how many jobs they derive."""
+LONGEST_ROUND_S: Final = 0.01
+"""How long plans are looked at before other services have a turn."""
 LONGEST_SLEEP_S: Final = 1.0
 """The clocks may be set, or the machine suspended, while a node sleeps."""
 RETRY_S: Final = 0.25
@@ -73,10 +79,6 @@ READERS_KEPT: Final = 10_000
 KEEPS_FROM_RUNNING: Final = frozenset({"plan_not_valid", "plan_refused", "plan_may_not_read"})
 
 log = LazyLogger(__name__)
-
-
-Key = tuple[str, str, int]
-"""A plan: its kind, its name, and where it was last put."""
 
 
 class Wanted(Struct, frozen=True):
@@ -97,21 +99,19 @@ class PlanRunner(WokenService):
 
     def __init__(self, node: FullNode) -> None:
         super().__init__(node)
-        self._running: dict[int, RunningPlan] = {}
-        """The plans that are run, by where each was put."""
-        self._is_stale = True
-        """Whether a plan has changed since they were read."""
-        self._read_under = 0
-        """The control state under which they were read."""
-        self._ended: dict[tuple[str, str], int] = {}
-        """By kinds and ending that some plan waits for: where the newest such job ended."""
+        self._due = DuePlans()
+        self._selected = SelectedPlans(node, self._due, self.guard)
+        self._refused_under: tuple[int, int] = (0, 0)
+        self._rests: dict[str, float] = {}
+        """By party: until when it has no turn (seconds since boot)."""
+        self._held: set[str] = set()
+        """Parties that have used up their rate, as of the last round."""
         self._use: DerivedUse | None = None
         """What was derived for each party lately; None while another node coordinates."""
         self._counted_by: tuple[str, str] = ("", "")
         """The owner, and the rule of authority: by them parties are told apart."""
         self._designated = 0
         """The control state under which this node coordinates; 0 if it does not."""
-        self._turns = count(1)
         self._told: set[tuple[str, str]] = set()
         self._readers: dict[tuple[str, str], bool] = {}
         """By author and kind: whether it may be read, as of a control state and a second."""
@@ -119,8 +119,8 @@ class PlanRunner(WokenService):
 
     def _applied(self, applied: Applied) -> None:
         match applied.after:
-            case Plan():
-                self._is_stale = True
+            case Plan() as plan if self._use is not None and applied.verdict.is_accepted:
+                self._selected.note(applied.before, plan)
                 self._woken.set()
             case Job() as job if self._use is not None:
                 if job.plan and job.scheduled_seq == applied.record.seq:
@@ -143,15 +143,15 @@ class PlanRunner(WokenService):
     def _note_end(self, job: Job) -> None:
         for kinds in patterns_of(job.kind):
             for on in (job.state.value, "ended"):
-                if (kinds, on) in self._ended:
-                    self._ended[kinds, on] = job.ended_seq
+                if self._due.ended((kinds, on), job.ended_seq):
                     self._woken.set()
 
     async def look(self) -> float:
         """One round; how many seconds until the next one."""
         control = self._control()
         if control is None:
-            self._running, self._use, self._designated = {}, None, 0
+            self._due.clear()
+            self._use, self._designated = None, 0
             return LONGEST_SLEEP_S
         if self._designated != control.since:
             # What the coordinator before derived is then in the replica.
@@ -161,27 +161,35 @@ class PlanRunner(WokenService):
         if self._use is None or self._counted_by != counted_by:
             self._begin(control)
             self._counted_by = counted_by
-        is_done = await self._derive_all(self._wanted(control))
-        return self._pause_s(control) if is_done else RETRY_S
+        self._selected.read(control)
+        wanted: list[Wanted] = []
+        try:
+            self._take_turns(control, wanted)
+            is_done = await self._derive_all(wanted)
+        finally:
+            for one in {each.one.plan.put_seq: each.one for each in wanted}.values():
+                self._settle(one)
+        return self._pause_s() if is_done else RETRY_S
 
     def _begin(self, control: Control) -> None:
         replica = self.node.replica
         replica.flush()
         self.guard.begin()
         self._told = {one for one in self._told if one[1] not in KEEPS_FROM_RUNNING}
-        self._running, self._ended, self._is_stale = {}, {}, True
+        self._selected.begin()
         self._use = derived_lately(replica.ask(ReplicaPlans), control, self._now_ms)
 
-    def _pause_s(self, control: Control) -> float:
+    def _pause_s(self) -> float:
         """Until the next tick, or not at all if there is more to derive."""
-        now_ms, wait_ms = self._now_ms, LONGEST_SLEEP_S * 1000
-        for one in self._plans(control).values():
-            if self._is_due(one, now_ms):
-                if self._room(one, control):
-                    return 0.0
-            elif one.next_ms is not None and not self._is_refused(one):
-                wait_ms = min(wait_ms, one.next_ms - now_ms)
-        return max(0.0, wait_ms / 1000)
+        now_s = self._now_s
+        if self._due.first({*self._rests, *self._held}) is not None:
+            return 0.0
+        times = [end_s - now_s for end_s in self._rests.values()]
+        if self._selected.is_stale:
+            times.append(self._selected.read_s - now_s)
+        if self._due.next_ms is not None:
+            times.append((self._due.next_ms - self._now_ms) / 1000)
+        return max(0.0, min((*times, LONGEST_SLEEP_S)))
 
     def _control(self) -> Control | None:
         """The control state, if this node coordinates under it."""
@@ -193,46 +201,24 @@ class PlanRunner(WokenService):
     def _now_ms(self) -> int:
         return self.node.session.now_by_both_clocks_ms()
 
-    # --- which plans are run ------------------------------------------------------------------
+    @property
+    def _now_s(self) -> float:
+        return self.node.session.wall.boot_s()
 
-    def _plans(self, control: Control) -> dict[int, RunningPlan]:
-        if not self._is_stale and self._read_under == control.since:
-            return self._running
-        self._is_stale, self._read_under = False, control.since
-        replica, known = self.node.replica, self._running
-        replica.flush()
-        standing = plans_run(
-            replica.ask(ReplicaPlans),
-            control,
-            {seq: one.standing for seq, one in known.items()},
-        )
-        self._running = {}
-        for seq, stands in standing.items():
-            with self.guard.about(_key(stands.plan), whose=stands.plan.author):
-                self._running[seq] = known.get(seq) or self._begun(stands, control)
-        ended, self._ended = self._ended, {}
-        for seq, one in self._running.items():
-            if one.waits_for is not None:
-                least = 0 if seq in known else replica.cursor.seq
-                before = self._ended.get(one.waits_for, ended.get(one.waits_for, 0))
-                self._ended[one.waits_for] = max(before, least)
-        self.guard.keep_only({_key(one.plan) for one in standing.values()})
-        self._tell_beyond(replica.ask(ReplicaPlans).standing_count() - len(standing), control)
-        return self._running
+    # --- where a plan continues ---------------------------------------------------------------
 
-    def _begun(self, standing: StandingPlan, control: Control) -> RunningPlan:
-        plan = standing.plan
-        one = RunningPlan(standing, party_of_plan(control, plan))
+    def _start(self, one: RunningPlan) -> None:
+        """Find out from where a plan continues."""
+        plan, one.is_begun = one.plan, True
         if not isinstance(plan.body.trigger, Cron):
             one.cursor = self._floor(plan)
-            return one
+            return
         try:
             ticks = CronTicks(plan.body.trigger.at, plan.body.trigger.zone)
         except Malformed as problem:
             self._tell("plan_not_valid", plan, problem.message)
-            return one
+            return
         one.begin_ticks(ticks, self._derived_ms(plan))
-        return one
 
     def _derived_ms(self, plan: Plan) -> int:
         """The time up to which the ticks of a plan are done."""
@@ -252,27 +238,6 @@ class PlanRunner(WokenService):
 
     # --- whose turn it is ---------------------------------------------------------------------
 
-    def _is_due(self, one: RunningPlan, now_ms: int) -> bool:
-        """Whether there may be something to derive."""
-        if self._is_refused(one) or self.guard.rests(_key(one.plan)):
-            return False
-        if one.waits_for is not None:
-            return one.cursor < self._ended.get(one.waits_for, 0)
-        return one.has_tick(now_ms)
-
-    def _due(self, control: Control, now_ms: int) -> list[RunningPlan]:
-        """The plans that may have something to derive: of every party one, then another of each.
-
-        Of a party those first whose last turn is longest ago.
-        """
-        due = [one for one in self._plans(control).values() if self._is_due(one, now_ms)]
-        ranks: Counter[str] = Counter()
-        ranked: list[tuple[int, RunningPlan]] = []
-        for one in sorted(due, key=lambda one: one.turn):
-            ranked.append((ranks[one.party], one))
-            ranks[one.party] += 1
-        return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
-
     def _room(self, one: RunningPlan, control: Control, taken: int = 0) -> int:
         """How many jobs the plan's party may still have derived now."""
         use, cost = self._use, cost_of(one.plan.body.replicas)
@@ -281,26 +246,61 @@ class PlanRunner(WokenService):
         rate = control.rules.derived_per_minute
         return use.room(one.party, cost, rate=rate, taken=taken, now_ms=self._now_ms)
 
-    def _wanted(self, control: Control) -> list[Wanted]:
-        """What to derive next, of the plans whose turn it is."""
-        now_ms, turns = self._now_ms, 0
+    def _take_turns(self, control: Control, wanted: list[Wanted]) -> None:
+        """Look at the plans whose turn it is, and add what to derive next."""
+        now_ms, begun_s, turns = self._now_ms, self._now_s, 0
         taken: Counter[str] = Counter()
-        wanted: list[Wanted] = []
-        for one in self._due(control, now_ms):
-            if turns >= TURNS_PER_ROUND or len(wanted) >= JOBS_PER_ROUND:
+        spent_s: dict[str, float] = {}
+        self._rests = {one: end_s for one, end_s in self._rests.items() if end_s > begun_s}
+        self._held = set()
+        self._see(now_ms)
+        while turns < TURNS_PER_ROUND and len(wanted) < JOBS_PER_ROUND:
+            one, at_s = self._due.first({*self._rests, *self._held}), self._now_s
+            if one is None or at_s - begun_s > LONGEST_ROUND_S:
                 break
             room = self._room(one, control, taken[one.party])
             if not room:
-                rate = control.rules.derived_per_minute
-                why = f"its party has used up derived_per_minute, which is {rate:,}"
-                self._tell("plan_delayed", one.plan, why)
+                self._held.add(one.party)
+                self._tell_delayed(one, control)
                 continue
-            turns, one.turn = turns + 1, next(self._turns)
-            with self.guard.about(_key(one.plan), whose=one.plan.author):
-                found = self._next_of(one, control, now_ms, room)
-                taken[one.party] += len(found) * cost_of(one.plan.body.replicas)
-                wanted += found
-        return wanted
+            turns += 1
+            self._due.take(one)
+            found = self._turn(one, control, now_ms, room)
+            wanted += found
+            taken[one.party] += len(found) * cost_of(one.plan.body.replicas)
+            spent_s[one.party] = spent_s.get(one.party, 0.0) + self._now_s - at_s
+        now_s = self._now_s
+        self._rests |= {one: now_s + RESTS * took_s for one, took_s in spent_s.items() if took_s}
+
+    def _see(self, now_ms: int) -> None:
+        """Queue the plans for which something has happened."""
+        self._due.see_times(now_ms)
+        if self._refused_under != self._state() or len(self.guard.aside):
+            self._refused_under = self._state()
+            self._due.try_again(lambda one: not (self._is_refused(one) or self._has_rest(one)))
+
+    def _turn(self, one: RunningPlan, control: Control, now_ms: int, most: int) -> list[Wanted]:
+        """What follows from a plan next; it waits until that is written."""
+        found: list[Wanted] = []
+        try:
+            with self.guard.about(one.key, whose=one.plan.author):
+                if not one.is_begun:
+                    self._start(one)
+                found = self._next_of(one, control, now_ms, most)
+        finally:
+            if not found:
+                self._settle(one)
+        return found
+
+    def _settle(self, one: RunningPlan) -> None:
+        """After its turn."""
+        if self._is_refused(one) or self._has_rest(one):
+            self._due.put_aside(one)
+        else:
+            self._due.settle(one)
+
+    def _has_rest(self, one: RunningPlan) -> bool:
+        return self.guard.rests(one.key)
 
     def _next_of(self, one: RunningPlan, control: Control, now_ms: int, most: int) -> list[Wanted]:
         if one.waits_for is not None:
@@ -323,33 +323,52 @@ class PlanRunner(WokenService):
         if not isinstance(trigger, Reaction):
             return []
         replica.flush()
-        upto = replica.cursor.seq
+        one.upto = replica.cursor.seq
         causes = replica.ask(ReplicaPlans).ended_after(
             one.cursor, trigger.kinds, limit=CAUSES_PER_BATCH
         )
         late_ms, wanted = now_ms - control.rules.start_by_ms, list[Wanted]()
+        is_all, is_passed = len(causes) < CAUSES_PER_BATCH, True
         for cause in causes:
-            derived = self._reaction(one, cause, late_ms) if len(wanted) < most else None
-            if self._is_refused(one) or len(wanted) >= most:
+            if len(wanted) >= most:
+                is_all = False
+                break
+            derived = None
+            if self._concerns(one, trigger, cause):
+                is_passed = False
+                derived = self._reaction(one, cause, late_ms)
+            if self._is_refused(one):
                 return wanted
             if derived is not None:
                 wanted.append(Wanted(one, derived, cause.ended_seq))
             elif not wanted:
                 one.cursor = cause.ended_seq
-        if not wanted and len(causes) < CAUSES_PER_BATCH:
-            one.cursor = max(one.cursor, upto)
+        if is_all and wanted:
+            wanted[-1] = replace(wanted[-1], upto=one.upto)
+        elif is_all:
+            one.cursor = max(one.cursor, one.upto)
+        if is_passed:
+            self._due.passes(one)
+        else:
+            self._due.answers(one)
         return wanted
+
+    def _concerns(self, one: RunningPlan, trigger: Reaction, cause: Job) -> bool:
+        """Whether a cause concerns a plan, and all others of its author that wait for such jobs."""
+        if cause.replica_of:
+            return False  # its parent is what ends
+        if not trigger.covers(cause.kind) or not trigger.counts(cause.state.value):
+            return False
+        if self._may_read(one.plan.author, cause.kind):
+            return True
+        for each in self._due.untold(one):
+            self._tell("plan_may_not_read", each.plan, f"its author may not read {cause.kind}")
+        return False
 
     def _reaction(self, one: RunningPlan, cause: Job, late_ms: int) -> Cause | None:
         """What follows from a cause by a plan, if anything does that is not on the log yet."""
-        plan, trigger = one.plan, one.plan.body.trigger
-        if not isinstance(trigger, Reaction) or cause.ended_seq <= plan.put_seq:
-            return None
-        if cause.replica_of:
-            return None  # its parent is what ends
-        if not trigger.covers(cause.kind) or not trigger.counts(cause.state.value):
-            return None
-        if not self._may_read(plan, cause.kind):
+        plan = one.plan
+        if cause.ended_seq <= plan.put_seq:
             return None
         if depth_of(cause.derived) >= MAX_DEPTH:
             self._tell("plan_too_deep", plan, f"{cause.kind} {cause.id} is the last of a chain")
@@ -376,19 +395,17 @@ class PlanRunner(WokenService):
         seq, at_ms = cause.ended_seq + 1, cause.ended_ms
         return plan_authority.fault(then, plan, derived, seq=seq, at_ms=at_ms) is None
 
-    def _may_read(self, plan: Plan, kind: str) -> bool:
-        """Whether the plan's author may read a kind now; many plans ask it about every job."""
+    def _may_read(self, author: str, kind: str) -> bool:
+        """Whether a plan's author may read a kind now; many plans ask it about every job."""
         session, now_ms = self.node.session, self._now_ms
         control = session.control
         at = (control.since, control.grants.revision, now_ms // 1000)
         if self._readers_at != at or len(self._readers) >= READERS_KEPT:
             self._readers, self._readers_at = {}, at
-        key, branches = (plan.author, kind), session.protocol.branches
+        key, branches = (author, kind), session.protocol.branches
         if key not in self._readers:
-            may = plan_authority.may_read(control, branches, plan.author, kind, now_ms)
+            may = plan_authority.may_read(control, branches, author, kind, now_ms)
             self._readers[key] = may
-        if not self._readers[key]:
-            self._tell("plan_may_not_read", plan, f"its author may not read {kind}")
         return self._readers[key]
 
     # --- writing ------------------------------------------------------------------------------
@@ -397,7 +414,7 @@ class PlanRunner(WokenService):
         """Write derived jobs; False if some have to be tried again soon."""
         intents: dict[int, Intent] = {}
         for at, each in enumerate(wanted):
-            with self.guard.about(_key(each.one.plan), whose=each.one.plan.author):
+            with self.guard.about(each.one.key, whose=each.one.plan.author):
                 intents[at] = self._intent(each.one.plan, each.derived)
         results = await self.write_each(intents) if intents else {}
         unfinished, problem = set[int](), None
@@ -409,7 +426,7 @@ class PlanRunner(WokenService):
                 unfinished.add(one.plan.put_seq)
             elif one.plan.put_seq not in unfinished and not self._is_refused(one):
                 one.done(each.upto)
-                self.guard.drop(_key(one.plan))
+                self.guard.drop(one.key)
                 self._told -= {(one.plan.op_id, event) for event in KEEPS_FROM_RUNNING}
         if problem is not None:
             raise problem
@@ -469,27 +486,22 @@ class PlanRunner(WokenService):
                 self._told.clear()
             self._told.add((plan.op_id, event))
             if event in KEEPS_FROM_RUNNING:
-                self.guard.note(_key(plan), why, whose=plan.author)
+                self.guard.note(key_of(plan), why, whose=plan.author)
             log.warning(event, kind=plan.body.kind, plan=plan.body.name, why=why)
 
-    def _tell_beyond(self, plans: int, control: Control) -> None:
-        """Log once that some plans are not run."""
-        which = ("", "plans_not_run")
-        if plans <= 0:
-            self._told.discard(which)
-        elif which not in self._told:
+    def _tell_delayed(self, one: RunningPlan, control: Control) -> None:
+        """Log once for each party that its plans wait."""
+        which, rate = (one.party, "plan_delayed"), control.rules.derived_per_minute
+        if which not in self._told:
             self._told.add(which)
-            each = control.rules.plans_max
             log.warning(
-                "plans_not_run",
-                plans=plans,
-                why=f"a party has more than {each:,}; its oldest are run (rule plans_max)",
-                hint="antiphon plan list names them",
+                "plan_delayed",
+                kind=one.plan.body.kind,
+                plan=one.plan.body.name,
+                party=one.party,
+                why=f"its party has used up derived_per_minute, which is {rate:,}",
+                hint="antiphon plan list names all that wait",
             )
-
-
-def _key(plan: Plan) -> Key:
-    return plan.body.kind, plan.body.name, plan.put_seq
 
 
 def _words(verdict: Verdict | None) -> str:

@@ -8,14 +8,23 @@ from antiphon.core.derivations import missed_ticks
 from antiphon.core.families.jobs.derivation import Cron, Reaction
 from antiphon.core.families.plans.state import Plan
 from antiphon.runtime.plans.cron_ticks import CronTicks
-from antiphon.runtime.replica.replica_plans import StandingPlan
+
+Key = tuple[str, str, int]
+"""A plan: its kind, its name, and where it was last put."""
+
+
+def key_of(plan: Plan) -> Key:
+    """The plan as a service's item."""
+    return plan.body.kind, plan.body.name, plan.put_seq
 
 
 class RunningPlan(Struct):
     """Of a cron plan the ticks that are due, of a reaction the causes that were answered."""
 
-    standing: StandingPlan
+    plan: Plan
     party: str
+    is_begun: bool = False
+    """Whether it is known from where it continues."""
     ticks: CronTicks | None = None
     """None for a reaction, and where the expression is not valid here."""
     due: list[int] = field(default_factory=list)
@@ -26,15 +35,15 @@ class RunningPlan(Struct):
     """The tick after that."""
     cursor: int = 0
     """Every cause that ended up to here was looked at."""
-    turn: int = 0
-    """When it last had a turn, by a count of turns."""
+    upto: int = 0
+    """Up to here there may be others."""
     refused_under: tuple[int, int] | None = None
     """The control state under which the log refused it: it is not tried again before the next."""
 
     @property
-    def plan(self) -> Plan:
-        """What was put."""
-        return self.standing.plan
+    def key(self) -> Key:
+        """The plan as a service's item."""
+        return key_of(self.plan)
 
     @property
     def waits_for(self) -> tuple[str, str] | None:
@@ -45,10 +54,6 @@ class RunningPlan(Struct):
     def begin_ticks(self, ticks: CronTicks, derived_ms: int) -> None:
         """Continue after the newest tick that was derived."""
         self.ticks, self.seen_ms, self.next_ms = ticks, derived_ms, ticks.next(derived_ms)
-
-    def has_tick(self, now_ms: int) -> bool:
-        """Whether a tick is due, though it may be too late for it."""
-        return bool(self.due) or (self.next_ms is not None and self.next_ms <= now_ms)
 
     def see_ticks(self, now_ms: int) -> None:
         """Take in the ticks that have become due, and leave out those that are too late."""

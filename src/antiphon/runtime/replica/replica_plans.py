@@ -58,8 +58,8 @@ class ReplicaPlans(Queries):
         plans = ((first_seq, _decode_plan(body).state) for first_seq, body in rows)
         return [StandingPlan(plan, first_seq) for first_seq, plan in plans if plan is not None]
 
-    def oldest_of_each(self, column: HeldBy, *, each: int) -> list[tuple[int, int]]:
-        """Of everybody who has plans, the oldest: the row of each, and where it was last put.
+    def oldest_of_each(self, column: HeldBy, *, each: int) -> list[tuple[int, int, int]]:
+        """Of everybody who has plans, the oldest: where each begins, its row, and where it was put.
 
         However many plans there are, only these rows are read.
         """
@@ -69,10 +69,10 @@ class ReplicaPlans(Queries):
             f" select (select min({column}) from lanes_plans where {column} > one) from holders"
             " where one is not null) select one from holders where one is not null"
         ).fetchall()
-        found: list[tuple[int, int]] = []
+        found: list[tuple[int, int, int]] = []
         for (holder,) in holders:
             found += self._db.execute(
-                f"select id, put_seq from lanes_plans where {column} = ?"  # noqa: S608
+                f"select first_seq, id, put_seq from lanes_plans where {column} = ?"  # noqa: S608
                 " order by first_seq limit ?",
                 (holder, each),
             ).fetchall()
