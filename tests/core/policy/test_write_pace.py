@@ -7,6 +7,7 @@ from antiphon.core.policy import write_pace
 from antiphon.core.policy.write_pace import (
     BEHIND_MS,
     LEAST_RECORDS,
+    OTHERS_MS,
     SLOW_MS,
     WINDOW_MS,
     WritePace,
@@ -83,10 +84,57 @@ def test_records_that_wait_for_many_jobs_count_as_several():
 )
 def test_a_node_that_reads_in_time_finds_who_makes_its_own_writes_slow(took_ms, is_found):
     pace = WritePace()
+    pace.note("other", AT_MS, 100)
     written(pace, "bulk", 10 * LEAST_RECORDS)
     for number, one_ms in enumerate(took_ms):
         pace.wrote(AT_MS + number, AT_MS + number + one_ms)
     assert (pace.excess(0) is not None) is is_found
+
+
+def slow(pace: WritePace, took_ms: int, writes: int = 9):
+    for number in range(writes):
+        pace.wrote(AT_MS + number, AT_MS + number + took_ms)
+
+
+@pytest.mark.parametrize("before_ms, is_found", [(OTHERS_MS - 1, True), (OTHERS_MS, False)])
+def test_nobody_is_found_for_slow_writes_while_nobody_else_uses_the_mesh(before_ms, is_found):
+    pace = WritePace()
+    pace.note("other", AT_MS - before_ms, 100)
+    for number in range(2 * LEAST_RECORDS):
+        pace.note("bulk", AT_MS - number % 2, 100)
+        pace.note("", AT_MS - number % 2, 100) if number % 3 == 0 else None
+    pace.note("bulk", AT_MS, 100)
+    slow(pace, 900)
+    assert (pace.excess(0) is not None) is is_found
+    assert pace.excess(BEHIND_MS).party == "bulk", "if it is behind, it is for whoever reads"
+
+
+@pytest.mark.parametrize(
+    "calm_ms, took_ms, is_found",
+    [(2, 300, True), (60, 300, True), (200, 700, False), (200, 900, True), (1_000, 3_000, False)],
+)
+def test_on_a_slow_disk_it_takes_longer_until_writes_count_as_slow(calm_ms, took_ms, is_found):
+    pace = WritePace()
+    pace.note("other", AT_MS, 100)
+    slow(pace, calm_ms, writes=40)
+    written(pace, "bulk", 10 * LEAST_RECORDS)
+    slow(pace, took_ms, writes=100)
+    assert (pace.excess(0) is not None) is is_found
+
+
+def test_writes_that_are_slow_because_of_a_flood_do_not_become_the_usual():
+    pace = WritePace()
+    pace.note("other", AT_MS, 100)
+    written(pace, "flood", 10 * LEAST_RECORDS)
+    slow(pace, 300, writes=200)
+    slow(pace, 1_000, writes=200)
+    assert pace.excess(0).party == "flood"
+    pace.pause_s("flood", AT_MS // 1000)
+    slow(pace, 1_000, writes=200)  # what was written before the pause is still worked off
+    pace.note("other", AT_MS, 100)
+    written(pace, "flood", 10 * LEAST_RECORDS)
+    slow(pace, 1_000, writes=200)
+    assert pace.excess(0).party == "flood"
 
 
 def test_writes_that_were_slow_before_the_window_are_forgotten():

@@ -2,10 +2,12 @@
 
 import re
 
+import msgspec
 import pytest
 
 from antiphon.core.families.jobs.ops import Retry
 from antiphon.runtime.caller import submission
+from antiphon.runtime.replica import replica
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from tests.runtime.by_hand import called, finished
 from tests.runtime.meshes import a_mesh, call, eventually
@@ -40,3 +42,20 @@ async def test_no_table_is_read_from_end_to_end_while_jobs_begin_wait_and_end():
         written = [sql for sql in seen if re.match(r"(?i)\s*(insert|update|delete|select)", sql)]
         assert len(written) > 20
         assert {sql[:120]: found for sql in written if (found := scans(db, sql))} == {}
+
+
+@pytest.mark.virtual_time
+async def test_lanes_in_memory_are_counted_by_what_they_take(monkeypatch):
+    """However many jobs each of them waits for, what a node keeps of them is bounded."""
+    monkeypatch.setattr(replica, "LANES_IN_MEMORY", 200)
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(caretaking=False)
+        session, after = (await mesh.connection()).session, []
+        for number in range(100):
+            job = await call(session, number, kind="a.b", after=tuple(after[-64:]))
+            after.append(("a.b", job.id))
+        await node.reached(job.seq)
+        lanes = [held.lane for held in node.replica._lanes.values()]
+        size = sum(len(msgspec.msgpack.encode(one)) for one in lanes)
+        assert len(lanes) > 5
+        assert size <= 200 * replica.LANE_BYTES

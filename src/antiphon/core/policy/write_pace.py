@@ -7,6 +7,10 @@ is behind with who wrote what it is reading (docs/decisions/0061).
 A party is found only if all of this holds: the node is behind, or it takes long until it reads what
 it wrote itself; and the party wrote more than half of the last seconds, and more than any node
 should mind. So nobody is paused for what others wrote, or because a node is slow.
+
+That the node's own records take long is no reason by itself. A disk may be slow, so it counts by
+how many times longer they take than while nobody wrote much. And it matters to nobody if only one
+party uses the mesh, so somebody else has to have written lately.
 """
 
 from __future__ import annotations
@@ -17,13 +21,22 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 BEHIND_MS: Final = 1_000
 """How old a record may be when it is read."""
 SLOW_MS: Final = 250
 """How long it may take until a node has read what it wrote. An engine makes each record durable
 before the next: whoever writes without a pause makes everybody wait, however fast a node reads."""
+SLOWER: Final = 4
+"""And how many times as long as while nobody wrote much."""
+CALM_RECORDS: Final = 200
+"""How many records of everybody within the window are not much."""
+_CALM_KEPT: Final = 31
+OTHERS_MS: Final = 60_000
+"""How long somebody else counts as using the mesh after a record: its next may wait for others."""
+_LAST_KEPT: Final = 2
+"""Parties: one of them is not the one in question."""
 FEWEST_WRITES: Final = 3
 """How many of them tell something."""
 _WRITES_KEPT: Final = 256
@@ -67,6 +80,12 @@ class WritePace:
         """By party: how many pauses in a row, and when the last one ends."""
         self._writes: deque[tuple[int, int]] = deque(maxlen=_WRITES_KEPT)
         """Of the node's own records: when each was read, and how long after it was signed."""
+        self._calm: deque[int] = deque(maxlen=_CALM_KEPT)
+        """How long that took of late, while nobody wrote much."""
+        self._calm_from_ms = 0
+        """What a paused party wrote before is still being worked off until then."""
+        self._last: dict[str, int] = {}
+        """The two parties that wrote last, and when."""
 
     def note(self, party: str, commit_ms: int, size: int, links: int = 0) -> None:
         """Count a record that was read; the party is empty if nobody knows whose it is.
@@ -81,26 +100,42 @@ class WritePace:
                 del self._slots[old]
         weight = 1 + size // _RECORD_BYTES + links // _RECORD_LINKS
         written[party] = written.get(party, 0) + weight
+        if party and self._last.get(party) != commit_ms:
+            self._last.pop(party, None)
+            self._last[party] = commit_ms
+            if len(self._last) > _LAST_KEPT:
+                del self._last[next(iter(self._last))]
 
     def wrote(self, signed_ms: int, read_ms: int) -> None:
         """Note when the node signed a record and when it read it, by its own clock."""
         self._writes.append((read_ms, read_ms - signed_ms))
+        total = sum(_sums(self._slots.values()).values())
+        if total <= CALM_RECORDS and read_ms >= self._calm_from_ms:
+            self._calm.append(read_ms - signed_ms)
 
     def _is_slow(self) -> bool:
         """Whether most of what the node wrote within the window took long."""
         newest_ms = self._writes[-1][0] if self._writes else 0
-        lately = sorted(took for at_ms, took in self._writes if at_ms > newest_ms - WINDOW_MS)
-        return len(lately) >= FEWEST_WRITES and lately[len(lately) // 2] > SLOW_MS
+        lately = [took for at_ms, took in self._writes if at_ms > newest_ms - WINDOW_MS]
+        slow_ms = max(SLOW_MS, SLOWER * _middle(self._calm))
+        return len(lately) >= FEWEST_WRITES and _middle(lately) > slow_ms
+
+    def _has_others(self, party: str) -> bool:
+        """Whether somebody else wrote lately."""
+        newest_ms = max(self._last.values(), default=0)
+        times = (at_ms for one, at_ms in self._last.items() if one != party)
+        return any(at_ms > newest_ms - OTHERS_MS for at_ms in times)
 
     def excess(self, behind_ms: int) -> Excess | None:
         """Who wrote most of what is late, if the node is behind or its writes are slow."""
-        if behind_ms < BEHIND_MS and not self._is_slow():
+        is_behind = behind_ms >= BEHIND_MS
+        if not is_behind and not self._is_slow():
             return None
         sums = _sums(self._slots.values())
         party = max(sums, key=lambda one: sums[one], default="")
         if not party or sums[party] <= LEAST_RECORDS or 2 * sums[party] <= sum(sums.values()):
             return None
-        return Excess(party, sums[party])
+        return Excess(party, sums[party]) if is_behind or self._has_others(party) else None
 
     def pause_s(self, party: str, now_s: int) -> int:
         """How long to pause a party now: twice as long as the last time."""
@@ -116,7 +151,12 @@ class WritePace:
         self._pauses[party] = (times + 1, now_s + length)
         self._slots.clear()
         self._writes.clear()
+        self._calm_from_ms = 1000 * (now_s + length)
         return length
+
+
+def _middle(times: Collection[int]) -> int:
+    return sorted(times)[len(times) // 2] if times else 0
 
 
 def _sums(slots: Iterable[dict[str, int]]) -> dict[str, int]:
