@@ -32,7 +32,7 @@ from chaos.extremes.messages import Messages
 from chaos.extremes.ops import CONTROL, Drawer
 from chaos.extremes.ordinary_work import services_ended
 from chaos.extremes.records import CONTROL_EVERY, Records
-from chaos.extremes.target import PATIENCE_S, Target, target_mesh
+from chaos.extremes.target import Target, target_mesh
 from chaos.extremes.values import Extremes
 
 RECORDS: Final = 100_000
@@ -122,7 +122,7 @@ async def trial(
             except BroughtDown as down:
                 say(str(down))
             differing += [*made.entries.differing, *made.lanes.differing]
-            ended = await _ordinary(target)
+            ended = await services_ended(target)
             summary = made.summary()
     for one in (*differing[:TOLD], *ended):
         say(one)
@@ -136,14 +136,6 @@ async def trial(
         "seed": seed,
         "seconds": round(time.monotonic() - begun, 1),
     }
-
-
-async def _ordinary(target: Target) -> list[str]:
-    try:
-        async with asyncio.timeout(8 * PATIENCE_S):
-            return await services_ended(target)
-    except TimeoutError:
-        return [*target.ended(), "ordinary work did not end"]
 
 
 def holds(summary: dict[str, Any]) -> bool:
