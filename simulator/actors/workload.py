@@ -68,6 +68,8 @@ LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
 BURST_JOBS: Final = (3, 12)
 BURST_NUMBERS: Final = 1_000_000
 """The first of them: no other job has such a number."""
+STEPS: Final = 4
+"""Of a handler that takes its time in steps."""
 NOTHING: Final = object()
 """What a handler is given for the result of another job if it reads none."""
 LONGEST_PAUSE_S: Final = 15.0
@@ -158,6 +160,8 @@ class Workload:
         self.calls: tuple[list[Call], list[Call]] = ([], [])
         self.promises: list[Promise] = []
         self.bursts: list[list[Call]] = []
+        self.has_steps = False
+        """Whether handlers that have a context take their time in steps."""
         self.runs = 0
         for number in range(jobs):
             call = _draw(chance, number, span_s)
@@ -189,14 +193,22 @@ class Workload:
     def _handler(self, referee: Referee, name: str, kind: str) -> Callable[..., Awaitable[object]]:
 
         async def run(
-            job: Job, number: int, duration_ms: int, fails: int, before: object
+            job: Job,
+            number: int,
+            duration_ms: int,
+            fails: int,
+            before: object,
+            ctx: JobContext | None = None,
         ) -> object:
             self.runs += 1
             key, attempt = (kind, job.id), job.attempts + 1
             if before is not NOTHING and not isinstance(before, dict):
                 referee.accuse("results_arrive", f"{number} was given {before!r}", key)
             with referee.running(name, key, job.fence, slots=SLOTS):
-                await asyncio.sleep(duration_ms / 1000)
+                if ctx is not None and self.has_steps:
+                    await self._in_steps(referee, name, ctx, duration_ms)
+                else:
+                    await asyncio.sleep(duration_ms / 1000)
             if attempt <= fails:
                 raise RuntimeError(f"attempt {attempt} of {number} fails")
             is_lie = name == LIAR and number % (2 * REPLICATED_EVERY) == REPLICATED_AT
@@ -213,9 +225,23 @@ class Workload:
             job = _current_job()
             if (ctx.job_id, ctx.fence, ctx.attempt) != (job.id, job.fence, job.attempts + 1):
                 referee.accuse("context_is_true", f"{number} was told {ctx}", (kind, job.id))
-            return await run(job, number, duration_ms, fails, before)
+            return await run(job, number, duration_ms, fails, before, ctx)
 
         return plain if kind == PLAIN_KIND else work
+
+    async def _in_steps(
+        self, referee: Referee, name: str, ctx: JobContext, duration_ms: int
+    ) -> None:
+        key = (ctx.kind, ctx.job_id)
+
+        async def compute(number: int) -> str:
+            referee.computes(name, key, ctx.fence, f"step {number}")
+            await asyncio.sleep(duration_ms / 1000 / STEPS)
+            return f"{number} under {ctx.fence}"
+
+        for number in range(STEPS):
+            step = f"step {number}"
+            referee.passed(name, key, step, await ctx.step(step, compute, number))
 
 
 def _current_job() -> Job:

@@ -82,6 +82,13 @@ class PlanFacts(Struct, frozen=True):
     trigger: dict[str, Any]
 
 
+class StepFacts(Struct, frozen=True):
+    """The stored result of a step: by which tenure, and what it is."""
+
+    fence: str
+    value: str
+
+
 class LaneFacts(Struct):
     """What accepted records say about one job."""
 
@@ -133,6 +140,10 @@ class LaneFacts(Struct):
     postponed: int = 0
     results: int = 0
     ended_seq: int = 0
+    artifacts: Counter[str] = field(default_factory=Counter)
+    """How many of each sort its runs have stored."""
+    steps: dict[str, StepFacts] = field(default_factory=dict)
+    """The first of each name."""
 
     @property
     def awaited(self) -> tuple[Key, ...]:
@@ -353,6 +364,14 @@ def _yield(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord)
     lane.start_by_ms = max(lane.start_by_ms, lane.retry_after_ms + lane.start_window_ms)
 
 
+def _artifact(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+    body = fact.body
+    lane.artifacts[body["as"]] += 1
+    if body["as"] == "step":
+        lane.steps.setdefault(body["name"], StepFacts(fact.fence, body.get("value", "")))
+
+
 def _expire(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     if lane.held is None:
@@ -385,6 +404,7 @@ _MOVES: Final[dict[str, Callable[[LawState, LaneFacts, Committed, PlainRecord], 
     "job.start": _start,
     "job.complete": _complete,
     "job.yield": _yield,
+    "job.artifact": _artifact,
     "job.expire": _expire,
     "job.resolve": _resolve,
     "job.cancel": _cancel,

@@ -91,6 +91,24 @@ def proved(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) ->
         yield "the result's author did not sign a proof of just that"
 
 
+def stored_by_holder(
+    _: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """What a run stores is its holder's, under the newest fence, and the next of its sort."""
+    if fact.type != "job.artifact" or not now.took_effect:
+        return
+    if lane.held is None or lane.held.claimer != fact.author:
+        yield "something was stored by somebody who does not hold the job"
+    newest = lane.fences[-1] if lane.fences else "none"
+    if fact.fence != newest:
+        yield f"stored under {fact.fence}, the newest accepted claim began {newest}"
+    sort, number = fact.body["as"], fact.body["n"]
+    if number != lane.artifacts[sort]:
+        yield f"{sort} {number} was stored, and {lane.artifacts[sort]} was next"
+    if ("value" in fact.body) == ("digest" in fact.body):
+        yield f"{sort} {number} has no content, or two"
+
+
 def fences_rise(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Each tenure's fence is above all earlier ones, and nobody claims what is held."""
     if fact.type != "job.claim" or not now.took_effect:
@@ -458,6 +476,7 @@ LAWS: Final[tuple[Law, ...]] = (
     routed,
     one_result,
     proved,
+    stored_by_holder,
     fences_rise,
     not_early,
     not_before_its_time,

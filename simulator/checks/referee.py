@@ -8,6 +8,7 @@ acknowledgement, each run of a handler.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -254,6 +255,25 @@ class Referee:
             what = f"{name} runs it under {fence}, under which {other} did"
             self.accuse("one_run_per_fence", what, key)
         self._ran[key, fence] = name
+
+    def computes(self, name: str, key: Key, fence: str, step: str) -> None:
+        """A handler computes a step: one that no tenure up to its own has stored.
+
+        A worker that lost its lease and has not noticed may compute what a later one has stored.
+        """
+        stored = self.ledger.lane(key).steps.get(step)
+        if stored is not None and stored.fence <= fence:
+            what = f"{name} computes {step!r} under {fence}, which was stored under {stored.fence}"
+            self.accuse("computed_once", what, key)
+
+    def passed(self, name: str, key: Key, step: str, value: object) -> None:
+        """A handler goes on after a step: its result is on the log, and is the one it was given."""
+        stored = self.ledger.lane(key).steps.get(step)
+        if stored is None:
+            self.accuse("stored_first", f"{name} goes on, and {step!r} is not stored", key)
+        elif stored.value != json.dumps(value):
+            what = f"{name} was given {value!r} for {step!r}, and {stored.value} is stored"
+            self.accuse("stored_first", what, key)
 
     @contextmanager
     def running(self, name: str, key: Key, fence: str, *, slots: int) -> Iterator[None]:

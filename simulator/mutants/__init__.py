@@ -5,6 +5,7 @@
     memory     of documents
     locks      of locks, and of those who hold them
     services   of what services do for members
+    steps      of what runs store, and of how workers use it
     runtime    of what workers and full nodes do, whatever the rules say
 
 `MUTANTS` is the whole list; `command` hunts them. They live here and nowhere
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from simulator.mutants import authority, locks, memory, rules, runtime, services
+from simulator.mutants import authority, locks, memory, rules, runtime, services, steps
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -30,12 +31,15 @@ MUTANTS: Final[dict[str, Mutant]] = {
         *services.MUTANTS,
         *memory.MUTANTS,
         *locks.MUTANTS,
+        *steps.MUTANTS,
     )
 }
 ABOUT_DOCUMENTS: Final = frozenset(mutant.__name__ for mutant in memory.MUTANTS)
 """Mutants that show only where somebody writes documents."""
 ABOUT_LOCKS: Final = frozenset(mutant.__name__ for mutant in locks.MUTANTS)
 """Mutants that show only where somebody takes locks."""
+ABOUT_STEPS: Final = frozenset(mutant.__name__ for mutant in steps.MUTANTS)
+"""Mutants that show only where handlers take steps."""
 ABOUT_BURSTS: Final = frozenset({"rest_of_group_unsent"})
 """Mutants that show only where jobs are submitted together."""
 ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS) | {
@@ -90,5 +94,10 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "asked_too_late": ("wait_for_others",),
     "calendars_endless": ("far_plan",),
     "repeats_accepted": ("wait_for_others",),
+    "anyone_stores": ("step_of_others",),
+    "old_fences_store": ("step_out_of_turn",),
+    "numbers_unread": ("step_out_of_turn",),
+    "stored_steps_unread": ("crash",),
+    "unanswered_is_stored": ("outage", "cut_off"),
 }
 """What puts the very rule to the test that a mutant breaks: in a quick hunt it comes often."""

@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from simulator.mutants import (
     ABOUT_CHAINS,
     ABOUT_DOCUMENTS,
     ABOUT_LOCKS,
+    ABOUT_STEPS,
     MUTANTS,
     PROVOKED_BY,
 )
@@ -78,19 +79,20 @@ def world(seed: int, stress: tuple[str, ...] = (), jobs_per_hour: float = JOBS_P
 
 def anywhere(name: str, seeds: Sequence[int]) -> list[Plan]:
     """Worlds to hunt a mutant in: as they come."""
-    return [replace(world(seed), bursts=_bursts(name)) for seed in seeds]
+    return [replace(world(seed), **_besides(name)) for seed in seeds]
 
 
 def at_once(name: str, seeds: Sequence[int]) -> list[Plan]:
     """Those in which it can do harm at all, with more of what provokes it."""
     jobs_per_hour = FEW_JOBS_PER_HOUR if name in ABOUT_LOCKS else JOBS_PER_HOUR
-    stress, bursts = PROVOKED_BY.get(name, ()), _bursts(name)
-    plans = [replace(world(seed, stress, jobs_per_hour), bursts=bursts) for seed in seeds]
+    stress, besides = PROVOKED_BY.get(name, ()), _besides(name)
+    plans = [replace(world(seed, stress, jobs_per_hour), **besides) for seed in seeds]
     return [plan for plan in plans if plan.is_chained or name not in ABOUT_CHAINS]
 
 
-def _bursts(name: str) -> int:
-    return BURSTS if name in ABOUT_BURSTS else 0
+def _besides(name: str) -> dict[str, Any]:
+    """What else has to happen in a world, so that a mutant can do harm there."""
+    return {"bursts": BURSTS if name in ABOUT_BURSTS else 0, "has_steps": name in ABOUT_STEPS}
 
 
 def guests_for(name: str) -> list[Guest]:

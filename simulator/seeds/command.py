@@ -149,7 +149,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     faults = 180.0 if arguments.faults is None else arguments.faults
     count = max(1, -(-int(hours * HOUR_S) // int(chaos_s)))
     plans = [
-        Plan(seed=arguments.seed + at, chaos_s=chaos_s, faults_per_hour=faults, bursts=BURSTS)
+        Plan(
+            seed=arguments.seed + at,
+            chaos_s=chaos_s,
+            faults_per_hour=faults,
+            bursts=BURSTS,
+            has_steps=at % 2 == 1,
+        )
         for at in range(count)
     ]
     began, tally = time.monotonic(), Tally()

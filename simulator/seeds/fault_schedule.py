@@ -24,6 +24,7 @@ from simulator.hostile.forgeries import FORGERIES
 from simulator.hostile.hostile_member import HostileMember
 from simulator.hostile.misused_services import MISUSE
 from simulator.hostile.starvation import GREED
+from simulator.hostile.steps_of_others import STEPS_OF_OTHERS
 from simulator.network import HalfOpen
 from simulator.seeds.grant_plan import GrantPlan
 
@@ -117,7 +118,7 @@ CHAINED_MENU: Final[dict[str, int]] = MENU | {
 class FaultSchedule:
     """Breaks one cluster."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what there is to break
         self,
         cluster: Cluster,
         chance: random.Random,
@@ -126,6 +127,7 @@ class FaultSchedule:
         grant_plan: GrantPlan,
         hostile_member: HostileMember,
         stress: tuple[str, ...] = (),
+        has_steps: bool = False,
     ) -> None:
         """`machines` are the honest ones that it may break; `stress`, what it does most."""
         self.cluster = cluster
@@ -140,6 +142,8 @@ class FaultSchedule:
         self._grant_plan = grant_plan
         self._hostile_member = hostile_member
         self._deeds = DEEDS | GREED | MISUSE | (FORGERIES if grant_plan.is_chained else {})
+        if has_steps:
+            self._deeds |= STEPS_OF_OTHERS
         self._weights = [STRESS if name in stress else 1 for name in self._deeds]
         menu = CHAINED_MENU if grant_plan.is_chained else MENU
         self._menu = {name: menu[name] * (STRESS if name in stress else 1) for name in menu}

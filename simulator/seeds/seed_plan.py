@@ -25,6 +25,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Faults and deeds that come far more often than usual."""
     bursts: int = 0
     """How often both submitters submit the same jobs at the same moment, many in one request."""
+    has_steps: bool = False
+    """Whether handlers take their time in steps, and somebody stores steps of others."""
     stop_at_first: bool = False
     """End as soon as a law is broken: nobody wants the rest of a mutant's run."""
 

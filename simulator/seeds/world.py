@@ -119,6 +119,7 @@ class World:
         self.workload.add_bursts(
             self._chance("bursts"), bursts=plan.bursts, span_s=plan.chaos_s * 0.95
         )
+        self.workload.has_steps = plan.has_steps
         self._assemble(folder, guests)
 
     def _chance(self, name: str) -> random.Random:
@@ -179,6 +180,7 @@ class World:
             grant_plan=self.grant_plan,
             hostile_member=self.hostile_member,
             stress=self.plan.stress,
+            has_steps=self.plan.has_steps,
         )
         self._healing_s = 0.0
 

@@ -114,6 +114,28 @@ def test_only_an_eviction_comes_after_the_end_and_none_before():
     assert history.laws_broken == {"final"}
 
 
+def stored(history, at_ms, fence, by="w", **fields):
+    body = {"as": "step", "name": "one", "n": 0, "value": "1"} | fields
+    body = {name: value for name, value in body.items() if value is not None}
+    history.add("artifact", at_ms, by=by, fence=fence, **body)
+    return history.laws_broken
+
+
+def test_what_a_run_stores_is_its_holders_and_the_next_of_its_sort():
+    history, fence = held()
+    assert not stored(history, 20, fence)
+    assert not stored(history, 30, fence, n=1)
+    assert not stored(history, 40, fence, **{"as": "part"})
+    for change in ({"n": 3}, {"n": 0}, {"by": "thief", "n": 2}, {"fence": "0" * 16, "n": 2}):
+        other, fence = held()
+        for number in range(2):
+            assert not stored(other, 20 + number, fence, n=number)
+        assert stored(other, 50, **{"fence": fence, **change}) == {"stored_by_holder"}
+    for content in ({"value": None}, {"digest": "blake3:" + "0" * 64}):
+        other, fence = held()
+        assert stored(other, 50, fence, **content) == {"stored_by_holder"}
+
+
 def test_a_result_with_an_old_fence():
     history, old = held()
     history.add("yield", 20, fence=old, reason="other")

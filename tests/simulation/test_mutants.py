@@ -11,8 +11,14 @@ from antiphon.core.authority.delegations import Grants
 from antiphon.core.derivations import quorum_derivation
 from antiphon.core.derivations.limit_use import LimitUse
 from antiphon.core.derivations.offer_derivation import Waiter
-from antiphon.core.families.jobs import completion_proof, planned, replicas, table
-from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
+from antiphon.core.families.jobs import (
+    completion_proof,
+    planned,
+    replicas,
+    run_artifacts,
+    table,
+)
+from antiphon.core.families.jobs.ops import JobArtifact, JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.locks import table as lock_table
 from antiphon.core.families.locks.ops import LockTake
 from antiphon.core.families.locks.state import Hold
@@ -35,10 +41,13 @@ from antiphon.runtime.worker.job_deliveries import JobDeliveries
 from antiphon.runtime.worker.plain_jobs import PlainJobs
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.run_slots import RunSlots
+from antiphon.runtime.worker.runs.stored_steps import StoredSteps
+from antiphon.runtime.worker.tenure import Tenure
 from simulator.hostile.attacks import DEEDS
 from simulator.hostile.forgeries import FORGERIES
 from simulator.hostile.misused_services import MISUSE
 from simulator.hostile.starvation import GREED
+from simulator.hostile.steps_of_others import STEPS_OF_OTHERS
 from simulator.mutants import command as mutants
 from simulator.seeds.fault_schedule import CHAINED_MENU
 from simulator.seeds.world import run
@@ -80,6 +89,12 @@ CAUGHT_BY = {
     "calendars_endless": {"no_bugs"},
     "repeats_accepted": {"named_once"},
     "shorter_renewal_kept": {"entered_as_read"},
+    "anyone_stores": {"stored_by_holder"},
+    "old_fences_store": {"stored_by_holder"},
+    "numbers_unread": {"stored_by_holder"},
+    "stored_steps_unread": {"computed_once"},
+    "steps_return_unstored": {"stored_first"},
+    "unanswered_is_stored": {"stored_first"},
 }
 ON_CHAINED_WORLDS = {
     "first_verdicts_kept": {"claimed_first", "acks_are_true"},
@@ -137,6 +152,9 @@ KNOWN_TO_CATCH = {
     "repeats_accepted": 4,
     "calendars_endless": 4,
     "routes_unread": 5,
+    "anyone_stores": 1,
+    "numbers_unread": 2,
+    "old_fences_store": 3,
 }
 """Seeds to begin with where the first one catches nothing, or late. If what happens in a world
 changes, the hunt goes on from the first seed: the table only saves time."""
@@ -159,6 +177,11 @@ def patchable():
         JobDeliveries._complete,
         PlainJobs._ran,
         RunSlots.enter,
+        run_artifacts.with_artifact,
+        dict(table.TRANSITIONS[JobArtifact]),
+        StoredSteps._read_all,
+        StoredSteps._write,
+        Tenure.store,
         WriteTurns._read_back,
         _Waiting.goes_on,
         _Bulk._resolve,
@@ -214,6 +237,7 @@ def test_a_quick_hunt_goes_where_a_mutant_can_do_harm_and_provokes_it():
 
 def test_what_provokes_a_mutant_is_something_that_happens():
     happens = {*CHAINED_MENU, *DEEDS, *GREED, *MISUSE, *FORGERIES, "unquenchable"}
+    happens |= {*STEPS_OF_OTHERS}
     assert {name for names in mutants.PROVOKED_BY.values() for name in names} <= happens
     assert set(mutants.PROVOKED_BY) <= set(mutants.MUTANTS)
 

@@ -42,6 +42,12 @@ def test_the_same_seed_is_the_same_run_byte_for_byte():
         assert found.stdout.strip() == first.digest
 
 
+@pytest.mark.parametrize("seed", range(200, size(202, soak=208)))
+def test_handlers_that_take_steps_compute_none_again(seed):
+    outcome = run(Plan(seed=seed, **SHORT, has_steps=True))
+    assert not outcome.violations, "\n".join([*map(str, outcome.violations), *outcome.stories])
+
+
 def test_another_seed_is_another_run():
     assert run(Plan(seed=4, chaos_s=60)).digest != run(Plan(seed=5, chaos_s=60)).digest
 

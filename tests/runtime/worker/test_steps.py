@@ -416,8 +416,12 @@ async def test_a_task_that_is_called_directly_remembers_its_steps_for_one_call()
 def test_a_step_that_nobody_awaits_warns():
     ctx = JobContext(kind=KIND, job_id="", fence="", attempt=1)
     with pytest.warns(RuntimeWarning, match="'lonely' was never awaited"):
-        ctx.step("lonely", str, 1)
-        gc.collect()
+        made_and_left(ctx)
+
+
+def made_and_left(ctx):
+    ctx.step("lonely", str, 1)
+    gc.collect()
 
 
 @on_both_engines

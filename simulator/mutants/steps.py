@@ -1,0 +1,118 @@
+"""Bugs in what runs store, and in how workers use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from antiphon.core.families.jobs import run_artifacts, table
+from antiphon.core.families.jobs.ops import ArtifactBody, JobArtifact
+from antiphon.core.families.jobs.state import HELD, Job
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import Unavailable
+from antiphon.runtime.worker.runs.stored_steps import StoredSteps
+from antiphon.runtime.worker.tenure import Tenure
+from simulator.patch import patched
+
+
+@contextmanager
+def _judged_as(judge: Any) -> Iterator[None]:
+    row: Any = table.TRANSITIONS[JobArtifact]
+    with ExitStack() as stack:
+        for state in HELD:
+            stack.enter_context(patched(row, state, judge))
+        yield
+
+
+@contextmanager
+def anyone_stores() -> Iterator[None]:
+    """Whoever knows the fence of a job may store its steps."""
+
+    def judge(job: Job, op: Any, _: Any) -> Any:
+        if op.body.fence != job.fence:
+            return Verdict.FENCE
+        return run_artifacts.with_artifact(job, op)
+
+    with _judged_as(judge):
+        yield
+
+
+@contextmanager
+def old_fences_store() -> Iterator[None]:
+    """The holder may store steps under any fence."""
+
+    def judge(job: Job, op: Any, _: Any) -> Any:
+        if op.author != job.claimer:
+            return Verdict.NOT_CLAIMER
+        return run_artifacts.with_artifact(job, op)
+
+    with _judged_as(judge):
+        yield
+
+
+@contextmanager
+def numbers_unread() -> Iterator[None]:
+    """A step counts as the next one, whatever its number is."""
+    really = run_artifacts.with_artifact
+
+    def numbered(job: Job, op: Any) -> Any:
+        body = replace(op.body, n=run_artifacts.count_of(job, op.body.as_))
+        return really(job, replace(op, body=body))
+
+    with patched(run_artifacts, "with_artifact", numbered):
+        yield
+
+
+@contextmanager
+def stored_steps_unread() -> Iterator[None]:
+    """A worker does not look for what earlier runs have stored."""
+
+    async def nothing(_: StoredSteps) -> dict[str, ArtifactBody]:
+        return {}
+
+    with patched(StoredSteps, "_read_all", nothing):
+        yield
+
+
+@contextmanager
+def steps_return_unstored() -> Iterator[None]:
+    """A handler goes on while its step is still being written."""
+    really: Any = StoredSteps._write  # noqa: SLF001 - a mutant reaches where nobody else does
+
+    async def write(self: StoredSteps, body: ArtifactBody) -> None:
+        async def later() -> None:
+            with suppress(Exception):  # nobody waits for it
+                await really(self, body)
+
+        self._tenure.leases.spawn(later())
+
+    with patched(StoredSteps, "_write", write):
+        yield
+
+
+@contextmanager
+def unanswered_is_stored() -> Iterator[None]:
+    """A step whose write got no answer counts as stored."""
+    really = Tenure.store
+
+    async def store(self: Tenure, body: ArtifactBody) -> Verdict:
+        try:
+            return await really(self, body)
+        except Unavailable:
+            return Verdict.OK
+
+    with patched(Tenure, "store", store):
+        yield
+
+
+MUTANTS: Final = (
+    anyone_stores,
+    old_fences_store,
+    numbers_unread,
+    stored_steps_unread,
+    steps_return_unstored,
+    unanswered_is_stored,
+)
