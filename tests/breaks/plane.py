@@ -114,6 +114,18 @@ BREAKS = {
             "nothing can be cancelled",
         ),
     ),
+    "P11": (
+        Break(
+            "antiphon.interfaces.git.job_refs:_job_line",
+            gives(("Job-Id", "blake3:" + "0" * 64)),
+            "commits name another job",
+        ),
+        Break(
+            "antiphon.interfaces.git.clone_check:history_in",
+            gives(None),
+            "nothing in a clone can be verified",
+        ),
+    ),
     "P13": (
         Break(
             "antiphon.runtime.plans.plan_runner:PlanRunner._reaction",

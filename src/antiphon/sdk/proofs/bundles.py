@@ -84,9 +84,9 @@ async def export_lane(
     while True:
         async with mesh.replica() as replica:
             _require_finished(replica, key)
-            bundle = await assembled(ReplicaSource(replica), key)
-        if bundle is not None:
-            return core_bundle.write(bundle)
+            data = await sealed(replica, key)
+        if data is not None:
+            return data
         left_s = until - clock.time()
         if left_s <= 0:
             raise Unavailable(
@@ -109,6 +109,18 @@ def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = P
 def names_in(report: Report) -> dict[str, str]:
     """What the grants in a bundle call nodes."""
     return trace(report.control, 0).names
+
+
+async def sealed_upto(replica: Replica) -> int:
+    """The last record that the newest seal covers; 0 if there is none."""
+    found = await ReplicaSource(replica).newest_seal()
+    return found.body.upto if found is not None else 0
+
+
+async def sealed(replica: Replica, key: LaneKey) -> bytes | None:
+    """The bundle of a lane under the newest seal, as `export` writes it; None if none covers it."""
+    bundle = await assembled(ReplicaSource(replica), key)
+    return None if bundle is None else core_bundle.write(bundle)
 
 
 def _require_finished(replica: Replica, key: LaneKey) -> None:

@@ -64,11 +64,7 @@ def verify(
     from antiphon.sdk.proofs.bundles import open_bundle
     from antiphon.sdk.proofs.sentences import not_proved, outcome, proved
 
-    if owner is not None and not owner.startswith("did:key:"):
-        raise WrongUsage(
-            f"{owner!r} is not a whole key: names and shortened ids can be imitated",
-            hint="--owner did:key:z6Mk…, the owner's whole id; 'antiphon export' prints it",
-        )
+    require_whole_key(owner)
     if network and not rerun:
         raise WrongUsage("--network needs --rerun", hint="--rerun --network")
 
@@ -119,6 +115,15 @@ async def _shown_on_a_page(name: str, data: bytes, owner: str | None) -> int:
         return Exit.OK
 
     return await command_loop.serving(serve)
+
+
+def require_whole_key(owner: str | None) -> None:
+    """`WrongUsage` unless an owner that was given is a whole id."""
+    if owner is not None and not owner.startswith("did:key:"):
+        raise WrongUsage(
+            f"{owner!r} is not a whole key: names and shortened ids can be imitated",
+            hint="--owner did:key:z6Mk…, the owner's whole id; 'antiphon export' prints it",
+        )
 
 
 def _compared(report: Report, directory: Path) -> str:

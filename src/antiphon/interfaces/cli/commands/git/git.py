@@ -1,0 +1,120 @@
+"""`antiphon git serve|verify`: jobs as Git objects, in any repository."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.interfaces.cli.commands.proofs.verify import OwnerOption, require_whole_key
+from antiphon.interfaces.cli.screen.command import Answer, command, fields
+from antiphon.interfaces.cli.screen.command_loop import Stop
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import load_settings, print_json
+from antiphon.interfaces.cli.screen.terminal import counted, err, out
+
+if TYPE_CHECKING:
+    from antiphon.interfaces.git.clone_check import Checked
+    from antiphon.interfaces.git.mirror import MirrorStatus
+    from antiphon.sdk.mesh import Mesh
+
+git = typer.Typer(help="Show jobs as Git objects, and take jobs by git push.", no_args_is_help=True)
+
+RepositoryArgument = Annotated[
+    Path, typer.Argument(metavar="REPO", help="A Git repository on this machine.")
+]
+
+
+@git.command()
+@command
+async def serve(
+    mesh: Mesh,
+    as_json: bool,
+    stop: Stop,
+    repo: RepositoryArgument,
+    *,
+    again: bool = typer.Option(
+        False, "--again", help="Compare every job with the log, and delete what it does not have."
+    ),
+    bundles: bool = typer.Option(
+        True, "--bundles/--no-bundles", help="Also write what 'antiphon verify' checks."
+    ),
+) -> Answer:
+    """Show the jobs of the mesh in a repository, and keep it up to date.
+
+    REPO is made if it does not exist. Everyone who can fetch from it can read the jobs with git
+    alone, below refs/gatos/jobs.
+    """
+    from antiphon.interfaces.git.bridge import serving
+
+    load_settings()
+
+    def ready(status: MirrorStatus) -> None:
+        if as_json:
+            about = {"event": "ready", "repo": str(repo.resolve()), "pid": os.getpid()}
+            print_json({**about, "mesh": mesh.id, **fields(status, "upto", "jobs", "bundles")})
+            return
+        out.say(
+            f"{repo} shows the jobs of mesh {mesh.id} up to record {status.upto:,} and follows the"
+            " log; Ctrl-C stops it"
+        )
+        if bundles and not status.is_whole:
+            err.say("  this machine may not read every kind, so there are no bundles here")
+
+    async with serving(repo, mesh, has_bundles=bundles) as bridge:
+        if again:
+            deleted = await bridge.mirror.rewrite()
+            err.say(f"compared every job with the log; {counted(deleted, 'ref')} deleted")
+        running = asyncio.ensure_future(bridge.mirror.run(ready))
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        for one in (stopped, running):
+            one.cancel()
+        if running.done():
+            running.result()
+        await asyncio.gather(running, stopped, return_exceptions=True)
+        status = bridge.mirror.status
+    return Answer(
+        {"event": "stopped", **fields(status, "upto", "jobs", "bundles")},
+        lambda: out.say(f"stopped at record {status.upto:,}"),
+    )
+
+
+@git.command()
+@command
+async def verify(
+    repo: RepositoryArgument,
+    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Only jobs whose id begins so.")] = "",
+    *,
+    owner: OwnerOption = None,
+) -> Answer:
+    """Check the jobs in a clone offline.
+
+    Checks the bundle of each job, and that its refs show exactly what the bundle proves. Needs no
+    server and no state directory.
+    """
+    from msgspec import to_builtins
+
+    from antiphon.interfaces.git.clone_check import check_clone
+    from antiphon.interfaces.git.repository import open_repository
+
+    require_whole_key(owner)
+    found = await check_clone(await open_repository(repo), owner=owner, job=job)
+    facts = {"ok": not found.wrong, **to_builtins(found)}
+    code = Exit.REJECTED if found.wrong else Exit.OK
+    return Answer(facts, lambda: _tell(found, is_owner_given=owner is not None), code)
+
+
+def _tell(found: Checked, *, is_owner_given: bool) -> None:
+    out.say(f"{counted(found.verified, 'job')} verified, of {found.jobs:,}")
+    if found.unsealed:
+        out.say(f"{counted(found.unsealed, 'job')} without a bundle: not ended, or not sealed yet")
+    for one in found.findings:
+        out.hanging([("✗ ", "failed")], [(f"{one.ref}: {one.problem}", "")])
+    if found.wrong > len(found.findings):
+        out.say(f"  and {found.wrong - len(found.findings):,} more")
+    if found.verified and not is_owner_given:
+        out.say(f"  the mesh's owner is {found.owner}, whom you did not name: --owner DID")
