@@ -21,6 +21,7 @@ COMMANDS = {
     "metrics": "bench.metrics.command",
     "peers": "bench.peers.command",
     "presence": "bench.presence",
+    "queries": "bench.queries",
     "replay": "bench.replay",
     "tempo": "bench.tempo",
     "writes": "bench.writes.command",

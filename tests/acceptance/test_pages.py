@@ -92,7 +92,14 @@ async def frame(number: int) -> int:
 GIVEN_JOB = "3f9a2c10"
 """One that failed."""
 PAGES = [
-    *("locks", "memory", "observability", "plans", "selection", "tasks", "who-may-do-what"),
+    "locks",
+    "memory",
+    "observability",
+    "plans",
+    "queries",
+    "selection",
+    "tasks",
+    "who-may-do-what",
     "archive",  # by then the first job is sealed
 ]
 SANDBOXED = ["commands", "manifest"]

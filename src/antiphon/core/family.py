@@ -125,6 +125,8 @@ class Column(Struct, frozen=True):
     type: str
     value: Callable[[Any], object]
     """Computes the value from the state, which is never None here."""
+    is_fixed: bool = False
+    """Whether it stays the same for as long as the lane has a state: it is written once."""
 
 
 class Index(Struct, frozen=True):

@@ -22,6 +22,8 @@ from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.defaults import DEAD_LETTERS_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from antiphon.runtime.replica.replica import Replica
     from antiphon.sdk.mesh import Mesh
 
@@ -45,7 +47,12 @@ def dead_letters(
     found = replica.ask(ReplicaJobs).jobs(
         states=[State.FAILED, State.ABORTED], kind=kind, limit=limit
     )
-    return [_letter(mesh, replica, job) for job in found]
+    return letters_of(mesh, replica, found)
+
+
+def letters_of(mesh: Mesh, replica: Replica, jobs: Iterable[Job]) -> list[DeadLetter]:
+    """What became of each of these jobs, which ended without a result."""
+    return [_letter(mesh, replica, job) for job in jobs]
 
 
 def retryable(mesh: Mesh, replica: Replica, *, kind: str, limit: int) -> list[Job]:
@@ -95,4 +102,4 @@ def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
     return retry if replica.ask(ReplicaJobs).job(job.kind, retry) is not None else None
 
 
-__all__ = ["DeadLetter", "RetryLinks", "dead_letters", "retryable"]
+__all__ = ["DeadLetter", "RetryLinks", "dead_letters", "letters_of", "retryable"]

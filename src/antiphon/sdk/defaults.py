@@ -45,5 +45,7 @@ STALE_MS: Final = 60_000
 """How long after its last heartbeat a node is not live any more."""
 CHANGES_SHOWN: Final = 50
 """How many changes of presence are shown."""
+MOST_LISTED: Final = 10_000
+"""Jobs that are listed at once."""
 DEAD_LETTERS_MAX: Final = 1_000
 """How many jobs that ended without a result are checked to find what to retry."""

@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from antiphon.sdk.plans.namespace import PlanOptions, Plans
     from antiphon.sdk.plans.triggers import Ending, Missed
     from antiphon.sdk.presence.namespace import Presence
+    from antiphon.sdk.queries.job_query import JobFilters
+    from antiphon.sdk.queries.namespace import Queries
+    from antiphon.sdk.queries.page import Page
     from antiphon.sdk.task import TaskDecorator
     from antiphon.sdk.tempo.namespace import Tempo
 
@@ -91,6 +94,7 @@ class Mesh:
     memory: Namespace[Memory] = Namespace("antiphon.sdk.memory.namespace.Memory")
     messages: Namespace[Messages] = Namespace("antiphon.sdk.messages.namespace.Messages")
     plans: Namespace[Plans] = Namespace("antiphon.sdk.plans.namespace.Plans")
+    queries: Namespace[Queries] = Namespace("antiphon.sdk.queries.namespace.Queries")
     presence: Namespace[Presence] = Namespace("antiphon.sdk.presence.namespace.Presence")
     tempo: Namespace[Tempo] = Namespace("antiphon.sdk.tempo.namespace.Tempo")
 
@@ -376,23 +380,28 @@ class Mesh:
     async def jobs(
         self,
         *,
-        state: str | Iterable[str] = (),
-        kind: str = "",
         overdue: bool = False,
         claimable_by: str = "",
         limit: int = 20,
-    ) -> list[Job]:
+        after: str = "",
+        **filters: Unpack[JobFilters],
+    ) -> Page[Job]:
         """The newest jobs that this machine can read, as `antiphon jobs` lists them.
 
         `state` is one of `waiting`, `pending`, `claimed`, `running`, `succeeded`, `failed` and
-        `aborted`, or several; `kind` stands for the kinds below it, too. `overdue`: those past
-        their deadline, the longest first. `claimable_by`: pending jobs that the routes let this
-        node (a did:key, an alias) claim now, oldest first. Only one of the three can be given.
+        `aborted`, or several; `kind` stands for the kinds below it, too. `since`, `until`, `by`,
+        `worker`, `label`, `plan`, `text` and `graph`: docs/queries.md. `after` is the `next` of
+        the page before. `overdue`: those past their deadline, the longest first. `claimable_by`:
+        pending jobs that the routes let this node (a did:key, an alias) claim now, oldest first.
+        Both can be combined with `kind` alone.
         """
-        from antiphon.sdk.jobs.job_lookup import JobsWanted, list_jobs
+        if not overdue and not claimable_by:
+            return await self.queries.jobs(limit=limit, after=after, **filters)
+        from antiphon.sdk.queries.due_jobs import due_jobs
 
-        wanted = JobsWanted(state=state, kind=kind, overdue=overdue, claimable_by=claimable_by)
-        return await list_jobs(self._connection, wanted, limit=limit)
+        return await due_jobs(
+            self._connection, filters, claimable_by=claimable_by, overdue=overdue, limit=limit
+        )
 
     def replica(self) -> AbstractAsyncContextManager[Replica]:
         """The local replica, up to date: all reads from it stay on this machine."""

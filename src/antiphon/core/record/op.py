@@ -96,6 +96,10 @@ class Op(
         """What it did, as the end of a sentence that begins with its author."""
         return f"wrote {self.type_name()}"
 
+    def error_text(self) -> str:
+        """What it says went wrong: a replica finds its lane by these words. Most say nothing."""
+        return ""
+
 
 def subject_of(op: Op, op_bytes: bytes = b"") -> str:
     """The subject of this op. Only genesis needs its bytes: they determine the mesh's id."""

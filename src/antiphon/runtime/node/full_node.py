@@ -242,7 +242,8 @@ class FullNode:
             self._note_passage(before, outcome.lane)
         elif outcome.verdict is Verdict.SEAL:
             self._tell_mismatch(opened)
-        self.replica.note(record, outcome.verdict, key, outcome.lane)
+        error_text = opened.op.error_text() if outcome.changed and opened.op is not None else ""
+        self.replica.note(record, outcome.verdict, key, outcome.lane, error_text)
         if self.watchers:
             self._tell(Applied(record, opened, outcome.verdict, outcome.lane.state, before.state))
 

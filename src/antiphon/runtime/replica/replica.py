@@ -35,7 +35,13 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.ports import NANOSECONDS_PER_MS, Record
 from antiphon.runtime.attention import attention_table
 from antiphon.runtime.presence import presence_changes
-from antiphon.runtime.replica import replica_reports, replica_schema, replica_tempo, replica_tree
+from antiphon.runtime.replica import (
+    replica_reports,
+    replica_schema,
+    replica_tempo,
+    replica_texts,
+    replica_tree,
+)
 from antiphon.runtime.replica.replica_sizes import ALL_KINDS, ReplicaSizes
 from antiphon.runtime.replica.replica_table import LaneTable, Row, link
 
@@ -75,6 +81,7 @@ class _Held(Struct):
     lane: Lane
     table: LaneTable
     first_seq: int = 0
+    """The record that gave it its state; while it has none, its newest."""
     counted_as: str | None = None
     """The state under which the tallies in the file count it."""
     dirty: bool = False
@@ -84,6 +91,8 @@ class _Held(Struct):
     follows: tuple[tuple[str, str], ...] = ()
     """The lanes that the file lists it for, which it waits for."""
     weight: int = 1
+    fixed: list[object] = []
+    """What the columns of its row have that stay the same."""
 
 
 class Queries:
@@ -144,13 +153,16 @@ class Replica:
             self._db.executescript("pragma journal_mode = wal; pragma synchronous = normal")
             self._db.executescript(replica_schema.SCHEMA + "".join(one.SCHEMA for one in _BESIDE))
             self._db.execute("begin immediate")
-            replica_schema.claim_file(self._db, mesh, self.tables.values())
+            has_texts = replica_texts.create(self._db)
+            replica_schema.claim_file(self._db, mesh, self.tables.values(), has_texts=has_texts)
             self._db.execute("commit")
             self._db.executescript("".join(table.schema for table in self.tables.values()))
         self.tree = replica_tree.Tree(self._db)
         """The Merkle tree over the records: what seals are compared with."""
         self._queries: dict[type[Queries], Queries] = {}
         self.sizes = ReplicaSizes(self._db)
+        self.texts = replica_texts.ReplicaTexts(self._db)
+        """The errors of lanes, by their words."""
         self.reports = replica_reports.ReplicaReports(self._db)
         self.tempo = replica_tempo.ReplicaTempo(self._db)
         self.attention = attention_table.AttentionTable(self._db)
@@ -165,6 +177,8 @@ class Replica:
         self._weight = 0
         """Of all lanes in memory."""
         self._dirty: list[tuple[LaneKey, _Held]] = []
+        self._texts: dict[LaneKey, str] = {}
+        """The newest error of each lane that has one, not written yet."""
         self._pending: list[tuple[int, int, str, str, LaneKey | None, bytes]] = []
         self._next_row = 1 + max(
             self._scalar(f"select coalesce(max(id), 0) from {table.name}")  # noqa: S608 - our own name
@@ -195,6 +209,7 @@ class Replica:
             lanes = (table.name for table in self.tables.values())
             for table in (*replica_schema.TABLES, *lanes, *replica_tree.TABLES):
                 self._db.execute(f"delete from {table}")  # noqa: S608 - our own names
+            self.texts.delete_all()
             self._db.execute("delete from meta where name = 'leaves'")
             self._db.execute("insert or replace into meta values ('reads', ?)", (" ".join(reads),))
             self._db.execute("commit")
@@ -239,6 +254,7 @@ class Replica:
                 held = _Held(row[0], lane, table, row[2], table.state_of(lane))
                 held.named, held.gone = table.blobs(lane)
                 held.follows, held.weight = table.follows(lane), _weight(row[1])
+                held.fixed = [row[2], *table.fixed(lane)]
             self._lanes[key] = held
             self._weight += held.weight
         return held
@@ -249,6 +265,7 @@ class Replica:
         verdict: Verdict,
         key: LaneKey | None = None,
         lane: Lane | None = None,
+        error_text: str = "",
     ) -> None:
         """Add one judged record; nothing reaches the file before `flush`."""
         self._pending.append(
@@ -257,9 +274,11 @@ class Replica:
         if key is None or lane is None:
             return
         held = self._hold(key)
-        held.lane = lane
-        if held.first_seq == 0:
+        if held.lane.state is None:
             held.first_seq = record.seq
+        held.lane = lane
+        if error_text:
+            self._texts[key] = error_text
         if not held.dirty:
             held.dirty = True
             self._dirty.append((key, held))
@@ -307,6 +326,7 @@ class Replica:
     def _write_lanes(self) -> None:
         fresh: dict[str, list[Row]] = {}
         known: dict[str, list[Row]] = {}
+        changed: dict[str, list[Row]] = {}
         moved: Counter[tuple[str, str, str | None]] = Counter()
         for key, held in self._dirty:
             held.dirty = False
@@ -317,7 +337,8 @@ class Replica:
                     moved[key.family, kind, held.counted_as] -= 1
                     moved[key.family, kind, state] += 1
                 held.counted_as = state
-            values = table.values(held.lane)
+            fixed = [held.first_seq, *table.fixed(held.lane)]
+            values = table.values(held.lane, is_moving=fixed == held.fixed)
             before, held.weight = held.weight, _weight(values[0])
             self._weight += held.weight - before
             if held.row == 0:
@@ -325,8 +346,12 @@ class Replica:
                 self._next_row += 1
                 row = (held.row, key.kind, key.name, held.first_seq, *values)
                 fresh.setdefault(key.family, []).append(row)
-            else:
+            elif fixed == held.fixed:
                 known.setdefault(key.family, []).append((*values, held.row))
+            else:
+                row = (held.first_seq, *values, held.row)
+                changed.setdefault(key.family, []).append(row)
+            held.fixed = fixed
             self._write_needs(held)
             self._write_follows(held)
         self._dirty.clear()
@@ -334,6 +359,11 @@ class Replica:
             self._db.executemany(self.tables[family].insert, rows)
         for family, rows in known.items():
             self._db.executemany(self.tables[family].update, rows)
+        for family, rows in changed.items():
+            self._db.executemany(self.tables[family].update_all, rows)
+        if self._texts:
+            self.texts.put((self._lanes[key].first_seq, one) for key, one in self._texts.items())
+            self._texts.clear()
         self._db.executemany(
             "insert into tallies values (?, ?, ?, ?)"
             " on conflict (family, kind, state) do update set lanes = lanes + excluded.lanes",

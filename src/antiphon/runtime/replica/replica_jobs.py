@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from antiphon.core.families.jobs.columns import WITHOUT_RESULT, follows
+from antiphon.core.families.jobs.columns import follows
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
+from antiphon.runtime.replica.job_pages import JobFilter, JobPages
 from antiphon.runtime.replica.replica import MOST_FOUND, Queries
 from antiphon.runtime.replica.replica_table import link
 
@@ -54,7 +55,7 @@ class ReplicaJobs(Queries):
         Without a kind, of all kinds.
         """
         rows = self._db.execute(
-            "select body from lanes_jobs where due_ms is not null and state = 'pending'"
+            "select body from lanes_jobs where state = 'pending'"
             " and (? = '' or kind = ? or (kind > ? and kind < ?)) and first_seq > ?"
             " order by first_seq limit ?",
             (kind, kind, kind + ".", kind + "/", after, limit),
@@ -64,8 +65,8 @@ class ReplicaJobs(Queries):
     def pending_by_kind(self) -> dict[str, int]:
         """How many jobs of each kind are pending."""
         rows = self._db.execute(
-            "select kind, count(*) from lanes_jobs"
-            " where due_ms is not null and state = 'pending' group by kind"
+            "select kind, lanes from tallies"
+            " where family = 'jobs' and kind != '' and state = 'pending' and lanes > 0"
         )
         return dict(rows.fetchall())
 
@@ -132,21 +133,8 @@ class ReplicaJobs(Queries):
 
     def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
         """Jobs, newest first, filtered by state and kind prefix."""
-        wanted = [state.value for state in states]
-        clauses, args = ["state is not null"], list[object]()
-        if wanted and set(wanted) <= {state.value for state in WITHOUT_RESULT}:
-            clauses.append("failed_seq is not null")
-        if wanted:
-            clauses.append(f"state in ({','.join('?' * len(wanted))})")
-            args += wanted
-        if kind:
-            clauses.append("(kind = ? or (kind > ? and kind < ?))")
-            args += [kind, kind + ".", kind + "/"]
-        rows = self._db.execute(
-            f"select body from lanes_jobs where {' and '.join(clauses)} order by id desc limit ?",  # noqa: S608 - only placeholders are joined
-            (*args, limit),
-        )
-        return _jobs(rows)
+        wanted = JobFilter(states=tuple(states), kind=kind)
+        return list(JobPages(self._db).every(wanted, limit=limit))
 
     def ended(self, *, before: int | None = None, limit: int) -> list[Job]:
         """Jobs that ended, the latest first; those that ended before a sequence."""

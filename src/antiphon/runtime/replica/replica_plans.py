@@ -48,6 +48,13 @@ class ReplicaPlans(Queries):
         where = "name = ? and root is not null order by id limit ?"
         return self._standing(where, name, limit)
 
+    def kinds_named(self, name: str, *, limit: int) -> list[str]:
+        """The kinds that have, or had, a plan of this name."""
+        rows = self._db.execute(
+            "select kind from lanes_plans where name = ? limit ?", (name, limit)
+        )
+        return [kind for (kind,) in rows]
+
     def at(self, row: int) -> StandingPlan | None:
         """The plan in this row, if it stands."""
         found = self._standing("id = ? and root is not null", row)

@@ -30,6 +30,18 @@ class ReplicaRecords(Queries):
                 return
             yield stamp_ns // NANOSECONDS_PER_MS, subject, Verdict(verdict), size, head
 
+    def refused(self, before: int, *, limit: int) -> list[tuple[int, int, str, Verdict]]:
+        """Records before a sequence that took no effect, newest first: where, when, about what."""
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, verdict from records"
+            " where verdict != 'ok' and seq < ? order by seq desc limit ?",
+            (before, limit),
+        )
+        return [
+            (seq, stamp_ns // NANOSECONDS_PER_MS, subject, Verdict(verdict))
+            for seq, stamp_ns, subject, verdict in rows
+        ]
+
     def newest_beside(self, subject: str) -> int:
         """The newest sequence that is not on this subject; 0 if there is none."""
         row = self._db.execute(

@@ -41,13 +41,17 @@ create table if not exists records (
 );
 create index if not exists records_lane on records (lane, seq) where lane is not null;
 create index if not exists records_control on records (seq) where lane is null;
+create index if not exists records_refused on records (seq) where verdict != 'ok';
 """
 
 
-def claim_file(db: sqlite3.Connection, mesh: str, tables: Collection[LaneTable]) -> None:
+def claim_file(
+    db: sqlite3.Connection, mesh: str, tables: Collection[LaneTable], *, has_texts: bool
+) -> None:
     """A family whose columns changed cannot continue with what an older version wrote."""
     known = dict(db.execute("select name, value from meta").fetchall())
     schema = {"schema": str(SCHEMA_VERSION)}
+    texts = {"texts": str(has_texts)}
     schema |= {table.name: digest(table.schema.encode()) for table in tables}
     if not known:
         db.execute("insert into meta values ('mesh', ?)", (mesh,))
@@ -59,7 +63,8 @@ def claim_file(db: sqlite3.Connection, mesh: str, tables: Collection[LaneTable])
             f" not of {mesh} in this version's schema ({SCHEMA_VERSION})",
             hint="move the file away; the replica is rebuilt from the log",
         )
-    elif not schema.keys() <= known.keys():
-        # For the code that wrote it, records of the new families belonged to no lane.
+    elif not schema.keys() <= known.keys() or known.get("texts") != texts["texts"]:
+        # For the code that wrote it, records of the new families belonged to no lane, and if its
+        # SQLite had no full-text search, errors were not written down.
         db.execute("delete from meta where name = 'reads'")
-    db.executemany("insert or replace into meta values (?, ?)", schema.items())
+    db.executemany("insert or replace into meta values (?, ?)", (schema | texts).items())

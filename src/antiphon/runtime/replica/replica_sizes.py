@@ -60,7 +60,6 @@ class ReplicaSizes:
     def oldest_pending(self) -> Job | None:
         """Of the jobs that a worker could claim, the one that was submitted first."""
         row = self._db.execute(
-            "select body from lanes_jobs where due_ms is not null and state = 'pending'"
-            " order by first_seq limit 1"
+            "select body from lanes_jobs where state = 'pending' order by first_seq limit 1"
         ).fetchone()
         return _decode(row[0]).job if row else None

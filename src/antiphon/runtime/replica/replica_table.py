@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from zlib import crc32
 
@@ -10,7 +10,7 @@ import msgspec
 
 from antiphon.core.family import Evicted, Family, Lane
 
-_SHARED: Final = ("kind", "name", "first_seq")
+_SHARED: Final = ("kind", "name")
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -26,20 +26,28 @@ class LaneTable:
         own = [column.name for column in family.columns]
         if not all(name.isidentifier() for name in (self.name, *own)):
             raise ValueError(f"the family {family.name} has a column with an invalid name: {own}")
-        names = [*_SHARED, "body", *own]
+        names = [*_SHARED, "first_seq", "body", *own]
         self.insert = (
             f"insert into {self.name} (id, {', '.join(names)})"  # noqa: S608 - see above
             f" values ({', '.join('?' * (len(names) + 1))})"
         )
-        changed = ", ".join(f"{name} = ?" for name in names[len(_SHARED) :])
-        self.update = f"update {self.name} set {changed} where id = ?"  # noqa: S608 - see above
+        # SQLite writes every index again whose columns an update names, changed or not.
+        moving = [column.name for column in family.columns if not column.is_fixed]
+        self.update = self._update(["body", *moving])
+        self.update_all = self._update(names[len(_SHARED) :])
         self.find = (
             f"select id, body, first_seq from {self.name}"  # noqa: S608 - see above
             " where name = ? and kind = ?"
         )
         self.decode: Callable[[bytes], Lane] = msgspec.msgpack.Decoder(family.lane).decode
         self._values = [column.value for column in family.columns]
+        self._moving = [column.value for column in family.columns if not column.is_fixed]
+        self._fixed = [column.value for column in family.columns if column.is_fixed]
         self._tallied = next((one.value for one in family.columns if one.name == "state"), None)
+
+    def _update(self, names: Iterable[str]) -> str:
+        changed = ", ".join(f"{name} = ?" for name in names)
+        return f"update {self.name} set {changed} where id = ?"  # noqa: S608 - a family's own names
 
     @property
     def schema(self) -> str:
@@ -47,8 +55,9 @@ class LaneTable:
         columns = "".join(f", {one.name} {one.type}" for one in self.family.columns)
         made = [
             f"create table if not exists {self.name} (id integer primary key, kind text not null,"
-            " name text not null, first_seq integer not null, body blob not null"
-            f"{columns}, unique (name, kind))",
+            " name text not null, first_seq integer not null"
+            # The body last: it may be long, and what is before it is read without it.
+            f"{columns}, body blob not null, unique (name, kind))",
             *(
                 f"create index if not exists {self.name}_by_{'_'.join(one.columns)}"
                 f" on {self.name} ({', '.join(one.columns)}) where {one.of} is not null"
@@ -57,12 +66,19 @@ class LaneTable:
         ]
         return "".join(f"{statement};\n" for statement in made)
 
-    def values(self, lane: Lane) -> list[object]:
-        """The values of a lane's row: its body, and the family's columns."""
-        body, state = _encode(lane), lane.state
+    def values(self, lane: Lane, *, is_moving: bool = False) -> list[object]:
+        """The values of a lane's row: its body, and the family's columns, or those that move."""
+        body, state, values = _encode(lane), lane.state, self._values
+        if is_moving:
+            values = self._moving
         if state is None:
-            return [body, *(None for _ in self._values)]
-        return [body, *(value(state) for value in self._values)]
+            return [body, *(None for _ in values)]
+        return [body, *[value(state) for value in values]]
+
+    def fixed(self, lane: Lane) -> list[object]:
+        """The values of the columns that stay the same."""
+        state = lane.state
+        return [] if state is None else [value(state) for value in self._fixed]
 
     def state_of(self, lane: Lane) -> str | None:
         """The state under which a lane is counted, if its family has one."""

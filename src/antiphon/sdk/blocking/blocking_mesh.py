@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import EngineName
     from antiphon.sdk.plans.namespace import PlanOptions
     from antiphon.sdk.plans.triggers import Ending, Missed
+    from antiphon.sdk.queries.job_query import JobFilters
+    from antiphon.sdk.queries.page import Page
     from antiphon.sdk.task import Task
 
 P = ParamSpec("P")
@@ -228,11 +230,9 @@ class BlockingMesh(BlockingNamespaces, of=Mesh):
         opened = self._open()
         return BlockingHandle(opened, opened.value.job(kind, job_id, signature))
 
-    def jobs(
-        self, *, state: str | Iterable[str] = (), kind: str = "", limit: int = 20
-    ) -> list[Job]:
+    def jobs(self, *, limit: int = 20, after: str = "", **filters: Unpack[JobFilters]) -> Page[Job]:
         """The newest jobs that this machine can read: `Mesh.jobs`."""
-        return run(self.unblocked.jobs(state=state, kind=kind, limit=limit))
+        return run(self.unblocked.jobs(limit=limit, after=after, **filters))
 
     # --- many ---------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
 # Written by scripts/blocking-types.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from msgspec import UnsetType
 
@@ -12,6 +12,7 @@ from antiphon.core.authority.control import AnnouncedProtocol
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.rules import Rules
 from antiphon.core.derivations.party_record import PartyRecord
+from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.memory.ops import Strategy
 from antiphon.core.manifest import Manifest
 from antiphon.core.messages.inbox import ThreadSummary
@@ -24,6 +25,7 @@ from antiphon.core.tempo.policy import TempoPolicy
 from antiphon.core.tempo.tempo_history import TempoHistory
 from antiphon.ports import EngineInfo
 from antiphon.runtime.artifacts.store import OnProgress
+from antiphon.runtime.attention.attention_table import Attention
 from antiphon.runtime.caller.holdings import Holdings
 from antiphon.runtime.node.coordinator_watch import CoordinatorStatus
 from antiphon.runtime.presence.live_nodes import LiveNode
@@ -36,12 +38,16 @@ from antiphon.sdk.authority.governance import Changed, RulesChanged
 from antiphon.sdk.authority.limits import LimitStatus
 from antiphon.sdk.blocking.blocking_handle import BlockingHandle
 from antiphon.sdk.call_options import CallOptions, Duration
+from antiphon.sdk.costs.cost_report import CostBy, CostReport
 from antiphon.sdk.locks.namespace import LockStatus, Ttl
 from antiphon.sdk.many.bound_calls import Call
 from antiphon.sdk.memory.memory_space import Document, PutResult, Sibling
 from antiphon.sdk.messages.namespace import DeadMessage, Sent
 from antiphon.sdk.plans.namespace import PlanStatus, T
 from antiphon.sdk.plans.triggers import Trigger
+from antiphon.sdk.queries.job_query import JobFilters
+from antiphon.sdk.queries.namespace import DocumentLine, KindCounts, Refusal
+from antiphon.sdk.queries.page import Page
 from antiphon.sdk.tempo.namespace import OnBeat, TempoNow
 
 class Waiting:
@@ -61,6 +67,8 @@ class BlockingNamespaces:
     def messages(self) -> BlockingMessages: ...
     @property
     def plans(self) -> BlockingPlans: ...
+    @property
+    def queries(self) -> BlockingQueries: ...
     @property
     def presence(self) -> BlockingPresence: ...
     @property
@@ -216,6 +224,32 @@ class BlockingPlans:
     ) -> bool: ...
     def list(self, name: str = ...) -> list[PlanStatus]: ...
     def drop(self, name: str, *, kind: str = ...) -> str: ...
+
+class BlockingQueries:
+    def jobs(
+        self, *, limit: int = ..., after: str = ..., looks: int = ..., **filters: Unpack[JobFilters]
+    ) -> Page[Job]: ...
+    def job(self, text: str) -> Job: ...
+    def counts(self, *, kind: str = ...) -> dict[str, int]: ...
+    def kinds(self, *, limit: int = ..., after: str = ...) -> Page[KindCounts]: ...
+    def nodes(self, *, limit: int = ..., after: str = ...) -> Page[LiveNode]: ...
+    def plans(self, *, limit: int = ..., after: str = ...) -> Page[PlanStatus]: ...
+    def locks(
+        self, *, scope: str = ..., limit: int = ..., after: str = ...
+    ) -> Page[LockStatus]: ...
+    def documents(
+        self, space: str, *, prefix: str = ..., limit: int = ..., after: str = ...
+    ) -> Page[DocumentLine]: ...
+    def messages(
+        self, *, agent: str | None = ..., limit: int = ..., after: str = ...
+    ) -> Page[DeadMessage]: ...
+    def limits(self, *, limit: int = ..., after: str = ...) -> Page[LimitStatus]: ...
+    def attention(self, *, limit: int = ..., after: str = ...) -> Page[Attention]: ...
+    def reports(self, *, limit: int = ..., after: str = ...) -> Page[KeptReport]: ...
+    def refusals(self, *, kind: str = ..., limit: int = ..., after: str = ...) -> Page[Refusal]: ...
+    def cost(
+        self, *, by: CostBy = ..., since: datetime | None = ..., kind: str = ...
+    ) -> CostReport: ...
 
 class BlockingPresence:
     def roll_call(self, *, wait_s: float = ...) -> list[Card]: ...

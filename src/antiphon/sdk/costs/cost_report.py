@@ -10,9 +10,11 @@ from msgspec import Struct
 from antiphon.core.cost.job_cost import Spent
 from antiphon.core.cost.words import amount_text, beats_text, spent_words
 from antiphon.core.derivations.cost_sums import CostBy, CostLine, cost_sums
+from antiphon.runtime.replica.job_pages import EVERYTHING, is_below, is_visible
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from antiphon.core.families.jobs.state import Job
@@ -36,31 +38,30 @@ async def cost_report(
     by: CostBy = "kind",
     since_ms: int = 0,
     kind: str = "",
+    visible: Sequence[str] = EVERYTHING,
 ) -> CostReport:
     """Sums over the jobs that ended since then; of this kind and kinds below it, if one is given.
 
     What the workers said is added up: nobody else measured it.
     """
     async with replica as opened:
-        jobs = await _ended(opened, since_ms, kind)
+        jobs = await _ended(
+            opened, since_ms, lambda one: is_below(one, kind) and is_visible(one, visible)
+        )
     lines, total = cost_sums(jobs, by)
     return CostReport(by=by, lines=tuple(lines), total=total)
 
 
-async def _ended(replica: Replica, since_ms: int, kind: str) -> list[Job]:
+async def _ended(replica: Replica, since_ms: int, counts: Callable[[str], bool]) -> list[Job]:
     found: list[Job] = []
     before: int | None = None
     while jobs := replica.ask(ReplicaJobs).ended(before=before, limit=JOBS_AT_ONCE):
-        found += [job for job in jobs if job.ended_ms >= since_ms and _is_below(job.kind, kind)]
+        found += [job for job in jobs if job.ended_ms >= since_ms and counts(job.kind)]
         before = jobs[-1].ended_seq
         if jobs[-1].ended_ms < since_ms:
             break
         await asyncio.sleep(0)
     return found
-
-
-def _is_below(kind: str, prefix: str) -> bool:
-    return not prefix or kind == prefix or kind.startswith(f"{prefix}.")
 
 
 __all__ = [

@@ -7,7 +7,7 @@ gives the same history on every machine.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Struct, json, to_builtins
 from msgspec.structs import replace
@@ -179,7 +179,5 @@ def _ending(op: Op, job: Job, at_ms: int) -> Ending:
 
 
 def _pointers(outputs: Iterable[Output]) -> bytes:
-    plain: list[Any] = [
-        to_builtins(Output(name=one.name, type=one.type, stored=one.content)) for one in outputs
-    ]
+    plain = [{"name": one.name, "type": one.type, **to_builtins(one.content)} for one in outputs]
     return json.format(json.encode(plain, order="deterministic"), indent=1) + b"\n"

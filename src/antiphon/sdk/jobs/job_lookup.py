@@ -6,18 +6,14 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from msgspec import Struct
-
-from antiphon.core.families.jobs.state import State
 from antiphon.errors import Misconfigured, Rejected
-from antiphon.runtime.node.roster import Roster
+from antiphon.runtime.replica.job_pages import EVERYTHING, is_visible
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs as ReplicaJobs  # noqa: PLC0414 - interfaces
-from antiphon.sdk.authority.holdings import find_node, who
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
 
 ID_LENGTH: Final = 64
 SHOWN: Final = 4
-MOST_LISTED: Final = 10_000
 _JOB: Final = re.compile(r"[0-9a-f]{1,64}|[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
 """Digits of an id, or an alias: a ULID."""
 
@@ -82,11 +77,20 @@ def _plain(text: str) -> str:
 
 async def find_job(mesh: HasReplica, text: str, kind: str = "") -> Job:
     """The one job with this alias, or whose id begins so; otherwise an error says what to type."""
-    wanted = plain_id(text)
     async with mesh.replica() as replica:
-        found = [
-            job for job in replica.ask(ReplicaJobs).find(wanted) if not kind or job.kind == kind
-        ]
+        return one_job(replica, text, kind)
+
+
+def one_job(
+    replica: Replica, text: str, kind: str = "", *, visible: Sequence[str] = EVERYTHING
+) -> Job:
+    """The same on a replica, among the kinds that whoever asks may see."""
+    wanted = plain_id(text)
+    found = [
+        job
+        for job in replica.ask(ReplicaJobs).find(wanted)
+        if (not kind or job.kind == kind) and is_visible(job.kind, visible)
+    ]
     of_kind = f" of kind {kind}" if kind else ""
     if not found:
         raise Rejected(
@@ -106,48 +110,6 @@ async def find_job(mesh: HasReplica, text: str, kind: str = "") -> Job:
     return found[0]
 
 
-class JobsWanted(Struct, frozen=True, kw_only=True):
-    """Which jobs are listed; see `Mesh.jobs`."""
-
-    state: str | Iterable[str] = ()
-    kind: str = ""
-    overdue: bool = False
-    claimable_by: str = ""
-
-    @property
-    def states(self) -> list[State]:
-        """The states that are wanted; `Misconfigured` if there is no such state."""
-        names = [self.state] if isinstance(self.state, str) else list(self.state)
-        known = {state.value: state for state in State}
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise Misconfigured(
-                f"{unknown[0]!r} is not a state of a job", hint=f"states are {', '.join(known)}"
-            )
-        if bool(names) + self.overdue + bool(self.claimable_by) > 1:
-            raise Misconfigured(
-                "state, overdue and claimable_by cannot be combined", hint="leave out all but one"
-            )
-        return [known[name] for name in names]
-
-
-async def list_jobs(connection: Connection, wanted: JobsWanted, *, limit: int) -> list[Job]:
-    """Jobs that this machine can read: the newest, the overdue, or those that can be claimed."""
-    states = wanted.states
-    if not 1 <= limit <= MOST_LISTED:
-        raise Misconfigured(f"a limit is between 1 and {MOST_LISTED:,}, not {limit}")
-    node = ""
-    if wanted.claimable_by:
-        node = find_node(await who(connection), wanted.claimable_by)
-    async with connection.replica() as replica:
-        roster = Roster(connection.session, replica)
-        if wanted.overdue:
-            return roster.overdue(kind=wanted.kind, limit=limit)
-        if node:
-            return roster.claimable(wanted.kind, by=node, limit=limit)
-        return replica.ask(ReplicaJobs).jobs(states=states, kind=wanted.kind, limit=limit)
-
-
 def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
     """The newest jobs, as far as this machine's replica has them; makes no connection."""
     from antiphon.runtime.replica.replica import Replica
@@ -164,12 +126,11 @@ def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
 
 __all__ = [
     "ID_LENGTH",
-    "JobsWanted",
     "find_job",
     "handle_on",
     "is_id",
-    "list_jobs",
     "no_id",
+    "one_job",
     "plain_id",
     "recent_jobs",
 ]

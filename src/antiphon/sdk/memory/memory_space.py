@@ -35,12 +35,12 @@ _STRATEGIES: Final = ("remote", "local", "merge", "defer")
 class ReplicaDocuments(LaneQueries[State], family="memory", lane=DocumentLane):
     """Lists of documents, which no single lane can give."""
 
-    def standing(self, space: str, *, prefix: str = "", limit: int) -> list[State]:
-        """The documents of a space that have a value, by key."""
+    def standing(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> list[State]:
+        """The documents of a space that have a value, by key; those after one."""
         return self._found(
-            "kind = ? and key >= ? and substr(key, 1, ?) = ? and state in ('written', 'conflict')"
-            " and revision > 0 order by key limit ?",
-            space, prefix, len(prefix), prefix, limit,
+            "kind = ? and key >= ? and key > ? and substr(key, 1, ?) = ?"
+            " and state in ('written', 'conflict') and revision > 0 order by key limit ?",
+            space, prefix, after, len(prefix), prefix, limit,
         )  # fmt: skip
 
     def conflicts(self, space: str, *, limit: int) -> list[State]:

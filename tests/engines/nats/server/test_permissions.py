@@ -292,7 +292,9 @@ async def test_a_member_works_within_its_kinds_over_tls(tmp_path):
         assert queues == tuple(queue_name("render.video", one) for one in PRIORITIES)
         async with place.gate(RENDER), await place.admit(queues=queues) as member:
             job, call = (f"ap.{mesh}.{one}.render.video.1" for one in ("jobs.job", "jobs.1"))
-            async with member.log.follow(0, subject=f"ap.{mesh}.jobs.job.render.video.1") as batches:
+            async with member.log.follow(
+                0, subject=f"ap.{mesh}.jobs.job.render.video.1"
+            ) as batches:
                 assert await member.log.append(call, b"call", message_id="c", expected_last=0) == 2
                 async with member.log.work(
                     f"ap.{mesh}.jobs.1.render.video.*", name=queues[1]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from typing import Final, Literal
+from zlib import crc32
 
 from antiphon.core.families.jobs import stored_content
 from antiphon.core.families.jobs.derivation import Tick
 from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
 from antiphon.core.family import Column, Evicted, Index
-
-WITHOUT_RESULT: Final = frozenset({State.FAILED, State.ABORTED})
 
 
 def _due_ms(job: Job) -> int | None:
@@ -44,11 +43,6 @@ def _recall_ms(job: Job) -> int | None:
     return job.recall_ms if job.state is State.PENDING else None
 
 
-def _failed_seq(job: Job) -> int | None:
-    """The sequence at which it ended without a result."""
-    return job.ended_seq if job.state in WITHOUT_RESULT else None
-
-
 def _kept_ms(job: Job) -> int | None:
     """Since when its outputs are stored outside the log; None if there are none."""
     return job.ended_ms if job.stored else None
@@ -79,36 +73,54 @@ def _ended_seq(job: Job) -> int | None:
     return job.ended_seq or None
 
 
+def node_number(did: str) -> int:
+    """The number under which the jobs of a node are found; another node may have the same.
+
+    A key is 56 characters long, and an index has one for each job.
+    """
+    return crc32(did.encode())
+
+
+def _worker(job: Job) -> int | None:
+    """Who holds it, or ran it last."""
+    return node_number(job.claimer) if job.claimer else None
+
+
 COLUMNS: Final = (
     Column("state", "text", lambda job: job.state.value),
     Column("priority", "text", lambda job: job.priority),
-    Column("alias", "text", lambda job: job.alias or None),
+    Column("alias", "text", lambda job: job.alias or None, is_fixed=True),
+    Column("submitter", "integer", lambda job: node_number(job.scheduler), is_fixed=True),
+    Column("worker", "integer", _worker),
+    Column("scheduled_ms", "integer", lambda job: job.scheduled_ms, is_fixed=True),
     Column("due_ms", "integer", _due_ms),
     Column("begins_ms", "integer", _begins_ms),
     Column("waiting_seq", "integer", _waiting_seq),
-    Column("replicas_seq", "integer", _replicas_seq),
-    Column("label", "text", lambda job: job.concurrency or None),
+    Column("replicas_seq", "integer", _replicas_seq, is_fixed=True),
+    Column("label", "text", lambda job: job.concurrency or None, is_fixed=True),
     Column("offered_ms", "integer", _offered_ms),
     Column("recall_ms", "integer", _recall_ms),
-    Column("failed_seq", "integer", _failed_seq),
     Column("kept_ms", "integer", _kept_ms),
     Column("replaced", "integer", _replaced),
-    Column("plan", "text", _plan),
-    Column("derived_ms", "integer", _derived_ms),
-    Column("tick_ms", "integer", _tick_ms),
+    Column("plan", "text", _plan, is_fixed=True),
+    Column("derived_ms", "integer", _derived_ms, is_fixed=True),
+    Column("tick_ms", "integer", _tick_ms, is_fixed=True),
     Column("ended_seq", "integer", _ended_seq),
 )
 INDEXES: Final = (
-    Index(("state", "kind", "first_seq"), of="due_ms"),
+    Index(("first_seq",), of="state"),
+    Index(("state", "kind", "first_seq"), of="state"),
+    Index(("submitter", "first_seq"), of="submitter"),
+    Index(("worker", "first_seq"), of="worker"),
     Index(("alias",), of="alias"),
     Index(("due_ms",), of="due_ms"),
     Index(("begins_ms",), of="begins_ms"),
     Index(("waiting_seq",), of="waiting_seq"),
     Index(("replicas_seq",), of="replicas_seq"),
     Index(("label", "state"), of="label"),
+    Index(("label", "first_seq"), of="label"),
     Index(("label", "offered_ms"), of="offered_ms"),
     Index(("recall_ms",), of="recall_ms"),
-    Index(("failed_seq",), of="failed_seq"),
     Index(("kept_ms",), of="kept_ms"),
     Index(("derived_ms",), of="derived_ms"),
     Index(("replaced",), of="replaced"),

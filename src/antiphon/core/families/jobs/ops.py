@@ -375,6 +375,10 @@ class JobComplete(_JobOp, frozen=True, tag="job.complete"):
         why = f": {body.error.name}: {body.error.message}" if body.error else ""
         return f"completed it, {body.status}{why}{_degraded(body)}"
 
+    def error_text(self) -> str:
+        """The error of the last attempt."""
+        return _error_text(self.body.error)
+
 
 class JobYield(_JobOp, frozen=True, tag="job.yield"):
     """Gives a job back."""
@@ -384,6 +388,10 @@ class JobYield(_JobOp, frozen=True, tag="job.yield"):
     def words(self) -> str:
         """In a sentence."""
         return f"gave it back{_reason(self.body)}"
+
+    def error_text(self) -> str:
+        """The error of this attempt."""
+        return _error_text(self.body.error)
 
 
 class JobArtifact(_JobOp, frozen=True, tag="job.artifact"):
@@ -428,6 +436,10 @@ class JobCancel(_JobOp, frozen=True, tag="job.cancel"):
     def words(self) -> str:
         """In a sentence."""
         return f"cancelled it{': ' + self.body.reason if self.body.reason else ''}"
+
+    def error_text(self) -> str:
+        """Why it was cancelled."""
+        return self.body.reason
 
 
 class JobEvict(_JobOp, frozen=True, tag="job.evict"):
@@ -508,6 +520,10 @@ def _degraded(body: CompleteBody) -> str:
     """Why the result is not what the handler would have made in its own time."""
     why = next((one.text for one in body.outputs if one.name == DEGRADED), None)
     return f", degraded: {why}" if why else ""
+
+
+def _error_text(error: Failure | None) -> str:
+    return "" if error is None else f"{error.name}: {error.message}"
 
 
 def _reason(body: YieldBody) -> str:

@@ -11,7 +11,6 @@ import typer
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import wait_in_words
 from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.lookup import complete_kind
 from antiphon.interfaces.cli.screen.node_names import NodeName, node_names
 from antiphon.interfaces.cli.screen.options import open_mesh, short, short_node
 from antiphon.interfaces.cli.screen.terminal import (
@@ -24,7 +23,8 @@ from antiphon.interfaces.cli.screen.terminal import (
     span,
     state_piece,
 )
-from antiphon.sdk.defaults import StateName
+from antiphon.interfaces.cli.shared.job_filters import JobFilterOptions
+from antiphon.sdk.defaults import MOST_LISTED, StateName
 
 if TYPE_CHECKING:
     from antiphon.sdk.costs.cost_report import Spent
@@ -36,11 +36,8 @@ if TYPE_CHECKING:
 async def jobs(
     home: Path | None,
     as_json: bool,
+    wanted: JobFilterOptions,
     *,
-    state: list[StateName] | None = typer.Option(None, help="Only this state; may be repeated."),
-    kind: str = typer.Option(
-        "", help="Only this kind and kinds below it.", autocompletion=complete_kind
-    ),
     failed: bool = typer.Option(
         False, "--failed", help="Only jobs that ended without a result, and why."
     ),
@@ -56,12 +53,20 @@ async def jobs(
     archived: bool = typer.Option(
         False, "--archived", help="Only jobs in the archive that have ended; needs no server."
     ),
-    limit: int = typer.Option(20, min=1, help="List at most this many."),
+    limit: int = typer.Option(20, min=1, max=MOST_LISTED, help="List at most this many."),
+    next_: str = typer.Option(
+        "", "--next", metavar="CURSOR", help="Go on after a list that ended with this cursor."
+    ),
 ) -> Answer:
-    """List jobs, newest first."""
+    """List jobs, newest first.
+
+    \b
+      antiphon jobs --state failed --text "connection refused" --since 2h
+      antiphon jobs --by laptop --worker gpu-1 --kind render
+    """  # noqa: D301 - \b keeps the lines apart
     given = {
         "--failed": failed,
-        "--state": bool(state),
+        "--state": bool(wanted.state),
         "--overdue": overdue,
         "--claimable-by": bool(claimable_by),
         "--archived": archived,
@@ -70,21 +75,20 @@ async def jobs(
     if len(chosen) > 1:
         raise WrongUsage(f"{' and '.join(chosen)} cannot be combined", hint="leave out all but one")
     if archived:
-        return await _archived(home, kind, limit)
-    from antiphon.sdk.dead_letters import dead_letters
-
+        return await _archived(home, wanted.kind, limit)
+    filters = wanted.filters()
+    if failed:
+        filters["state"] = ["failed", "aborted"]
     async with open_mesh(home) as mesh:
-        async with mesh.replica() as replica:
-            counts = replica.sizes.by_state()
-            if failed:
-                return _failed(dead_letters(mesh, replica, kind=kind, limit=limit), kind, counts)
         found = await mesh.jobs(
-            state=[one.value for one in state or ()],
-            kind=kind,
-            overdue=overdue,
-            claimable_by=claimable_by,
-            limit=limit,
+            overdue=overdue, claimable_by=claimable_by, limit=limit, after=next_, **filters
         )
+        counts = await mesh.queries.counts(kind=wanted.kind)
+        if failed:
+            from antiphon.sdk.dead_letters import letters_of
+
+            async with mesh.replica() as replica:
+                return _failed(letters_of(mesh, replica, found), wanted.kind, counts, found.next)
         claimers = [] if as_json else [job.claimer for job in found]
         name = await node_names(mesh, claimers)
 
@@ -92,8 +96,8 @@ async def jobs(
         if found:
             heads = ("JOB", "STATE", "KIND", "SUBMITTED", "TOOK", "TRIES", "BY")
             out.table(heads, (_row(job, name) for job in found), flexible=2)
-        elif chosen or kind:
-            out.say("no job matches")
+        elif chosen or filters:
+            out.say("no job matches" + (" so far" if found.next else ""))
         else:
             out.say("no jobs yet")
             err.say("  try: ", "antiphon submit example.add 2 3")
@@ -101,8 +105,10 @@ async def jobs(
             order = [name.value for name in StateName]
             listed = ", ".join(f"{counts[name]:,} {name}" for name in order if name in counts)
             err.pieces((f"{counted(sum(counts.values()), 'job')}: {listed}", "quiet"))
+        _say_next(found.next)
 
-    return Answer({"jobs": [job_object(job) for job in found], "counts": counts}, words)
+    facts = {"jobs": [job_object(job) for job in found], "counts": counts, "next": found.next}
+    return Answer(facts, words)
 
 
 async def _archived(home: Path | None, kind: str, limit: int) -> Answer:
@@ -121,7 +127,12 @@ async def _archived(home: Path | None, kind: str, limit: int) -> Answer:
     return Answer({"jobs": [job_object(job) for job in found]}, words)
 
 
-def _failed(letters: list[DeadLetter], kind: str, counts: dict[str, int]) -> Answer:
+def _say_next(cursor: str) -> None:
+    if cursor:
+        err.say("  more: ", f"the same command with --next {cursor}")
+
+
+def _failed(letters: list[DeadLetter], kind: str, counts: dict[str, int], cursor: str) -> Answer:
     def words() -> None:
         if not letters:
             out.say("no jobs ended without a result" + (f" in {kind}" if kind else ""))
@@ -130,8 +141,10 @@ def _failed(letters: list[DeadLetter], kind: str, counts: dict[str, int]) -> Ans
         out.table(heads, map(_letter_row, letters), flexible=5)
         if any(letter.retried_as is None for letter in letters):
             err.say("  try: ", "antiphon retry JOB, or antiphon show JOB for the history")
+        _say_next(cursor)
 
-    return Answer({"jobs": [_letter_object(one) for one in letters], "counts": counts}, words)
+    listed = [_letter_object(one) for one in letters]
+    return Answer({"jobs": listed, "counts": counts, "next": cursor}, words)
 
 
 def _letter_row(letter: DeadLetter) -> list[Piece]:

@@ -1,0 +1,329 @@
+"""`mesh.queries`: pages of everything that this machine can read (docs/queries.md).
+
+    wanted = {"state": "failed", "text": "connection refused", "since": "2h"}
+    page = await mesh.queries.jobs(**wanted)
+    more = await mesh.queries.jobs(**wanted, after=page.next)
+
+Every list ends at a limit and goes on at a cursor. An interface that answers for somebody else
+makes an object of its own with the kinds that this party may read: nothing that it returns is
+about other kinds, neither rows nor counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.authority.scope import EVERY_KIND
+from antiphon.errors import Rejected
+from antiphon.runtime.replica.job_pages import (
+    EVERYTHING,
+    JobPages,
+    is_below,
+    is_visible,
+)
+from antiphon.runtime.replica.replica_records import ReplicaRecords
+from antiphon.sdk.queries.job_query import JobFilters, JobQuery, checked_limit, job_filter
+from antiphon.sdk.queries.page import Page, Query
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from datetime import datetime
+    from typing import Unpack
+
+    from antiphon.core.families.jobs.state import Job
+    from antiphon.runtime.attention.attention_table import Attention
+    from antiphon.runtime.presence.live_nodes import LiveNode
+    from antiphon.runtime.replica.replica import Replica
+    from antiphon.runtime.replica.replica_reports import KeptReport
+    from antiphon.sdk.authority.limits import LimitStatus
+    from antiphon.sdk.connection.connection import Connection
+    from antiphon.sdk.costs.cost_report import CostBy, CostReport
+    from antiphon.sdk.locks.namespace import LockStatus
+    from antiphon.sdk.messages.namespace import DeadMessage
+    from antiphon.sdk.plans.namespace import PlanStatus
+
+LIMIT: Final = 50
+LOOKS: Final = 200
+"""At a million jobs, all of them are examined for one page."""
+MOST: Final = 500
+"""Rows of one page of anything but jobs."""
+REFUSALS_EXAMINED: Final = 5_000
+NO_END: Final = 2**62
+
+
+class KindCounts(Struct, frozen=True):
+    """How many jobs of a kind are in each state that has any."""
+
+    kind: str
+    jobs: dict[str, int]
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """A record that took no effect, and why."""
+
+    seq: int
+    at_ms: int
+    family: str
+    """What it was about: `jobs`, `locks`; empty if that cannot be told."""
+    kind: str
+    name: str
+    """The job's id, or whatever it was about."""
+    verdict: str
+
+
+class DocumentLine(Struct, frozen=True, kw_only=True):
+    """A document, without its value."""
+
+    space: str
+    key: str
+    revision: int
+    author: str
+    agent: str
+    conflicts: int
+    """Values that wait for a decision."""
+
+
+class Queries:
+    """Pages of what is on the mesh, as one party may see it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        visible: Sequence[str] = EVERYTHING,
+        replica: Replica | None = None,
+    ) -> None:
+        """Use `mesh.queries`. `visible` are the kinds that may be seen, as kind filters.
+
+        `replica` is that of a node in this process; None for this machine's.
+        """
+        self._connection = connection
+        self._visible = tuple(visible)
+        self._replica = replica
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Replica]:
+        if self._replica is not None:
+            yield self._replica
+            return
+        async with self._connection.replica() as replica:
+            yield replica
+
+    def _sees(self, kind: str) -> bool:
+        return is_visible(kind, self._visible)
+
+    def _require_everything(self, what: str) -> None:
+        if EVERY_KIND not in self._visible:
+            raise Rejected(
+                f"{what} are about every kind of job, and you may read some of them",
+                reason="project",
+                hint="ask with a right to read every kind",
+            )
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    async def jobs(
+        self,
+        *,
+        limit: int = LIMIT,
+        after: str = "",
+        looks: int = LOOKS,
+        **filters: Unpack[JobFilters],
+    ) -> Page[Job]:
+        """Jobs, newest first: by state, kind, time, submitter, worker, label, plan, error, graph.
+
+        A look examines some thousand jobs; after `looks` of them the page is what was found.
+        """
+        checked_limit(limit)
+        query = JobQuery(**filters)
+        said = Query("jobs", query, self._visible)
+        before, found = said.number(after), list["Job"]()
+        async with self._reading() as replica:
+            wanted = await job_filter(self._connection, query, replica, self._visible)
+            pages = replica.ask(JobPages)
+            for _ in range(looks):
+                left = limit - len(found)
+                page = pages.page(wanted, visible=self._visible, before=before, limit=left)
+                found += page.jobs
+                before = page.next
+                if not before or len(found) >= limit:
+                    break
+                await asyncio.sleep(0)
+        return Page(found, next=said.cursor(before) if before else "")
+
+    async def job(self, text: str) -> Job:
+        """The one job with this id, alias or beginning of an id; `Rejected` if there is none."""
+        from antiphon.sdk.jobs.job_lookup import one_job
+
+        async with self._reading() as replica:
+            return one_job(replica, text, visible=self._visible)
+
+    async def counts(self, *, kind: str = "") -> dict[str, int]:
+        """How many jobs are in each state that has any; of a kind and those below it, or of all."""
+        async with self._reading() as replica:
+            return replica.ask(JobPages).counts(visible=self._visible, kind=kind)
+
+    async def kinds(self, *, limit: int = LIMIT, after: str = "") -> Page[KindCounts]:
+        """The same for each kind that has jobs, by name."""
+        checked_limit(limit, MOST)
+        said = Query("kinds", self._visible)
+        async with self._reading() as replica:
+            found = replica.ask(JobPages).counts_by_kind(
+                visible=self._visible, after=said.text(after), limit=limit + 1
+            )
+        shown = [KindCounts(kind, jobs) for kind, jobs in found[:limit]]
+        return Page(shown, next=said.cursor(shown[-1].kind) if len(found) > limit else "")
+
+    # --- the rest of the mesh ---------------------------------------------------------------------
+
+    async def nodes(self, *, limit: int = LIMIT, after: str = "") -> Page[LiveNode]:
+        """The nodes that are online, by their ids."""
+        from antiphon.sdk.presence.namespace import Presence
+
+        found = await Presence(self._connection).live()
+        said, limit = Query("nodes"), checked_limit(limit, MOST)
+        return said.cut(
+            found, lambda one: f"{one.card.node} {one.card.agent}", after=after, limit=limit
+        )
+
+    async def plans(self, *, limit: int = LIMIT, after: str = "") -> Page[PlanStatus]:
+        """The plans that stand, by name and kind."""
+        from antiphon.sdk.plans.namespace import Plans
+
+        found = [one for one in await Plans(self._connection).list() if self._sees(one.kind)]
+        said = Query("plans", self._visible)
+        limit = checked_limit(limit, MOST)
+        return said.cut(found, lambda one: f"{one.name} {one.kind}", after=after, limit=limit)
+
+    async def locks(
+        self, *, scope: str = "", limit: int = LIMIT, after: str = ""
+    ) -> Page[LockStatus]:
+        """The locks that are held, by scope and key."""
+        from antiphon.sdk.locks.namespace import Locks
+
+        found = [one for one in await Locks(self._connection).list(scope) if self._sees(one.scope)]
+        said = Query("locks", scope, self._visible)
+        limit = checked_limit(limit, MOST)
+        return said.cut(found, lambda one: f"{one.scope} {one.key}", after=after, limit=limit)
+
+    async def documents(
+        self, space: str, *, prefix: str = "", limit: int = LIMIT, after: str = ""
+    ) -> Page[DocumentLine]:
+        """The documents of a space, by key."""
+        from antiphon.sdk.memory.memory_space import ReplicaDocuments
+
+        checked_limit(limit, MOST)
+        said = Query("documents", space, prefix, self._visible)
+        begin = said.text(after)
+        if not self._sees(space):
+            return Page()
+        async with self._reading() as replica:
+            found = replica.ask(ReplicaDocuments).standing(
+                space, prefix=prefix, after=begin, limit=limit + 1
+            )
+        shown = [
+            DocumentLine(
+                space=space,
+                key=one.key,
+                revision=one.revision,
+                author=one.author,
+                agent=one.agent,
+                conflicts=len(one.siblings),
+            )
+            for one in found[:limit]
+        ]
+        return Page(shown, next=said.cursor(shown[-1].key) if len(found) > limit else "")
+
+    async def messages(
+        self, *, agent: str | None = None, limit: int = LIMIT, after: str = ""
+    ) -> Page[DeadMessage]:
+        """Messages to this agent that nobody handled, by id."""
+        from antiphon.sdk.messages.namespace import Messages
+
+        found = await Messages(self._connection).dead(agent=agent, limit=MOST)
+        said = Query("messages", agent)
+        return said.cut(found, lambda one: one.id, after=after, limit=checked_limit(limit, MOST))
+
+    async def limits(self, *, limit: int = LIMIT, after: str = "") -> Page[LimitStatus]:
+        """Limits and labels in use, by label. A label may be on jobs of any kind."""
+        from antiphon.sdk.authority.limits import limits
+
+        self._require_everything("limits")
+        async with self._reading() as replica:
+            found = limits(self._connection.session, replica, shown=1)
+        said = Query("limits")
+        return said.cut(found, lambda one: one.label, after=after, limit=checked_limit(limit, MOST))
+
+    async def attention(self, *, limit: int = LIMIT, after: str = "") -> Page[Attention]:
+        """What the services of this machine's node have set aside, and why; newest first."""
+        self._require_everything("items that were set aside")
+        async with self._reading() as replica:
+            found = replica.attention.newest(limit=MOST)
+        said = Query("attention")
+        limit = checked_limit(limit, MOST)
+        return said.cut(
+            found,
+            lambda one: f"{NO_END - one.since_ms:020} {one.service} {one.item}",
+            after=after,
+            limit=limit,
+        )
+
+    async def reports(self, *, limit: int = LIMIT, after: str = "") -> Page[KeptReport]:
+        """Bar reports of this machine's node, newest first."""
+        self._require_everything("reports")
+        checked_limit(limit, MOST)
+        said = Query("reports")
+        before = said.number(after)
+        async with self._reading() as replica:
+            found = replica.reports.newest(limit=limit + 1, until_ms=before - 1 if before else None)
+        shown = found[::-1][:limit]
+        return Page(shown, next=said.cursor(shown[-1].start_ms) if len(found) > limit else "")
+
+    async def refusals(
+        self, *, kind: str = "", limit: int = LIMIT, after: str = ""
+    ) -> Page[Refusal]:
+        """Records that took no effect, newest first; of a kind and those below it, or of all."""
+        checked_limit(limit, MOST)
+        said = Query("refusals", kind, self._visible)
+        before = said.number(after) or NO_END
+        place_of = self._connection.session.protocol.place_of
+        found: list[Refusal] = []
+        async with self._reading() as replica:
+            rows = replica.ask(ReplicaRecords).refused(before, limit=REFUSALS_EXAMINED)
+        for seq, at_ms, subject, verdict in rows:
+            place = place_of(subject)
+            about = place.key if place is not None else None
+            its_kind = about.kind if about is not None else ""
+            if not is_below(its_kind, kind) or not self._sees(its_kind):
+                continue
+            one = Refusal(
+                seq=seq,
+                at_ms=at_ms,
+                family=about.family if about is not None else "",
+                kind=its_kind,
+                name=about.name if about is not None else "",
+                verdict=verdict.value,
+            )
+            found.append(one)
+            if len(found) == limit:
+                return Page(found, next=said.cursor(seq))
+        is_cut = len(rows) == REFUSALS_EXAMINED
+        return Page(found, next=said.cursor(rows[-1][0]) if is_cut else "")
+
+    async def cost(
+        self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""
+    ) -> CostReport:
+        """What the jobs that ended cost, as far as they may be seen."""
+        from antiphon.sdk.costs.cost_report import cost_report
+
+        since_ms = 0 if since is None else round(since.timestamp() * 1000)
+        return await cost_report(
+            self._reading(), by=by, since_ms=since_ms, kind=kind, visible=self._visible
+        )
+
+
+__all__ = ["DocumentLine", "KindCounts", "Queries", "Refusal"]

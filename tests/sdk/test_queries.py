@@ -1,0 +1,180 @@
+"""`mesh.queries`: pages and counts of everything, as one party may see it."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from antiphon import Mesh, cron, gather, on
+from antiphon.errors import Malformed, Misconfigured, Rejected
+from antiphon.sdk.queries.namespace import Queries
+from antiphon.sdk.queries.page import Query
+
+
+def a_mesh() -> Mesh:
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("shop.ship", attempts=1)
+    async def ship(order: int) -> int:
+        if order < 0:
+            raise ValueError(f"order {order} has no address")
+        return order
+
+    @mesh.task("bank.pay", attempts=1)
+    async def pay(order: int) -> int:
+        return order
+
+    mesh.ship, mesh.pay = ship, pay
+    return mesh
+
+
+async def test_jobs_are_paged_by_a_cursor_while_new_ones_come():
+    async with a_mesh() as mesh:
+        handles = await mesh.ship.submit_many(range(7))
+        written = [handle.id for handle in reversed(handles)]
+        first = await mesh.jobs(limit=3)
+        await mesh.ship.submit(8)
+        second = await mesh.jobs(limit=3, after=first.next)
+        third = await mesh.jobs(limit=3, after=second.next)
+        assert [job.id for job in (*first, *second, *third)] == written
+        assert (bool(first.next), bool(second.next), third.next) == (True, True, "")
+
+
+@pytest.mark.req("S14")
+async def test_jobs_are_found_by_error_submitter_worker_time_and_label():
+    async with a_mesh() as mesh, mesh.worker() as worker:
+        good = await mesh.ship.submit(1)
+        bad = await mesh.ship.submit(-4)
+        labelled = await mesh.submit("shop.ship", 2, options={"concurrency": "vans"})
+        await gather(good, bad, labelled, return_exceptions=True)
+        waits = await mesh.submit("shop.ship", 3, options={"delay": "1h"})
+
+        async def found(**wanted) -> set[str]:
+            return {job.id for job in await mesh.jobs(**wanted)}
+
+        assert await found(text="no address") == {bad.id}
+        assert await found(text="nowhere") == set()
+        assert await found(by=mesh.did) == {good.id, bad.id, labelled.id, waits.id}
+        assert await found(worker=worker.did) == {good.id, bad.id, labelled.id}
+        assert await found(worker=worker.did, state="failed", kind="shop", since="1h") == {bad.id}
+        assert await found(label="vans") == {labelled.id}
+        assert await found(until="1h") == set()
+        assert await found(since=datetime.now(UTC), state="succeeded") == set()
+        with pytest.raises(Rejected, match="no node"):
+            await mesh.jobs(by="nobody")
+
+
+async def test_jobs_are_found_by_their_graph():
+    async with a_mesh() as mesh:
+        async with mesh.graph() as graph:
+            first = graph.add(mesh.ship, 1)
+            graph.add(mesh.pay, first)
+        alone = await mesh.ship.submit(9)
+        connected = await mesh.jobs(graph=first.job_key()[1][:16])
+        assert {job.kind for job in connected} == {"shop.ship", "bank.pay"}
+        assert alone.id not in {job.id for job in connected}
+
+
+async def test_jobs_are_found_by_the_plan_that_they_follow_from_replaced_or_not():
+    async with a_mesh() as mesh, mesh.worker():
+        follow = on("succeeded", kind="bank.pay")
+        await mesh.plans.put("shipping", follow, mesh.ship.bind(1))
+        await (await mesh.pay.submit(1)).result()
+
+        async def derived(count: int) -> None:
+            while len(await mesh.jobs(plan="shipping")) < count:
+                await asyncio.sleep(0.01)
+
+        await derived(1)
+        await mesh.plans.put("shipping", follow, mesh.ship.bind(2))
+        await (await mesh.pay.submit(2)).result()
+        await derived(2)
+        assert [one.name for one in await mesh.queries.plans()] == ["shipping"]
+        assert await mesh.jobs(plan="no-such-plan") == []
+
+
+async def test_a_cursor_of_another_query_is_refused_and_never_widens_one():
+    async with a_mesh() as mesh:
+        await mesh.ship.submit_many(range(4))
+        await mesh.pay.submit_many(range(4))
+        page = await mesh.jobs(kind="bank", limit=2)
+        with pytest.raises(Malformed, match="another query") as refused:
+            await mesh.jobs(kind="shop", limit=2, after=page.next)
+        assert refused.value.reason == "cursor"
+        for made_up in ("x", "====", "A" * 5_000, page.next[:-1], "é"):
+            with pytest.raises(Malformed):
+                await mesh.jobs(kind="bank", after=made_up)
+        # Whoever sees only shops gets shops at any place that it can name.
+        shops = Queries(mesh.connection, visible=("shop.>",))
+        with pytest.raises(Malformed, match="another query"):
+            await shops.jobs(kind="bank", limit=2, after=page.next)
+        every = await shops.jobs(limit=2)
+        more = await shops.jobs(limit=50, after=every.next)
+        assert {job.kind for job in (*every, *more)} == {"shop.ship"}
+
+
+def test_a_place_of_the_wrong_sort_is_no_cursor():
+    query = Query("jobs", 1)
+    assert query.number(query.cursor(7)) == 7
+    assert query.text(query.cursor("key")) == "key"
+    for wrong in (lambda: query.number(query.cursor("key")), lambda: query.text(query.cursor(7))):
+        with pytest.raises(Malformed, match="not a cursor"):
+            wrong()
+
+
+async def test_who_may_not_read_a_kind_sees_neither_its_rows_nor_its_counts():
+    async with a_mesh() as mesh, mesh.worker():
+        paid = await mesh.pay.submit(1)
+        shipped = await mesh.ship.submit(1)
+        await gather(paid, shipped)
+        await mesh.plans.put("payday", cron("0 3 * * *"), mesh.pay.bind(1))
+        await mesh.memory["bank"].put("balance", 1)
+        async with mesh.lock("vault", scope="bank"):
+            shops = Queries(mesh.connection, visible=("shop.>",))
+            assert await shops.counts() == {"succeeded": 1}
+            assert await mesh.queries.counts() == {"succeeded": 2}
+            assert [one.kind for one in await shops.kinds()] == ["shop.ship"]
+            assert [one.kind for one in await mesh.queries.kinds()] == ["bank.pay", "shop.ship"]
+            assert await shops.jobs(kind="bank") == []
+            assert await shops.plans() == await shops.locks() == []
+            assert await shops.documents("bank") == []
+            assert [one.key for one in await mesh.queries.locks()] == ["vault"]
+        assert [one.key for one in await mesh.queries.documents("bank")] == ["balance"]
+        assert [line.name for line in (await shops.cost()).lines] == ["shop.ship"]
+        with pytest.raises(Rejected, match="no job"):
+            await shops.job(paid.id)
+        with pytest.raises(Rejected, match="no job"):
+            await shops.jobs(graph=paid.id)
+        assert (await shops.job(shipped.id)).id == shipped.id
+        for about_all in (shops.limits(), shops.attention(), shops.reports()):
+            with pytest.raises(Rejected, match="every kind") as refused:
+                await about_all
+            assert refused.value.reason == "project"
+
+
+async def test_records_that_took_no_effect_are_listed_by_kind():
+    async with a_mesh() as mesh:
+        handle = await mesh.ship.submit(1)
+        await handle.cancel("not wanted")
+        await handle.cancel("again")
+        before = await mesh.queries.refusals()
+        assert all(one.verdict != "ok" for one in before)
+        assert await mesh.queries.refusals(kind="bank") == []
+        assert await Queries(mesh.connection, visible=("bank.>",)).refusals() == []
+
+
+async def test_every_list_ends_at_its_limit_and_goes_on():
+    async with a_mesh() as mesh:
+        for number in range(5):
+            await mesh.memory["notes"].put(f"n{number}", number)
+        page = await mesh.queries.documents("notes", limit=2)
+        keys = [one.key for one in page]
+        while page.next:
+            page = await mesh.queries.documents("notes", limit=2, after=page.next)
+            keys += [one.key for one in page]
+        assert keys == [f"n{number}" for number in range(5)]
+        assert await mesh.queries.attention() == await mesh.queries.reports() == []
+        assert await mesh.queries.limits() == await mesh.queries.messages() == []
+        for limit in (0, 501):
+            with pytest.raises(Misconfigured, match="limit"):
+                await mesh.queries.documents("notes", limit=limit)
