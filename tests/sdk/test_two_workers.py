@@ -72,7 +72,7 @@ async def test_what_a_job_asks_for_is_dated_by_the_clock_of_its_own_worker():
 
         def schedule(self, _where, *, nonce, now_ms):
             dated.append(now_ms)
-            return KIND, nonce * 2
+            return KIND, nonce.nonce * 2
 
     async def parent(ctx: JobContext) -> None:
         raise After([Planned()])
