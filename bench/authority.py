@@ -78,6 +78,8 @@ def on_the_log(envelopes: list[bytes]) -> tuple[Control, tuple[str, ...]]:
         coordinator=DIDS[0],
         rules=Rules(),
         owner_hlc=(0, 0),
+        drift_most_ms=0,
+        archives=[],
         grants=grants,
         targets=Register(),
         quarantines=Register(),

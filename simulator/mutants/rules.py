@@ -45,8 +45,8 @@ def no_compare_and_set() -> Iterator[None]:
         seqs = self._subjects.get(subject)
         return really_append(self, subject, payload, message_id, seqs[-1] if seqs else 0)
 
-    def fault(family: Any, state: Any, op: Any, before: int, at: Any) -> Any:
-        return really_fault(family, state, op, before if family.is_control else op.prev, at)
+    def fault(family: Any, state: Any, op: Any, at: Any, *, is_next: bool) -> Any:
+        return really_fault(family, state, op, at, is_next=is_next or not family.is_control)
 
     with patched(LogStore, "append", append), patched(reducer, "_fault", fault):
         yield

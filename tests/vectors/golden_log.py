@@ -30,6 +30,7 @@ from antiphon.core.tempo.policy import policy_hash
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, sign_batch, sign_bytes
 from tests.core.ledger import T0, Ledger, Reader, Story
 from tests.vectors import (
+    golden_log_archive,
     golden_log_closed,
     golden_log_locks,
     golden_log_memory,
@@ -285,6 +286,7 @@ STORIES = (
     golden_log_tempo.story,
     *golden_log_locks.STORIES,
     golden_log_memory.story,
+    golden_log_archive.story,
 )
 
 

@@ -44,8 +44,12 @@ def plan_story(ledger: Ledger) -> None:
     derive("nightly", Tick(tick_ms=T0 + START + 1_000), at=1_020)  # exists
     derive("nightly", Tick(tick_ms=T0 + START + 30), at=1_030)  # derived: before it was put
     derive("built", Tick(tick_ms=T0 + START + 1_000), at=1_040)  # derived: it is a reaction
-    derive("built", Cause(kind="build.image", job="ab" * 32, depth=2), at=1_050)
-    derive("built", Cause(kind="test.unit", job="ab" * 32), at=1_060)  # derived
+    derive(
+        "built", Cause(kind="build.image", job="ab" * 32, ended_ms=T0 + 1_040, depth=2), at=1_050
+    )
+    derive(
+        "built", Cause(kind="test.unit", job="ab" * 32, ended_ms=T0 + 1_040), at=1_060
+    )  # derived
     ledger.put(PlanDrop, DropBody(kind=kind, name="nightly"), BOB, at=START + 1_070)
     ledger.put(PlanDrop, DropBody(kind=kind, name="nightly"), BOB, at=START + 1_080)  # already
     ledger.put(PlanDrop, DropBody(kind=kind, name="gone"), BOB, at=START + 1_090)  # no_job

@@ -370,6 +370,7 @@ def _replayed(
             },
             mark=UNSEEN_ROOT,
             lanes={named: lanes.get(named) or protocol.empty(named) for named, _ in needs.lanes},
+            is_named=True,  # that a dep's lane was not archived is what the seal says
         )
 
     history = ControlHistory(protocol, bundle.mesh)
@@ -452,7 +453,7 @@ def wanted_control(bundle_lane: Iterable[OpenedRecord], mesh: str, kind: str) ->
     Delegations and revocations of the chains that the ops name; routes of the kind; evidence
     against the authors. Rules, coordinators and recoveries always.
     """
-    wanted = {"genesis", "rules", "coordinator", "recover"}
+    wanted = {"genesis", "rules", "coordinator", "recover", "archive"}
     prefix = kind
     while prefix:
         wanted.add(f"route.{prefix}")

@@ -27,6 +27,14 @@ class Evicted(NamedTuple):
     they are."""
 
 
+class Over(NamedTuple):
+    """Since when nothing can change on a lane any more."""
+
+    time_ms: int
+    is_asked_again: bool = False
+    """Whether somebody may ask for it again."""
+
+
 class Lane(Struct, frozen=True, gc=False):
     """What follows from all records about one thing, up to some record.
 
@@ -38,6 +46,17 @@ class Lane(Struct, frozen=True, gc=False):
     """The last sequence on each of the lane's subjects, in the order of their slots."""
     state: Any = None
     """The state that the accepted ops result in; None before the first."""
+    floor: int = 0
+    """The newest archive before the first of them: records below it do not count."""
+    time_ms: int = 0
+    """The later of the clocks, its author's and the log's, of the last accepted op."""
+
+    def over(self, _control: Control) -> Over | None:
+        """Since when nothing can change any more, at the end of this control state.
+
+        None before that, and for what never leaves the log.
+        """
+        return None
 
 
 class Mark(Struct, frozen=True):
@@ -58,6 +77,10 @@ class Dep(Struct, frozen=True, gc=False):
     kind: str
     """Empty if the record is not about a kind."""
     read_by: tuple[str, ...]
+    lane: LaneKey | None = None
+    """The lane that it is on, if that can be archived."""
+    is_cut: bool = False
+    """Whether it may leave the log while its lane is in use."""
     op: Op | None = None
     """The op, where its family is one that others judge by, and the record holds a valid one.
 
@@ -90,6 +113,22 @@ class Reads(Struct, frozen=True, gc=False):
     shown: tuple[Any, ...] = ()
     """The records inside the op, opened (`antiphon.core.opened_record`)."""
     lanes: Mapping[LaneKey, Lane] = {}
+    """As of their last record before the op's place."""
+    is_named: bool = False
+    """Whether the op is judged for another lane's sake: then the lanes of its deps are not read.
+
+    They have a record that an op there is judged by, so they were not archived since.
+    """
+
+    def with_more(self, more: Reads) -> Reads:
+        """What both reads found."""
+        return Reads(
+            {**self.records, **more.records},
+            self.mark or more.mark,
+            self.shown or more.shown,
+            {**self.lanes, **more.lanes},
+            self.is_named or more.is_named,
+        )
 
 
 NOTHING: Final = Reads()
@@ -189,6 +228,11 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     entry: Callable[[Any], int] = lambda _state: 0
     """The sequence of the accepted op from which `enter` gives this state, or one that later ops
     lead to it from; 0 if there is none."""
+    is_asked_again: Callable[[Any], bool] | None = None
+    """Whether a first op on a lane makes something that somebody may ask for again: it is
+    archived later. None: its lanes are never archived."""
+    is_cut: bool = False
+    """Whether a lane's older records may leave the log before its thing has ended."""
     read_newer: Callable[[bytes, int], Op | None] = lambda _op_bytes, _protocol: None
     """Reads an op of a newer protocol as far as this code must understand it; None if the
     bytes are not one."""

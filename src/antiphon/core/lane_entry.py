@@ -75,4 +75,5 @@ def lane_at(
     if root is None or root.hex() != seal.root:
         return None
     state = family.enter(op, opened.seq, opened.op_id)
-    return None if state is None else family.lane((opened.seq,), state)
+    time_ms = max(op.hlc[0], opened.commit_ms)
+    return None if state is None else family.lane((opened.seq,), state, 0, time_ms)

@@ -136,7 +136,10 @@ def dep_of(protocol: Protocol, subject: str, payload: bytes) -> Dep:
     if protocol.is_named(place):
         mesh = subject.split(".", 2)[1]
         op = _opened(protocol, mesh, subject, payload, signing.is_block_valid)[1]
-    return Dep(digest(op_bytes), place.key.kind, protocol.read_by(place), op)
+    family = protocol.family_at(place)
+    lane = place.key if family is not None and family.is_asked_again is not None else None
+    is_cut = family is not None and family.is_cut
+    return Dep(digest(op_bytes), place.key.kind, protocol.read_by(place), lane, is_cut, op)
 
 
 _Opened = tuple[str, Op | None, str, Verdict | None, Place | None, Family | None, int]

@@ -98,8 +98,12 @@ class Protocol:
 
     def is_named(self, place: Place) -> bool:
         """Whether other ops are judged by what is there."""
-        family = self._by_name.get(place.key.family)
+        family = self.family_at(place)
         return family is not None and family.is_named
+
+    def family_at(self, place: Place) -> Family | None:
+        """The family of what is there; None for control."""
+        return self._by_name.get(place.key.family)
 
     def subjects_of(self, mesh: str, key: LaneKey) -> tuple[str, ...]:
         """The literal subjects of a lane, in the order of its slots."""

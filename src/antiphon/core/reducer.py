@@ -8,7 +8,8 @@ the same arguments, so they reach the same verdict. Its cost does not depend on 
 The checks that all ops share are made here, each once and in a fixed order. The order is part of
 the protocol, since it decides which reason is recorded:
 
-    bytes, genesis, time, predecessor, quarantine, authority, deps, order, then the family's own
+    bytes, genesis, time, predecessor, archive, quarantine, authority, deps, order, then the
+    family's own
 
 An op that follows from somebody else's is judged by that author's authority too: the family says
 whose, and the same check is made for it.
@@ -21,11 +22,11 @@ applies it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from antiphon.core import read_set
+from antiphon.core import lane_archive, read_set
 from antiphon.core.authority import chain_check
 from antiphon.core.authority.control import Change, Control, time_fault
 from antiphon.core.family import NOTHING, At, Lane, Moved, Needs, Reads
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from antiphon.core.family import Family
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.op import Op
+
+
+READS: Final = 2
+"""A verdict may need records, and then the lanes that those are on."""
 
 
 class Outcome(Struct, frozen=True, gc=False):
@@ -57,12 +62,14 @@ def judge(
     place, op, family = record.place, record.op, record.family
     if place is None:
         return Outcome(record.fault or Verdict.SUBJECT, lane)
+    if control is not None and control.archive.seq:
+        lane = lane_archive.behind(control, lane)
     tails, slot, state = lane.tails, place.slot, lane.state
     moved = (*tails[:slot], record.seq, *tails[slot + 1 :])
     if op is None or family is None or record.since > 1:
         fault = record.fault_under(control.rules.protocol if control is not None else 1)
         if fault is not None or op is None or family is None:
-            return Outcome(fault or Verdict.MALFORMED, type(lane)(moved, state))
+            return _unchanged(fault or Verdict.MALFORMED, lane, moved, state)
     result: Any
     if control is None:
         result = family.genesis(op, record.seq, record.commit_ms)
@@ -70,36 +77,48 @@ def judge(
         result = Verdict.GENESIS
     else:
         at = At(record.seq, record.commit_ms, control, place.key, reads, record.is_own)
+        below = lane_archive.floor_of(family, control, lane)
         state = family.standing(control, state, record.seq)
-        result = _fault(family, state, op, tails[slot], at)
+        is_next = op.prev == tails[slot] or (tails[slot] < below and op.prev < below)
+        result = _fault(family, state, op, at, is_next=is_next)
         if result is None and op.deps:
             result = read_set.fault(op, at)
         if result is None:
             result = _order_fault(family, control, state, op) or _stepped(family, state, op, at)
     if isinstance(result, Verdict):
-        return Outcome(result, type(lane)(moved, state))
+        return _unchanged(result, lane, moved, state)
     if isinstance(result, Needs):
         return result
+    floor = control.archive.seq if control is not None and lane.state is None else lane.floor
+    time_ms = max(op.hlc[0], record.commit_ms)
     if isinstance(result, Moved):
-        return Outcome(result.verdict, type(lane)(moved, result.state), result.change)
-    return Outcome(Verdict.OK, type(lane)(moved, result))
+        after = type(lane)(moved, result.state, floor, time_ms)
+        return Outcome(result.verdict, after, result.change)
+    return Outcome(Verdict.OK, type(lane)(moved, result, floor, time_ms))
+
+
+def _unchanged(verdict: Verdict, lane: Lane, moved: tuple[int, ...], state: Any) -> Outcome:
+    """The outcome of a record that took no effect; the state may be another without it, too."""
+    return Outcome(verdict, type(lane)(moved, state, lane.floor, lane.time_ms))
 
 
 def settled(outcome: Outcome | Needs) -> Outcome:
-    """The outcome after its needs were read: each verdict has at most one read."""
+    """The outcome after its needs were read: each verdict has at most `READS` reads."""
     if isinstance(outcome, Needs):
-        raise TypeError(f"a verdict asked for a second read: {outcome}")
+        raise TypeError(f"a verdict asked for a third read: {outcome}")
     return outcome
 
 
-def _fault(family: Family, state: Any, op: Op, before: int, at: At) -> Verdict | None:
+def _fault(family: Family, state: Any, op: Op, at: At, *, is_next: bool) -> Verdict | None:
     """The first check that fails of those that need no further reads."""
     control = at.control
     fault = time_fault(control.rules, at.commit_ms, op.hlc)
     if fault is not None:
         return fault
-    if op.prev != before:
+    if not is_next:
         return Verdict.PREV
+    if state is None and control.archive.seq and lane_archive.is_too_old(family, control, op):
+        return Verdict.ARCHIVED
     return author_fault(family, state, op, at)
 
 

@@ -355,7 +355,7 @@ def test_a_lane_entered_at_its_last_write_has_the_same_state(acts):
     }
     first = opened[entry]
     state = MEMORY.enter(first.op, first.seq, first.op_id)
-    lane = MEMORY.lane((entry,), state)
+    lane = MEMORY.lane((entry,), state, 0, max(first.op.hlc[0], first.commit_ms))
     for record in ledger.log[entry:]:
         lane = ledger.history.settle(lane, opened[record.seq], lambda _: None).lane
     assert lane == ledger.reader.all_lanes[document_key(SPACE, KEY)]

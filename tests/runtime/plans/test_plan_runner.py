@@ -221,7 +221,7 @@ async def test_a_full_node_names_what_does_not_follow(lie, monkeypatch):
         await asyncio.sleep(2)
         derived = Tick(tick_ms=mesh.wall.now_ms() // 1000 * 1000)
         if lie in {"cause", "unended"}:
-            derived = Cause(kind=KIND, job="ab" * 32 if lie == "cause" else job.id)
+            derived = Cause(kind=KIND, job="ab" * 32 if lie == "cause" else job.id, ended_ms=0)
         body = derived_body(stands.body, stands.op_id, derived)
         lane = (await owner.read_lane(PLANNED, "0" * 64)).lane
         deps = ((stands.put_seq, stands.op_id),)

@@ -6,7 +6,7 @@ ids of control records) is in append-only tables that all intervals share and qu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,6 +41,27 @@ class AnnouncedProtocol(Struct, frozen=True):
     """The rules that come with it; None if this code cannot read them."""
 
 
+class Archive(Struct, frozen=True, gc=False):
+    """An accepted `mesh.archive`: what had ended long enough before is empty behind it.
+
+    `antiphon.core.lane_archive` says which lanes those are.
+    """
+
+    seq: int
+    before_ms: int
+    memo_before_ms: int
+    """For what somebody may ask for again: content without a nonce, and keys."""
+    drift_ms: int
+    """The greatest drift that the mesh's rules have allowed so far."""
+
+    def limit_ms(self, *, is_asked_again: bool) -> int:
+        """The archive's time for a lane."""
+        return self.memo_before_ms if is_asked_again else self.before_ms
+
+
+NO_ARCHIVE: Final = Archive(0, -1, -1, 0)
+
+
 class Control(Struct, frozen=True, kw_only=True):
     """Control state from `since` on, until the next one."""
 
@@ -57,6 +78,12 @@ class Control(Struct, frozen=True, kw_only=True):
     tempo_ms: int = 0
     """When that policy was committed; 0 if the owner has set none."""
     rise: AnnouncedProtocol | None = None
+    archive: Archive = NO_ARCHIVE
+    """The newest archive."""
+    drift_most_ms: int
+    """The greatest drift that any rules so far have allowed, or that announced ones will."""
+    archives: list[Control]
+    """The states that began with an archive: one list for all intervals, in order."""
     grants: Grants
     """Delegations and revocations: one table for all intervals, queried by sequence."""
     targets: Register[str]

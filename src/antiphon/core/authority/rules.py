@@ -22,6 +22,8 @@ the recovery key to cancel it if a stolen owner key announced it."""
 HORIZON_LEAST_MS: Final = 3600 * 1000
 DRIFT_LEAST_MS: Final = 100
 """Lower limits for every owner; below them a recovery could not be committed in time."""
+RETENTION_LEAST_MS: Final = 3600 * 1000
+"""A lower limit, too: who was away for less finds what it knows."""
 _YEAR_MS: Final = 366 * _DAY_MS
 
 Positive = Annotated[int, Meta(ge=1, le=_YEAR_MS * 10)]
@@ -78,8 +80,9 @@ class Rules(
     """How long each rank waits for the one before it under rendezvous selection."""
     offer_after_ms: Positive = 15_000
     """How long a job may stay claimable before a full node offers it again."""
-    retention_ms: Positive = 30 * _DAY_MS
-    """How long finished jobs stay on the hot log."""
+    retention_ms: Positive = _DAY_MS
+    """How long what has ended stays on the hot log, unless somebody may ask for it again: that
+    stays for `horizon_ms`."""
     artifact_ttl_ms: Positive = 30 * _DAY_MS
     """How long the outputs of a finished job are stored outside the log."""
     plans_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000
@@ -128,6 +131,8 @@ def contradiction(rules: Rules) -> str | None:
     """Why these rules contradict each other, or None."""
     if rules.horizon_ms < HORIZON_LEAST_MS:
         return f"horizon_ms is below {HORIZON_LEAST_MS}, the lower limit for every mesh"
+    if rules.retention_ms < RETENTION_LEAST_MS:
+        return f"retention_ms is below {RETENTION_LEAST_MS}, the lower limit for every mesh"
     if rules.max_drift_ms < DRIFT_LEAST_MS:
         return f"max_drift_ms is below {DRIFT_LEAST_MS}, the lower limit for every mesh"
     if rules.lease_min_ms < 2 * rules.max_drift_ms:

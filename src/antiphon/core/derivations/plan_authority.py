@@ -40,7 +40,7 @@ def example(plan: Plan) -> Derivation:
     trigger = plan.body.trigger
     if isinstance(trigger, Cron):
         return Tick(tick_ms=plan.put_ms + 1)
-    return Cause(kind=plan.body.kind, job="0" * 64)
+    return Cause(kind=plan.body.kind, job="0" * 64, ended_ms=0)
 
 
 def fault(

@@ -37,6 +37,7 @@ class Verdict(StrEnum):
     STALE = "stale"
     EQUIVOCATION = "equivocation"
     MISSING_DEP = "missing_dep"
+    ARCHIVED = "archived"
 
     # authority
     NO_CHAIN = "no_chain"
@@ -163,6 +164,7 @@ _WORDS = {
     Verdict.STALE: "it is not newer than the last accepted op",
     Verdict.EQUIVOCATION: "the author signed two ops with one timestamp",
     Verdict.MISSING_DEP: "a record that it depends on is not on the log",
+    Verdict.ARCHIVED: "it is as old as what was archived there; sign it again",
     Verdict.NO_CHAIN: "no chain of delegations leads from the owner to the author",
     Verdict.CHAIN_EXPIRED: "a delegation in the chain has expired or is not valid yet",
     Verdict.REVOKED: "a delegation in the chain was revoked",

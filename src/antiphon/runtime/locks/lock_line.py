@@ -19,8 +19,7 @@ from antiphon.core.families.locks.ops import (
     Successor,
     TakeBody,
 )
-from antiphon.core.families.locks.state import Hold, LockLane, lock_key
-from antiphon.core.families.locks.table import standing
+from antiphon.core.families.locks.state import Hold, LockLane, lock_key, standing
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.core.tempo.time_text import time_text

@@ -107,6 +107,8 @@ class PlanAudit:
             return f"its cause {named} is {job.state.value}, not {reaction.on}"
         if not plan.put_seq < job.ended_seq < seq:
             return f"its cause {named} ended before the plan was put"
+        if job.ended_ms != cause.ended_ms:
+            return f"its cause {named} ended at {job.ended_ms}, not at {cause.ended_ms}"
         return "" if cause.depth == _depth_after(job) else f"its depth is {_depth_after(job)}"
 
 

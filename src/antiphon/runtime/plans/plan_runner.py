@@ -373,7 +373,9 @@ class PlanRunner(WokenService):
         if depth_of(cause.derived) >= MAX_DEPTH:
             self._tell("plan_too_deep", plan, f"{cause.kind} {cause.id} is the last of a chain")
             return None
-        derived = Cause(kind=cause.kind, job=cause.id, depth=depth_of(cause.derived) + 1)
+        depth = depth_of(cause.derived) + 1
+        self.node.session.author.observe((cause.ended_ms, 0))  # nothing follows from the future
+        derived = Cause(kind=cause.kind, job=cause.id, ended_ms=cause.ended_ms, depth=depth)
         if self._is_derived(plan, derived):
             return None
         if cause.ended_ms < late_ms:

@@ -18,8 +18,7 @@ from msgspec import Struct
 
 from antiphon.core.families.locks.ops import MAX_KEY, TakeBody
 from antiphon.core.families.locks.state import Lock as LockState
-from antiphon.core.families.locks.state import LockLane
-from antiphon.core.families.locks.table import standing
+from antiphon.core.families.locks.state import LockLane, standing
 from antiphon.core.policy.locks import lock_time
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import Verdict

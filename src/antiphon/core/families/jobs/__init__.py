@@ -55,6 +55,7 @@ JOBS: Final = Family(
     last=table.last,
     step=table.step,
     unfinished=table.unfinished,
+    is_asked_again=table.is_asked_again,
     columns=columns.COLUMNS,
     indexes=columns.INDEXES,
     blobs=columns.blobs,

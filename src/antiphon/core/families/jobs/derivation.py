@@ -81,11 +81,18 @@ class Cause(Body, frozen=True, tag_field="type", tag="cause"):
 
     kind: Kind
     job: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    ended_ms: WallMs
+    """When it ended, by the stamp of the record that ended it."""
     depth: Annotated[int, Meta(ge=1, le=MAX_DEPTH)] = 1
     """How many reactions led here: one more than to the job that caused it."""
 
 
 Derivation = Tick | Cause
+
+
+def due_ms(derived: Derivation) -> int:
+    """When a job was to be derived: at the tick, or at the end of the cause."""
+    return derived.tick_ms if isinstance(derived, Tick) else derived.ended_ms
 
 
 def nonce(plan: str, derived: Derivation) -> str:

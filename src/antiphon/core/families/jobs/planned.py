@@ -22,10 +22,11 @@ from antiphon.core.families.jobs.derivation import (
     Reaction,
     Tick,
     Trigger,
+    due_ms,
     nonce,
 )
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
-from antiphon.core.manifest import MAX_INPUTS, with_nonce
+from antiphon.core.manifest import MAX_INPUTS, is_asked_again, with_nonce
 from antiphon.core.record import codec
 from antiphon.core.record.verdict import Verdict
 
@@ -94,10 +95,13 @@ def plan_of(op: JobSchedule, at: At) -> Op | Verdict:
     if op.author != at.control.coordinator:
         return Verdict.NOT_COORDINATOR
     plan, derived = plan_behind(op, at), op.body.derived
-    if plan is None:
+    if plan is None or derived is None:
         return Verdict.DERIVED
-    if isinstance(derived, Tick) and derived.tick_ms > min(op.hlc[0], at.commit_ms):
+    at_ms, archive = due_ms(derived), at.control.archive
+    if at_ms > min(op.hlc[0], at.commit_ms):
         return Verdict.EARLY
+    if at_ms <= archive.limit_ms(is_asked_again=is_asked_again(op.body.manifest)):
+        return Verdict.ARCHIVED  # its job may have been archived
     return plan
 
 

@@ -18,6 +18,7 @@ from blake3 import blake3
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from antiphon.core import lane_archive
 from antiphon.core.authority import parties
 from antiphon.core.families.jobs import ops, planned
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _RESULT: Final = ("result", "application/json")
 _NOT_COMPARED: Final = "stderr"
+REPLICAS_WITHIN_MS: Final = 30 * 24 * 3600 * 1000
+"""How long after its beginning a job can get replicas, and wait for them."""
 
 
 # --- the parent and its children ----------------------------------------------------------------
@@ -43,6 +46,14 @@ _NOT_COMPARED: Final = "stderr"
 def most_children(replicas: int) -> int:
     """How many children a job may have: one more for each that told nothing new, up to twice."""
     return 2 * replicas
+
+
+def until_ms(parent: ops.JobSchedule) -> int:
+    """Until when a job may have replicas; it follows from its schedule alone.
+
+    So a replica whose lane was archived after that cannot come back, whatever rules come later.
+    """
+    return max(parent.hlc[0], parent.body.not_before or 0) + REPLICAS_WITHIN_MS
 
 
 def is_contradictory(body: ops.ScheduleBody) -> bool:
@@ -94,6 +105,8 @@ def parent_of(op: ops.JobSchedule, at: At) -> ops.JobSchedule | Verdict:
         return Verdict.REPLICA
     if op.body != child_body(parent.body, op.deps[0][1], replica.index):
         return Verdict.REPLICA
+    if max(op.hlc[0], at.commit_ms) > until_ms(parent):
+        return Verdict.TOO_LATE
     if parent.body.derived is None:
         return parent
     # The coordinator wrote it, so it counts only as far as the plan says so.
@@ -153,7 +166,7 @@ def quorum_fault(parent: Job, op: ops.JobResolve, at: At) -> Verdict | Needs | N
         return Needs(lanes=tuple(zip(keys, ends, strict=True)))
     wanted, agreeing = fingerprint(body.outputs), set[str]()
     for key, (_, ended_seq) in zip(keys, body.children, strict=True):
-        lane = at.reads.lanes[key]
+        lane = lane_archive.behind(at.control, at.reads.lanes[key])
         child = lane.job if isinstance(lane, JobLane) else None
         if child is None or not is_child(child, parent) or child.ended_seq != ended_seq:
             return Verdict.QUORUM

@@ -6,7 +6,7 @@ The transitions are in `antiphon.core.families.jobs.table`.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -14,8 +14,11 @@ from antiphon.core.cost.job_cost import Spent
 from antiphon.core.families.jobs.derivation import Derivation
 from antiphon.core.families.jobs.ops import Checkpoint, Result
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
-from antiphon.core.family import Lane
+from antiphon.core.family import Lane, Over
 from antiphon.core.record.branches import LaneKey
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
 
 
 class State(StrEnum):
@@ -165,6 +168,10 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """The account that its cost is counted for; empty: its submitter's."""
     spent: tuple[tuple[str, Spent], ...] = ()
     """What its tenures have cost, by node, as far as they said so."""
+    is_asked_again: bool = False
+    """Whether somebody may submit the same job again, so that it is archived later."""
+    replica_until_ms: int = 0
+    """Of a replica: until when its parent may have replicas. It is not archived before."""
 
     @property
     def account(self) -> str:
@@ -262,6 +269,13 @@ class JobLane(Lane, frozen=True, gc=False):
 
     tails: tuple[int, ...] = (0, 0, 0, 0, 0)
     state: Job | None = None
+
+    def over(self, _control: Control) -> Over | None:
+        """Once the job has ended; a replica not before its parent can have no more of them."""
+        job = self.state
+        if job is None or not job.is_terminal:
+            return None
+        return Over(max(self.time_ms, job.replica_until_ms), job.is_asked_again)
 
     @property
     def job(self) -> Job | None:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UnsetType
 from msgspec.structs import replace
 
+from antiphon.core import manifest
 from antiphon.core.authority.chain_check import (
     has_lost_authority,
     is_revoked_since,
@@ -109,6 +110,11 @@ def step(job: Job | None, op: Op, at: At) -> Job | Moved | Verdict | Needs:
     return cell if isinstance(cell, Verdict) else cell(job, op, at)
 
 
+def is_asked_again(op: Op) -> bool:
+    """Whether the job that an op submits may be submitted again."""
+    return type(op) is ops.JobSchedule and manifest.is_asked_again(op.body.manifest)
+
+
 def unfinished(job: Job) -> str:
     """Why a job cannot be exported as a bundle yet; empty if it can."""
     return "" if job.is_terminal else "the job has not ended"
@@ -137,7 +143,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
     begin_ms = max(wall_ms, not_before_ms)
     start_by_ms = body.start_by if body.start_by is not None else begin_ms + rules.start_by_ms
     latest_ms = begin_ms + rules.horizon_ms
-    start_by_ms = min(start_by_ms, latest_ms) if body.replicas is None else latest_ms
+    start_by_ms = min(start_by_ms if body.replicas is None else replicas.until_ms(op), latest_ms)
     start_window_ms = start_by_ms - begin_ms
     arguments, ulid = stored_arguments(body.manifest), body.manifest.ulid
     if start_window_ms <= 0:
@@ -145,10 +151,12 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
     if replicas.is_contradictory(body):
         return Verdict.REPLICAS
     on_behalf: Op | None = None
+    replica_until_ms = 0
     if body.replica is not None:
         found = replicas.parent_of(op, at)
         if isinstance(found, Verdict):
             return found
+        replica_until_ms = replicas.until_ms(found)
         on_behalf = replace(found, hlc=op.hlc)
         op = replace(op, author=on_behalf.author, auth=on_behalf.auth)
     elif body.derived is not None:
@@ -193,6 +201,8 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         reads=blobs_read(body.manifest),
         arguments=arguments.hash if arguments is not None else "",
         charge_to=(body.budget.charge_to or "") if body.budget is not None else "",
+        is_asked_again=manifest.is_asked_again(body.manifest),
+        replica_until_ms=replica_until_ms,
     )
     # Whoever submitted the parent, or wrote the plan, must still be allowed to.
     return job if on_behalf is None else Moved(Verdict.OK, job, on_behalf=on_behalf)

@@ -7,13 +7,18 @@ both clocks.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from antiphon.core.family import Lane
+from antiphon.core.authority.chain_check import has_lost_authority
+from antiphon.core.family import Lane, Over
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import name_of_key
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
 
 FAMILY: Final = "locks"
 
@@ -76,11 +81,33 @@ class Lock(Struct, frozen=True, kw_only=True, gc=False):
         return LockState.OVER if self.hold.is_over(wall_ms, commit_ms) else LockState.HELD
 
 
+def standing(control: Control, lock: Lock | None, seq: int) -> Lock | None:
+    """The lock before a sequence: a hold ends where its authority ended."""
+    if lock is None or lock.hold is None or not _is_lost(control, lock.hold, seq):
+        return lock
+    return replace(lock, hold=None)
+
+
+def _is_lost(control: Control, hold: Hold, seq: int) -> bool:
+    since = hold.auth_seq
+    if has_lost_authority(control, hold.auth_by, hold.auth, since=since, seq=seq):
+        return True
+    shown = control.quarantine_of(hold.node)
+    return shown is not None and shown.shown_seq > since
+
+
 class LockLane(Lane, frozen=True, gc=False):
     """The last sequence on the lock's subject, and the lock."""
 
     tails: tuple[int, ...] = (0,)
     state: Lock | None = None
+
+    def over(self, control: Control) -> Over | None:
+        """A lock is over whenever nobody can hold it: released, or past its deadline."""
+        lock = standing(control, self.state, control.since)
+        if lock is None:
+            return None
+        return Over(max(self.time_ms, lock.hold.deadline_ms if lock.hold is not None else 0))
 
 
 def lock_key(scope: str, key: str) -> LaneKey:

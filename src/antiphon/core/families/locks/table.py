@@ -20,33 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from antiphon.core.authority.chain_check import has_lost_authority
 from antiphon.core.clock.hlc import pack, unpack
 from antiphon.core.families.locks import ops
 from antiphon.core.families.locks.state import Hold, Lock, LockState
 from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
-    from antiphon.core.authority.control import Control
     from antiphon.core.family import At
     from antiphon.core.record.op import Op
 
 Cell = Callable[[Any, Any, "At"], Lock | Verdict]
-
-
-def standing(control: Control, lock: Lock | None, seq: int) -> Lock | None:
-    """The lock before a sequence: a hold ends where its authority ended."""
-    if lock is None or lock.hold is None or not _is_lost(control, lock.hold, seq):
-        return lock
-    return replace(lock, hold=None)
-
-
-def _is_lost(control: Control, hold: Hold, seq: int) -> bool:
-    since = hold.auth_seq
-    if has_lost_authority(control, hold.auth_by, hold.auth, since=since, seq=seq):
-        return True
-    shown = control.quarantine_of(hold.node)
-    return shown is not None and shown.shown_seq > since
 
 
 def step(lock: Lock | None, op: Op, at: At) -> Lock | Verdict:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from antiphon.core.families.memory.ops import Inline, Sibling, Stored
-from antiphon.core.family import Lane
+from antiphon.core.family import Lane, Over
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import name_of_key
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -35,6 +40,13 @@ class DocumentLane(Lane, frozen=True):
 
     tails: tuple[int, ...] = (0,)
     state: Document | None = None
+
+    def over(self, _control: Control) -> Over | None:
+        """Once the document is deleted and nothing waits beside it."""
+        document = self.state
+        if document is None or document.value is not None or document.siblings:
+            return None
+        return Over(self.time_ms)
 
 
 def document_key(space: str, key: str) -> LaneKey:

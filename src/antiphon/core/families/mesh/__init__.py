@@ -18,6 +18,7 @@ MESH: Final = Family(
         ops.MeshEvidence,
         ops.MeshReadmit,
         ops.MeshTempo,
+        ops.MeshArchive,
     ),
     branches=(
         ops.GENESIS,
@@ -28,6 +29,7 @@ MESH: Final = Family(
         ops.EVIDENCE,
         ops.READMIT,
         ops.TEMPO,
+        ops.ARCHIVE,
     ),
     genesis=table.genesis,
     entitled=table.entitled,

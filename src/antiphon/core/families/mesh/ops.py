@@ -9,7 +9,7 @@ from msgspec import Meta
 from antiphon.core.authority.rules import Rules
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.ids import key_of, short_node
-from antiphon.core.record.op import Body, Did, Kind, Op
+from antiphon.core.record.op import Body, Did, Kind, Op, Seq, WallMs
 from antiphon.core.tempo.policy import TempoPolicy
 
 
@@ -25,6 +25,7 @@ RECOVER: Final = _control("recover")
 EVIDENCE: Final = _control("evidence", via_gate=True)
 READMIT: Final = _control("readmit")
 TEMPO: Final = _control("tempo")
+ARCHIVE: Final = _control("archive")
 
 
 class Genesis(Body, frozen=True):
@@ -82,6 +83,18 @@ class TempoBody(Body, frozen=True):
     policy: TempoPolicy
 
 
+class ArchiveBody(Body, frozen=True):
+    """What had ended before these times is empty from here on."""
+
+    before: WallMs
+    memo_before: WallMs
+    """For what somebody may ask for again: content without a nonce, and keys."""
+    upto: Seq = 0
+    """The last record that the archive holds. No verdict depends on this, nor on `segment`."""
+    segment: Annotated[str, Meta(max_length=256)] = ""
+    """The archive's newest file."""
+
+
 class _MeshOp(Op, frozen=True):
     """An op on the only subject of its branch."""
 
@@ -123,6 +136,17 @@ class MeshTempo(_MeshOp, frozen=True, tag="mesh.tempo"):
         """In a sentence."""
         policy = self.body.policy
         return f"set the tempo to {policy.initial_bpm} bpm, {policy.bar_len_beats} beats a bar"
+
+
+class MeshArchive(_MeshOp, frozen=True, tag="mesh.archive"):
+    """Empties the lanes of what ended long ago."""
+
+    body: ArchiveBody
+    BRANCH: ClassVar[Branch] = ARCHIVE
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"archived what had ended before {self.body.before} ms"
 
 
 class MeshRoute(Op, frozen=True, tag="mesh.route"):

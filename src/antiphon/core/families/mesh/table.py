@@ -1,7 +1,8 @@
 """What ops about the mesh do, and who may write them (spec §7.4).
 
-The owner writes owner ops, the recovery key writes the recovery, and anyone may write evidence. An
-owner op must be newer than the last, so that log order and the owner's own order agree.
+The owner writes owner ops, the recovery key writes the recovery, the coordinator archives, and
+anyone may write evidence. An owner op must be newer than the last, so that log order and the
+owner's own order agree.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from antiphon.core.authority.control import (
     AnnouncedProtocol,
+    Archive,
     Change,
     Control,
     Quarantine,
@@ -41,13 +43,16 @@ def entitled(control: Control, _state: None, op: Op, _at: At) -> Verdict | bool:
             return True
         case ops.MeshRecover():
             return op.author == control.recovery or Verdict.NOT_OWNER
+        case ops.MeshArchive():
+            return op.author == control.coordinator or Verdict.NOT_COORDINATOR
         case _:
             return op.author == control.owner or Verdict.NOT_OWNER
 
 
 def last(control: Control, _state: None, op: Op) -> tuple[tuple[int, int], str] | None:
-    """The last owner op; None for evidence, which follows nothing."""
-    return None if isinstance(op, ops.MeshEvidence) else (control.owner_hlc, op.author)
+    """The last owner op; None for what others write."""
+    is_owners = not isinstance(op, ops.MeshEvidence | ops.MeshArchive)
+    return (control.owner_hlc, op.author) if is_owners else None
 
 
 # --- genesis ------------------------------------------------------------------------------------
@@ -81,6 +86,8 @@ def genesis(op: Op, seq: int, commit_ms: int) -> Moved | Verdict:
         coordinator=body.owner,
         rules=body.rules,
         owner_hlc=op.hlc,
+        drift_most_ms=body.rules.max_drift_ms,
+        archives=[],
         grants=Grants(),
         targets=Register(),
         quarantines=Register(),
@@ -128,6 +135,8 @@ def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
             return _written(after, RegisterWrite(control.quarantines, body.node, again))
         case ops.MeshEvidence(body=body):
             return _quarantined(control, body, at)
+        case ops.MeshArchive():
+            return _archived(control, op, at)
         case _:
             return Verdict.GENESIS
 
@@ -149,13 +158,31 @@ def _with_rules(after: Control, rules: Rules, at: At) -> Moved | Verdict:
         return _risen(after, rules.protocol, rules, at)
     if contradiction(rules) is not None:
         return Verdict.RULES
-    return _changed(replace(after, rules=rules, rise=None))
+    drift_most_ms = max(after.drift_most_ms, rules.max_drift_ms)
+    return _changed(replace(after, rules=rules, rise=None, drift_most_ms=drift_most_ms))
 
 
 def _risen(after: Control, protocol: int, rules: Rules | None, at: At) -> Moved:
+    announced_ms = rules.max_drift_ms if rules is not None else 0
     return _changed(
-        replace(after, rise=AnnouncedProtocol(protocol, at.commit_ms + NOTICE_MS, rules))
+        replace(
+            after,
+            rise=AnnouncedProtocol(protocol, at.commit_ms + NOTICE_MS, rules),
+            drift_most_ms=max(after.drift_most_ms, announced_ms),
+        )
     )
+
+
+def _archived(control: Control, op: ops.MeshArchive, at: At) -> Moved | Verdict:
+    """Both times lie as far back as the rules say, by both clocks, and never go back."""
+    body, rules, last = op.body, control.rules, control.archive
+    now_ms = min(at.commit_ms, op.hlc[0])
+    if body.before > now_ms - rules.retention_ms or body.memo_before > now_ms - rules.horizon_ms:
+        return Verdict.EARLY
+    if body.before < last.before_ms or body.memo_before < last.memo_before_ms:
+        return Verdict.STALE
+    archive = Archive(at.seq, body.before, body.memo_before, control.drift_most_ms)
+    return _changed(replace(control, since=at.seq, archive=archive))
 
 
 def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Verdict | Needs:
