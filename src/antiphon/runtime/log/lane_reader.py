@@ -4,8 +4,13 @@ Every node with permission to work on a kind may write on its lanes, as much as 
 reader holds one page at a time, keeps the records that took effect and the newest of the rest,
 and remembers how far it has judged long lanes: hostile records cost each reader one read.
 
-Invariant: what was judged stays judged. The log loses only archived lanes, which had ended; if it
-lost anything else, `Judge.confirm` raises. It is asked after every read, also if there was nothing.
+What was judged stays judged until an archive comes (spec §7.5): behind it a lane may have ended,
+been emptied and been purged, unseen by who knew it before. So a reader goes on from what it knows
+only if the last record that it knows is still there and no archive has come since.
+A purge takes all records of a lane that are below an archive at once, but a read takes several
+requests. So a read of a lane that is old enough to be purged counts only if its first record is
+still there afterwards. If the log lost anything else, `Judge.confirm` raises. It is asked after
+every read, also if there was nothing.
 """
 
 from __future__ import annotations
@@ -101,6 +106,8 @@ class JobView(LaneView, frozen=True):
 class _Place(Struct):
     """How far a lane was judged."""
 
+    begin: int = 0
+    """The sequence of the first record that was read."""
     reach: int = 0
     """The sequence of the last record that was judged."""
     length: int = 0
@@ -110,10 +117,15 @@ class _Place(Struct):
     refused: list[Judged] = []
     own_refused: dict[str, Verdict] = {}
     first: Record | None = None
+    is_continued: bool = True
+    """Whether the record at `reach` was found again, where reading goes on from there."""
+    stamped_ms: int = 0
+    """The stamp of the last record."""
 
     def continued(self) -> _Place:
         """A copy to continue from: several readers may do so at the same time."""
         return _Place(
+            begin=self.begin,
             reach=self.reach,
             length=self.length,
             lane=self.lane,
@@ -121,12 +133,19 @@ class _Place(Struct):
             refused=list(self.refused),
             own_refused=dict(self.own_refused),
             first=self.first,
+            is_continued=False,
+            stamped_ms=self.stamped_ms,
         )
 
     def take(self, record: Record, opened: OpenedRecord, outcome: Outcome, reader: str) -> None:
         """Add one judged record."""
+        self.begin = self.begin or record.seq
         self.reach = record.seq
         self.length += 1
+        self.stamped_ms = record.commit_ms
+        if self.first is not None and self.is_another(outcome.lane):
+            self.effective.clear()
+            self.first = None
         self.lane = outcome.lane
         judged = Judged(opened, outcome.verdict)
         if outcome.changed:
@@ -141,15 +160,19 @@ class _Place(Struct):
             if len(self.own_refused) > REFUSED_KEPT:
                 del self.own_refused[next(iter(self.own_refused))]
 
-    def view(self) -> LaneView:
-        """What the reader returns."""
-        history = self.effective
+    def is_another(self, lane: Lane) -> bool:
+        """Whether what the lane is about was archived, and perhaps began again."""
+        return lane.state is None or lane.floor != self.lane.floor
+
+    def view(self, by: Judge) -> LaneView:
+        """What the reader returns: the records, and the state that they lead to by now."""
+        lane, history = by.behind(self.lane), self.effective
         if self.refused:
             kept = self.refused[-REFUSED_KEPT:]
             history = sorted([*self.effective, *kept], key=lambda judged: judged.opened.seq)
-        if isinstance(self.lane, JobLane):
-            return JobView(history, self.lane, self.first, self.own_refused)
-        return LaneView(history, self.lane, self.first, self.own_refused)
+        if isinstance(lane, JobLane):
+            return JobView(history, lane, self.first, self.own_refused)
+        return LaneView(history, lane, self.first, self.own_refused)
 
 
 class Judge(typing.Protocol):
@@ -167,6 +190,15 @@ class Judge(typing.Protocol):
 
     async def judge(self, opened: OpenedRecord, lane: Lane, *, is_named: bool = False) -> Outcome:
         """The verdict on one record."""
+
+    def behind(self, lane: Lane) -> Lane:
+        """A lane behind every archive that is known."""
+
+    def is_archived_since(self, seq: int) -> bool:
+        """Whether an archive is known that came after this sequence."""
+
+    def may_be_purged(self, commit_ms: int) -> bool:
+        """Whether a lane whose newest record has this stamp may be purged by now."""
 
     async def pause(self, attempt: int) -> None:
         """Wait before trying again."""
@@ -190,8 +222,8 @@ class LaneReader:
             if attempt:
                 await self._by.pause(attempt - 1)
             place = await self._judged(key)
-            if place.reach >= at_least:
-                return place.view()
+            if place is not None and place.reach >= at_least:
+                return place.view(self._by)
         raise Unavailable(f"this copy of the log does not have record {at_least} yet")
 
     async def enter(self, key: LaneKey) -> LaneView:
@@ -200,8 +232,14 @@ class LaneReader:
         The view shows only what was read. What is known of the lane from earlier is used, and
         nothing is remembered that does not begin at its beginning.
         """
-        if key in self._places or not can_enter(self._by.protocol, key):
-            return await self.read(key)
+        if key not in self._places and can_enter(self._by.protocol, key):
+            place = await self._entered(key)
+            if place is not None:
+                return place.view(self._by)
+        return await self.read(key)
+
+    async def _entered(self, key: LaneKey) -> _Place | None:
+        """The same; None if it has to be read again, since it was purged meanwhile."""
         place = _Place(lane=self._by.protocol.empty(key))
         wanted = self._by.protocol.subjects_of(self._by.mesh, key)
         found: Entered | None = None
@@ -212,13 +250,14 @@ class LaneReader:
                     break
             await self._judge(place, page)
         if found is None:
-            if place.length > LONG:
+            is_whole = await self._is_whole(place)
+            if is_whole and place.length > LONG:
                 self._remember(key, place)
-            return place.view()
+            return place if is_whole else None
         place.take(found.record, found.opened, Outcome(Verdict.OK, found.lane), self._reader)
         async for page in self._by.log.read_lane(wanted, after=place.reach):
             await self._judge(place, page)
-        return place.view()
+        return place if await self._is_whole(place) else None
 
     async def read_many(
         self, wanted: Mapping[LaneKey, int], *, no_further: bool = False
@@ -247,35 +286,47 @@ class LaneReader:
                 until = upto if no_further else math.inf
                 await self._judge(place, [one for one in records or () if one.seq <= until])
                 is_whole = records is not None and place.reach >= upto
-                yield key, place.view() if is_whole else None
+                is_whole = is_whole and not self._may_be_purged(place)
+                yield key, place.view(self._by) if is_whole else None
 
     async def read_on(self, known: Mapping[LaneKey, Lane]) -> dict[LaneKey, LaneView]:
         """Several lanes from where each was judged before; the views show only what is new.
 
-        What was judged stays judged, so nothing of it is verified again.
+        Nothing of what was judged is verified again, unless it may have been archived since.
         """
         if len(known) == 1:
             return {key: await self._behind(key, lane) for key, lane in known.items()}
         views: dict[LaneKey, LaneView] = {}
         async with aclosing(self._records_of(known)) as lanes:
             async for key, records in lanes:
-                if records is None:
+                if records is None or self._by.is_archived_since(max(known[key].tails)):
                     views[key] = await self._behind(key, known[key])
                     continue
-                place = _Place(lane=known[key], reach=max(known[key].tails))
-                await self._judge(place, [one for one in records if one.seq > place.reach])
-                views[key] = place.view()
+                place = self._known(known[key])
+                fresh = [one for one in records if one.seq >= place.reach]
+                await self._judge(place, fresh)
+                is_whole = place.is_continued and not self._may_be_purged(place)
+                views[key] = place.view(self._by) if is_whole else await self.read(key)
         return views
+
+    def _known(self, lane: Lane) -> _Place:
+        """A place to go on from, at the last record of a lane."""
+        return _Place(lane=lane, reach=max(lane.tails), is_continued=not max(lane.tails))
 
     async def _behind(self, key: LaneKey, lane: Lane) -> LaneView:
         """What is on a lane behind what is known; however long it is, only that is read."""
-        place = _Place(lane=lane, reach=max(lane.tails))
-        wanted = self._by.protocol.subjects_of(self._by.mesh, key)
-        async for page in self._by.log.read_lane(wanted, after=place.reach):
-            await self._judge(place, page)
-        if not place.length:
-            await self._by.confirm(0)
-        return place.view()
+        place = self._known(lane)
+        if not self._by.is_archived_since(place.reach):
+            wanted = self._by.protocol.subjects_of(self._by.mesh, key)
+            async for page in self._by.log.read_lane(wanted, after=max(place.reach - 1, 0)):
+                await self._judge(place, page)
+                if not place.is_continued:
+                    break
+            if not place.length:
+                await self._by.confirm(0)
+            if place.is_continued and await self._is_whole(place):
+                return place.view(self._by)
+        return await self.read(key)
 
     async def _records_of(
         self, keys: Collection[LaneKey]
@@ -316,34 +367,53 @@ class LaneReader:
             if attempt:
                 await self._by.pause(attempt - 1)
             place = await self._judged(key, before=seq, is_named=at_least is not None)
-            if place.reach >= (at_least or 0):
+            if place is not None and place.reach >= (at_least or 0):
                 return place.lane
         raise Unavailable(f"this copy of the log does not have record {at_least} yet")
 
     async def _judged(
         self, key: LaneKey, *, before: int | None = None, is_named: bool = False
-    ) -> _Place:
+    ) -> _Place | None:
+        """A lane, judged up to its end or to a place; None: it was purged, read it again."""
         known, protocol = self._places.get(key), self._by.protocol
+        if known is not None and self._by.is_archived_since(known.reach):
+            del self._places[key]
+            known = None
         if known is None or (before is not None and known.reach >= before):
             place = _Place(lane=protocol.empty(key))
         else:
             place = known.continued()
         wanted, known_length = protocol.subjects_of(self._by.mesh, key), place.length
-        async for page in self._by.log.read_lane(wanted, after=place.reach):
+        async for page in self._by.log.read_lane(wanted, after=max(place.reach - 1, 0)):
             if before is not None and page[-1].seq >= before:
                 earlier = [one for one in page if one.seq < before]
                 await self._judge(place, earlier, is_named=is_named)
                 break
             await self._judge(place, page, is_named=is_named)
+            if not place.is_continued:
+                break
         if place.length == known_length:
             await self._by.confirm(0)
+        if not place.is_continued or not await self._is_whole(place):
+            self._places.pop(key, None)
+            return None
         if place.length > LONG and not is_named:
             self._remember(key, place)
         return place
 
+    async def _is_whole(self, place: _Place) -> bool:
+        """Whether nothing of a lane was purged while it was read."""
+        return not self._may_be_purged(place) or bool(await self._by.log.fetch_many([place.begin]))
+
+    def _may_be_purged(self, place: _Place) -> bool:
+        return place.begin > 0 and self._by.may_be_purged(place.stamped_ms)
+
     async def _judge(self, place: _Place, page: list[Record], *, is_named: bool = False) -> None:
         if page:
             await self._by.confirm(page[-1].seq)
+        if page and not place.is_continued:
+            place.is_continued = page[0].seq == place.reach
+            page = page[1:] if place.is_continued else []
         for record in page:
             opened = self._by.open(record)
             outcome = await self._by.judge(opened, place.lane, is_named=is_named)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import opened_record
+from antiphon.core import lane_archive, opened_record
 from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.authority.control import Control
+from antiphon.core.authority.rules import RETENTION_LEAST_MS
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.state import job_key
@@ -363,6 +364,27 @@ class Session:
             key: await self.lanes.before(key, seq, at_least=upto if upto in known else 0)
             for key, upto in needs.lanes
         }
+
+    def behind(self, lane: Lane) -> Lane:
+        """A lane behind every archive that is known: empty if one of them took it."""
+        control = self.history.current
+        return lane if control is None else lane_archive.behind(control, lane)
+
+    def is_archived_since(self, seq: int) -> bool:
+        """Whether an archive is known that came after this sequence."""
+        control = self.history.current
+        return control is not None and control.archive.seq > seq
+
+    def may_be_purged(self, commit_ms: int) -> bool:
+        """Whether a lane whose newest record has this stamp may be purged by now.
+
+        Nothing leaves within the shortest retention. Where no archive is known, this machine's
+        clock is good enough to tell.
+        """
+        latest_ms = self.author.mesh_time.most_ms()
+        if not self.is_archived_since(0):
+            latest_ms = min(latest_ms, self.wall.now_ms())
+        return commit_ms + RETENTION_LEAST_MS < latest_ms
 
     async def read(self, key: LaneKey, *, at_least: int = 0) -> LaneView:
         """Load a whole lane with the control state it needs, and judge every record.

@@ -96,6 +96,8 @@ async def whole_lane(session: Session, draft: Draft, sent: Written) -> Written:
     if place is None:
         raise TypeError(f"{draft.subject} does not belong to a lane")
     known = max(sent.intent.lane.tails) if sent.intent.lane is not None else 0
+    if session.is_archived_since(known):
+        known = 0  # it may be purged
     view = await session.read(place.key, at_least=sent.seq or known)
     verdict = None
     if sent.seq:

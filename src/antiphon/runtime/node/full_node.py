@@ -26,6 +26,7 @@ from antiphon.core.family import UNSEEN_ROOT, Lane, Mark, Needs, Reads
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
+from antiphon.core.record.op import subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import EngineDenied, LogReplaced, Unavailable
 from antiphon.runtime.attention.item_guard import ItemGuard, reason_of
@@ -339,7 +340,20 @@ class FullNode:
     async def write_all(self, intents: Sequence[Intent]) -> list[Written]:
         """The same for several that are independent of one another; each result has its problem."""
         policy = Policy(again=give_up, foresees=True, insists=False, look=self._look_back)
-        return await write(self.session, intents, policy)
+        return await write(self.session, [await self._placed(one) for one in intents], policy)
+
+    async def _placed(self, intent: Intent) -> Intent:
+        """With what it follows, where only the log knows whether that was purged."""
+        lane, session = intent.lane, self.session
+        if lane is None or not lane.floor or intent.prev is not None:
+            return intent
+        subject = subject_of(session.compose(intent.op, intent.body, prev=0))
+        place, last = session.protocol.place_of(subject), 0
+        if place is None or lane.tails[place.slot] > lane.floor:
+            return intent
+        async for page in session.log.read_lane([subject]):
+            last = page[-1].seq
+        return replace(intent, prev=last)
 
     async def _look_back(self, _session: Session, _draft: Draft, sent: Written) -> Written:
         await self.reached(sent.seq)

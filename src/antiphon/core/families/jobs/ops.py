@@ -12,7 +12,7 @@ from msgspec import Meta, field
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.cost.job_cost import Cost
 from antiphon.core.families.jobs.derivation import Cause, Derivation, Tick
-from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
+from antiphon.core.families.jobs.priority import PRIORITIES, Priority, place_of
 from antiphon.core.manifest import Manifest, job_id, results_read
 from antiphon.core.proof.output import Output
 from antiphon.core.proof.statement import Proof
@@ -25,7 +25,7 @@ from antiphon.core.tempo.score import Score
 WAIT: Final = Branch(stem="jobs", variants=("wait",), read_by=READ_BY, written_by=CALLED_BY)
 CALL: Final = Branch(
     stem="jobs",
-    variants=tuple(f"{rank(one)}" for one in PRIORITIES),
+    variants=tuple(map(place_of, PRIORITIES)),
     read_by=READ_BY,
     written_by=CALLED_BY,
 )
@@ -302,7 +302,7 @@ class JobSchedule(Op, frozen=True, tag="job.schedule"):
         body, name = self.body, job_id(self.body.manifest)
         if body.waits:
             return WAIT.subject(mesh, body.kind, name, "wait")
-        return CALL.subject(mesh, body.kind, name, rank(body.priority))
+        return CALL.subject(mesh, body.kind, name, place_of(body.priority))
 
     def words(self) -> str:
         """In a sentence."""
@@ -322,7 +322,7 @@ class JobOffer(Op, frozen=True, tag="job.offer"):
 
     def subject(self, mesh: str) -> str:
         """With the announcements of its priority."""
-        return CALL.subject(mesh, self.body.kind, self.body.job, rank(self.body.priority))
+        return CALL.subject(mesh, self.body.kind, self.body.job, place_of(self.body.priority))
 
     def words(self) -> str:
         """In a sentence."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
+from antiphon.core.families.jobs.priority import PRIORITIES, Priority, place_of
 
-_CALLS: Final = [["jobs", f"{rank(one)}"] for one in PRIORITIES]
+_CALLS: Final = [["jobs", place_of(one)] for one in PRIORITIES]
 
 
 def wait(mesh: str, kind: str, job_id: str) -> str:
@@ -24,7 +24,7 @@ def wait(mesh: str, kind: str, job_id: str) -> str:
 
 def call(mesh: str, priority: Priority, kind: str, job_id: str) -> str:
     """The subject of an announcement: a schedule or an offer."""
-    return f"ap.{mesh}.jobs.{rank(priority)}.{kind}.{job_id}"
+    return f"ap.{mesh}.jobs.{place_of(priority)}.{kind}.{job_id}"
 
 
 def job(mesh: str, kind: str, job_id: str) -> str:
@@ -43,7 +43,7 @@ def lane(mesh: str, kind: str, job_id: str) -> tuple[str, ...]:
 
 def calls_of(mesh: str, priority: Priority, kind: str, *, below: bool) -> str:
     """Filter: announcements of exactly one kind, or of every kind below a prefix."""
-    return f"ap.{mesh}.jobs.{rank(priority)}.{kind}.{'>' if below else '*'}"
+    return f"ap.{mesh}.jobs.{place_of(priority)}.{kind}.{'>' if below else '*'}"
 
 
 def is_call(subject: str) -> bool:

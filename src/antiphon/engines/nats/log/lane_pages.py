@@ -53,15 +53,12 @@ class Readable(Protocol):
 
 
 async def lane_pages(
-    log: Readable, filters: tuple[str, ...], *, after: int, links_may_hide: bool
+    log: Readable, filters: tuple[str, ...], *, after: int
 ) -> AsyncIterator[list[Record]]:
-    """All records above `after` that match any of `filters`, oldest first, page by page.
-
-    `links_may_hide` says that a link to nothing can mean something other than a purge.
-    """
+    """All records above `after` that match any of `filters`, oldest first, page by page."""
     if not filters:
         return
-    found = await _walk_back(log.records, filters, after=after, links_may_hide=links_may_hide)
+    found = await _walk_back(log.records, filters, after=after)
     if found is None:
         async for page in _forwards(log, filters, after):
             yield page
@@ -70,7 +67,7 @@ async def lane_pages(
 
 
 async def _walk_back(
-    records: DirectGet, filters: tuple[str, ...], *, after: int, links_may_hide: bool
+    records: DirectGet, filters: tuple[str, ...], *, after: int
 ) -> dict[int, Record] | None:
     """The lane by its own links, or None if they are too many or prove nothing."""
     heads = await records.newest_of_each(filters)
@@ -91,18 +88,14 @@ async def _walk_back(
             if hops > MAX_HOPS:
                 return None
             previous = await records.held_at(before)
-            if previous is None:
-                if links_may_hide:
-                    return None  # purged, or the copy that answered lags behind
-                break  # purged, and with it whatever came before
-            if previous.record.subject != held.record.subject:
-                return None
+            if previous is None or previous.record.subject != held.record.subject:
+                return None  # purged, perhaps just now, or the copy that answered lags behind
             held = previous
     return found
 
 
 async def short_lanes(
-    records: DirectGet, lanes: Sequence[Sequence[str]], *, links_may_hide: bool
+    records: DirectGet, lanes: Sequence[Sequence[str]]
 ) -> list[list[Record] | None]:
     """Several lanes by their links, one step of all of them at a time; None for the others.
 
@@ -134,7 +127,7 @@ async def short_lanes(
             one = earlier.get(seq)
             if one is not None and one.record.subject == subject:
                 steps.append(one)
-            elif one is not None or links_may_hide:
+            else:
                 found[lane_of[subject]] = None
     else:
         for held in steps:

@@ -313,14 +313,14 @@ class NatsLog:
         checked = tuple(dict.fromkeys(filters))
         for one in checked:
             wire.check_filter(one)
-        return lane_pages(self, checked, after=after, links_may_hide=self.links_may_hide)
+        return lane_pages(self, checked, after=after)
 
     async def read_lanes(self, lanes: Sequence[Sequence[str]]) -> list[list[Record] | None]:
         """See `ports.OpLog.read_lanes`."""
         for one in (subject for lane in lanes for subject in lane):
             wire.check_subject(one)
         self._connection.require_up()
-        return await short_lanes(self.records, lanes, links_may_hide=self.links_may_hide)
+        return await short_lanes(self.records, lanes)
 
     async def newest(self, subjects: Sequence[str]) -> list[Record]:
         """See `ports.OpLog.newest`."""
@@ -461,11 +461,6 @@ class NatsLog:
     def is_replicated(self) -> bool:
         """Whether a direct get may be answered by a copy that lags behind."""
         return self._replicas > 1
-
-    @property
-    def links_may_hide(self) -> bool:
-        """Whether a link to nothing can mean something other than a purge."""
-        return self.is_replicated
 
     async def next_certain(self, after: int, subject: str) -> Record | None:
         """The first matching record above `after`, from the one copy or from the leader."""

@@ -121,12 +121,7 @@ class ScopedLog(NatsLog):
         seen = tuple(one for one in wanted if self._visible.parts(one))
         if wanted and not seen:
             raise self._outside(next(iter(wanted)))
-        return lane_pages(self, seen, after=after, links_may_hide=self.links_may_hide)
-
-    @property
-    def links_may_hide(self) -> bool:
-        """A link may lead out of scope."""
-        return True
+        return lane_pages(self, seen, after=after)
 
     def hints(self, told: Told) -> AbstractContextManager[Hints]:
         """See `ports.OpLog.hints`: of what this login may subscribe to."""
