@@ -17,7 +17,7 @@ from msgspec import Struct
 from antiphon.assembly.logins import Purpose, connect
 from antiphon.assembly.mesh_connection import OWNER
 from antiphon.core.authority.rules import Rules
-from antiphon.core.bus.subjects import ENTRY, MESSAGE_GATE
+from antiphon.core.bus.subjects import ENTRY, MESSAGE_GATE, ROOTS
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.files import replace_file
@@ -250,6 +250,7 @@ async def gatekeeping(
         relay_service(engine, rules.accept),
         roll_call_service(connection, described.mesh),
         roll_call_service(connection, described.mesh, asks=ENTRY, admits=admits),
+        roll_call_service(connection, described.mesh, asks=ROOTS),
         *message_services(
             MessageDesk(session, messages),
             put=message_requests.PUT,

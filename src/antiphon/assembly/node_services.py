@@ -148,6 +148,7 @@ async def replicating(
         from antiphon.runtime.node.coordinator_watch import CoordinatorWatch
         from antiphon.runtime.node.entry_service import EntryService
         from antiphon.runtime.node.overdue_jobs import OverdueJobs
+        from antiphon.runtime.node.root_service import RootService
         from antiphon.runtime.node.sealer import Sealer
         from antiphon.runtime.node.write_volume_watch import VolumeWatch
         from antiphon.runtime.plans.plan_audit import PlanAudit
@@ -177,6 +178,7 @@ async def replicating(
             "reports": reverb.run,
             "seals": Sealer(node, bar_s=bar_s).run,
             "lane entries": EntryService(node).run,
+            "roots": RootService(node, keyring).run,
             "artifacts": Evictor(node, blobs=blobs).run,
             "heartbeats": watch.run,
             "presence": OwnPresence(connection.session, connection.keyring, card, watch).run,

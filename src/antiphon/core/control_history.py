@@ -64,6 +64,11 @@ class ControlHistory:
         return states[index - 1].at_time(commit_ms) if index else None
 
     @property
+    def coordinators(self) -> frozenset[str]:
+        """Everybody who has coordinated this mesh."""
+        return frozenset(state.coordinator for state in self._states)
+
+    @property
     def tempo_before(self) -> TempoPolicy | None:
         """The tempo policy before the newest one; None if it was never replaced."""
         policies = [one.policy for one in self.tempo_policies]

@@ -71,6 +71,8 @@ ROLL: Final = BusSubject("roll", (Party.MEMBERS,), (Party.MEMBERS,), via_gate=Tr
 """Asks who is online."""
 ENTRY: Final = BusSubject("entry", (Party.MEMBERS,), (), via_gate=True)
 """Asks full nodes where a lane can be entered."""
+ROOTS: Final = BusSubject("roots", (Party.MEMBERS,), (Party.MEMBERS,), via_gate=True)
+"""Asks a full node for roots of its tree, to compare histories. The answer is signed."""
 HEARTBEAT: Final = BusSubject("heartbeat.{user}", (Party.SELF,), (Party.MEMBERS,))
 """What a node says about itself every few seconds. Nobody can crowd out another's."""
 WORK: Final = BusSubject("work.{kind}", (Party.WORKERS,), (Party.WORKERS,))
@@ -101,6 +103,7 @@ LOGIN: Final = BusSubject("gate.{user}.login", (Party.REFRESH_KEY,), (Party.GATE
 BUS: Final = (
     ROLL,
     ENTRY,
+    ROOTS,
     HEARTBEAT,
     WORK,
     LIVE,

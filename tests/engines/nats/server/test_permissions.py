@@ -208,6 +208,7 @@ def test_a_scope_becomes_subjects():
         f"_I.{user}.>",
         f"apb.m.inbox.{user}.>",
         "apb.m.roll",
+        "apb.m.roots",
         "apb.m.heartbeat.>",
         "apb.m.beat",
         "apb.m.meshstatus",

@@ -6,11 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import typer
+
 from antiphon.errors import AntiphonError
-from antiphon.interfaces.cli.checks import log, machine, nodes
+from antiphon.interfaces.cli.checks import histories, log, machine, nodes
 from antiphon.interfaces.cli.checks.findings import Check, Finding, Level, Look, ok, wrong
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.exits import Exit, disk_full
+from antiphon.interfaces.cli.screen.options import open_mesh
 from antiphon.interfaces.cli.screen.terminal import out
 
 if TYPE_CHECKING:
@@ -31,12 +34,23 @@ CALLED: Final = frozenset({log.attention, nodes.nodes, nodes.routes, nodes.tempo
 
 
 @command
-async def doctor(home: Path | None) -> Answer:
+async def doctor(
+    home: Path | None,
+    *,
+    against: str = typer.Option(
+        "",
+        metavar="NODE|PATH",
+        help="Only compare this machine's history with another full node's, an archive's, or a"
+        " checkpoint's.",
+        show_default=False,
+    ),
+) -> Answer:
     """Check this machine, the engine and the mesh.
 
-    The exit code is 1 if anything is wrong. Warnings do not change it.
+    The exit code is 1 if anything is wrong. Warnings do not change it. With --against, it says
+    whether somebody else has the same log, and if not, at which record the two part.
     """
-    findings = await examine(home)
+    findings = await (examine(home) if not against else _compared(home, against))
     is_well = all(finding.level != "wrong" for finding in findings)
 
     def words() -> None:
@@ -49,6 +63,13 @@ async def doctor(home: Path | None) -> Answer:
 
     facts = {"ok": is_well, "checks": [finding._asdict() for finding in findings]}
     return Answer(facts, words, Exit.OK if is_well else Exit.FAILED)
+
+
+async def _compared(home: Path | None, against: str) -> list[Finding]:
+    from antiphon.sdk.archive.witness import compare_with
+
+    async with open_mesh(home) as mesh:
+        return histories.findings(await compare_with(mesh, against))
 
 
 async def examine(home: Path | None) -> list[Finding]:
