@@ -9,6 +9,7 @@ from antiphon.core.policy.write_pace import (
     LEAST_RECORDS,
     OTHERS_MS,
     SLOW_MS,
+    SLOW_RECORDS,
     WINDOW_MS,
     WritePace,
     is_counted,
@@ -120,6 +121,17 @@ def test_on_a_slow_disk_it_takes_longer_until_writes_count_as_slow(calm_ms, took
     written(pace, "bulk", 10 * LEAST_RECORDS)
     slow(pace, took_ms, writes=100)
     assert (pace.excess(0) is not None) is is_found
+
+
+def test_on_a_slow_engine_few_records_are_many():
+    """It takes only so many, and all others wait behind those that one party sends at once."""
+    pace = WritePace()
+    pace.note("other", AT_MS, 100)
+    written(pace, "flood", SLOW_RECORDS)
+    slow(pace, 900)
+    assert pace.excess(0) is None
+    written(pace, "flood", 1)
+    assert pace.excess(0).party == "flood"
 
 
 def test_writes_that_are_slow_because_of_a_flood_do_not_become_the_usual():

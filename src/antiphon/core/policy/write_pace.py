@@ -30,7 +30,7 @@ SLOW_MS: Final = 250
 before the next: whoever writes without a pause makes everybody wait, however fast a node reads."""
 SLOWER: Final = 4
 """And how many times as long as while nobody wrote much."""
-CALM_RECORDS: Final = 200
+CALM_RECORDS: Final = 100
 """How many records of everybody within the window are not much."""
 _CALM_KEPT: Final = 31
 OTHERS_MS: Final = 60_000
@@ -44,6 +44,9 @@ WINDOW_MS: Final = 4_000
 SLOT_MS: Final = 500
 LEAST_RECORDS: Final = 800
 """What a party may always write within the window, in records of up to 4 KiB."""
+SLOW_RECORDS: Final = 200
+"""And while somebody else waits for slow writes: a slow engine takes no more, and what is sent at
+once is what all others wait for."""
 _RECORD_BYTES: Final = 4_096
 _RECORD_LINKS: Final = 32
 """Jobs that a record waits for, each of which a node looks up."""
@@ -133,9 +136,12 @@ class WritePace:
             return None
         sums = _sums(self._slots.values())
         party = max(sums, key=lambda one: sums[one], default="")
-        if not party or sums[party] <= LEAST_RECORDS or 2 * sums[party] <= sum(sums.values()):
+        if not party or 2 * sums[party] <= sum(sums.values()):
             return None
-        return Excess(party, sums[party]) if is_behind or self._has_others(party) else None
+        if not is_behind and not self._has_others(party):
+            return None
+        least = LEAST_RECORDS if is_behind else SLOW_RECORDS
+        return Excess(party, sums[party]) if sums[party] > least else None
 
     def pause_s(self, party: str, now_s: int) -> int:
         """How long to pause a party now: twice as long as the last time."""
