@@ -20,6 +20,7 @@ COMMANDS = (
     "partition",
     "pulse",
     "stale",
+    "steps",
     "tamper",
     "workers",
 )

@@ -19,8 +19,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-What = Literal["ready", "begin", "end", "aborted", "dead"]
-"""`aborted`: the handler raised or was cancelled. `dead`: the process was killed, or is gone."""
+What = Literal["ready", "begin", "step", "end", "aborted", "dead"]
+"""`step`: one of a job's steps is computed. `aborted`: the handler raised or was cancelled. `dead`:
+the process was killed, or is gone."""
 
 
 class JournalEvent(Struct, frozen=True, gc=False):
@@ -32,6 +33,7 @@ class JournalEvent(Struct, frozen=True, gc=False):
     what: What
     job_id: str = ""
     fence: str = ""
+    step: int = 0
 
 
 _decode = msgspec.json.Decoder(JournalEvent).decode
@@ -48,9 +50,11 @@ class JournalWriter:
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def note(self, what: What, *, job_id: str = "", fence: str = "", pid: int = 0) -> None:
+    def note(
+        self, what: What, *, job_id: str = "", fence: str = "", pid: int = 0, step: int = 0
+    ) -> None:
         """Append one line."""
-        event = JournalEvent(boot_ns(), pid or os.getpid(), what, job_id, fence)
+        event = JournalEvent(boot_ns(), pid or os.getpid(), what, job_id, fence, step)
         os.write(self._handle, msgspec.json.encode(event) + b"\n")
 
     @contextmanager
@@ -105,6 +109,8 @@ class ExecutionTally:
         self.executions: list[Execution] = []
         self.ready: set[int] = set()
         """Processes that reported ready and are not dead."""
+        self.computed: dict[tuple[str, int], list[str]] = {}
+        """Under which fences each step of a job was computed."""
         self._open: dict[tuple[int, str, str], Execution] = {}
         self.add(events)
 
@@ -121,6 +127,8 @@ class ExecutionTally:
                 begun = Execution(event.job_id, event.fence, event.pid, event.at_ns)
                 self._open[key] = begun
                 self.executions.append(begun)
+            elif event.what == "step":
+                self.computed.setdefault((event.job_id, event.step), []).append(event.fence)
             elif (ended := self._open.pop(key, None)) is not None:
                 ended.ended_ns = event.at_ns
                 ended.is_finished = event.what == "end"

@@ -23,7 +23,7 @@ from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
 from chaos.audit.execution_journal import ExecutionTally
 from simulator.checks import laws, plain_record
-from simulator.checks.law_state import Committed, LawState
+from simulator.checks.law_state import Committed, LawState, StepFacts
 from simulator.checks.laws import Violation
 from simulator.checks.plain_record import Key, PlainRecord
 
@@ -37,6 +37,8 @@ class Accepted(Struct, frozen=True):
     fence: str
     author: str
     status: str
+    result: str = ""
+    """What it returned, where that is in the record."""
 
 
 class _Anything(set[bytes]):
@@ -126,9 +128,15 @@ class FinalCheck:
                 self.late_handovers += record.commit_ms >= deadline_ms
         elif fact.type == "job.complete":
             status = str(fact.body.get("status", ""))
-            self.accepted[key].append(Accepted(record.seq, fact.fence, fact.author, status))
+            texts = [one.get("text") for one in fact.body.get("outputs", ())]
+            result = next((text for text in texts if text is not None), "")
+            self.accepted[key].append(Accepted(record.seq, fact.fence, fact.author, status, result))
 
     # --- results --------------------------------------------------------------------------------
+
+    def steps(self, key: Key) -> dict[str, StepFacts]:
+        """What the runs of a job have stored of its steps."""
+        return self._ledger.lane(key).steps
 
     def lost(self, promised: Iterable[Key]) -> list[Key]:
         """Jobs whose call was acknowledged and that did not end, or are missing from the log."""

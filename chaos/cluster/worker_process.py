@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,8 @@ ASYNC_KIND: Final = "chaos.await"
 BLOCKING_KIND: Final = "chaos.block"
 """Jobs in a thread, which cannot be cancelled."""
 KINDS: Final = (ASYNC_KIND, BLOCKING_KIND)
+STEP_KINDS: Final = ("chaos.steps.await", "chaos.steps.block")
+"""The same in steps: each is in the journal when it is computed."""
 _PR_SET_PDEATHSIG: Final = 1
 _CONNECT_WITHIN_S: Final = 60.0
 """A worker may start while the server is down: it tries to connect for this long."""
@@ -70,9 +73,29 @@ def handlers_of(journal: JournalWriter) -> Handlers:
             threading.Event().wait(work_ms / 1000)
         return ctx.fence
 
+    def step(ctx: JobContext, number: int, step_ms: int) -> str:
+        journal.note("step", job_id=ctx.job_id, fence=ctx.fence, step=number)
+        threading.Event().wait(step_ms / 1000)
+        return f"{number} under {ctx.fence}"
+
+    async def in_steps(steps: int, step_ms: int, _number: int, *, ctx: JobContext) -> list[str]:
+        with journal.running(ctx.job_id, ctx.fence):
+            return [
+                await ctx.step(f"step {at}", partial(step, ctx, at, step_ms)) for at in range(steps)
+            ]
+
+    def in_blocking_steps(steps: int, step_ms: int, _number: int, *, ctx: JobContext) -> list[str]:
+        with journal.running(ctx.job_id, ctx.fence):
+            return [
+                ctx.step(f"step {at}", partial(step, ctx, at, step_ms)).wait()
+                for at in range(steps)
+            ]
+
     handlers = Handlers()
     handlers.register(ASYNC_KIND, awaiting)
     handlers.register(BLOCKING_KIND, blocking)
+    for kind, function in zip(STEP_KINDS, (in_steps, in_blocking_steps), strict=True):
+        handlers.register(kind, function)
     return handlers
 
 
@@ -86,7 +109,9 @@ async def work(config: WorkerConfig) -> None:
     while True:
         try:
             async with (
-                assembly.join(StateDirectory(config.home), "worker", kinds=KINDS) as connection,
+                assembly.join(
+                    StateDirectory(config.home), "worker", kinds=(*KINDS, *STEP_KINDS)
+                ) as connection,
                 assembly.working(connection, handlers_of(journal).executors(), settings),
             ):
                 journal.note("ready")

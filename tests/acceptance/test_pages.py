@@ -98,6 +98,7 @@ PAGES = [
     "plans",
     "queries",
     "selection",
+    "steps",
     "tasks",
     "who-may-do-what",
     "archive",  # by then the first job is sealed

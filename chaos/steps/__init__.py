@@ -1,0 +1,1 @@
+"""`chaos steps`: jobs of many steps, while their workers are killed."""
