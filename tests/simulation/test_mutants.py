@@ -41,6 +41,7 @@ from antiphon.runtime.worker.job_deliveries import JobDeliveries
 from antiphon.runtime.worker.plain_jobs import PlainJobs
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.run_slots import RunSlots
+from antiphon.runtime.worker.runs.artifact_writer import ArtifactWriter
 from antiphon.runtime.worker.runs.stored_steps import StoredSteps
 from antiphon.runtime.worker.tenure import Tenure
 from simulator.hostile.attacks import DEEDS
@@ -180,7 +181,7 @@ def patchable():
         run_artifacts.with_artifact,
         dict(table.TRANSITIONS[JobArtifact]),
         StoredSteps._read_all,
-        StoredSteps._write,
+        ArtifactWriter.write,
         Tenure.store,
         WriteTurns._read_back,
         _Waiting.goes_on,

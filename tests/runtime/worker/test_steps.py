@@ -232,7 +232,7 @@ async def test_large_results_are_stored_outside_the_log_and_go_when_the_job_has_
 
 @pytest.mark.virtual_time
 async def test_when_the_records_have_taken_enough_small_results_are_stored_outside_too(monkeypatch):
-    monkeypatch.setattr("antiphon.runtime.worker.runs.stored_steps.MAX_ARTIFACT_TEXTS", 5)
+    monkeypatch.setattr("antiphon.runtime.worker.runs.artifact_writer.MAX_ARTIFACT_TEXTS", 5)
     monkeypatch.setattr(ops, "MAX_ARTIFACT_TEXTS", 5)
     steps = Steps()
 
