@@ -17,7 +17,7 @@ def double(number: int) -> int:
 
 async def mirrored(repo: Path, *, again: bool = False) -> int:
     """Bring a repository up to date with the log; how many refs were deleted."""
-    async with serving(repo, mesh, has_bundles=True) as bridge:
+    async with serving(repo, mesh, takes_jobs=False) as bridge:
         deleted = await bridge.mirror.rewrite() if again else 0
         await bridge.mirror.catch_up()
         return deleted

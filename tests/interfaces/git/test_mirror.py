@@ -272,7 +272,7 @@ class TestAClone:
 class TestWhatStopsAMirror:
     def test_a_second_bridge_of_one_repository(self, mesh, repo):
         async def twice():
-            async with serving(repo, git_program.mesh, has_bundles=False):
+            async with serving(repo, git_program.mesh, takes_jobs=False):
                 await mirrored(repo)
 
         with pytest.raises(Held, match="another process serves"):

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.errors import Corrupt, LogReplaced, Unavailable
-from antiphon.interfaces.git.job_refs import JOBS, bundle_refs, folder_of, refs_of
+from antiphon.interfaces.git.job_refs import JOBS, bundle_refs, refs_of
 from antiphon.interfaces.git.objects import Objects
 from antiphon.sdk.git.job_feed import Cursor
 from antiphon.telemetry import LazyLogger
@@ -202,7 +202,7 @@ class Mirror:
             for history in changes.histories:
                 found |= refs_of(history, Objects(self._repository.algorithm))
                 if history.commit:
-                    found[folder_of(history) + PUSHED] = history.commit
+                    found[f"{JOBS}{history.id}/{PUSHED}"] = history.commit
             cursor = changes.cursor
             if changes.is_all:
                 return found

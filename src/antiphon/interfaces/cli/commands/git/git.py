@@ -1,4 +1,4 @@
-"""`antiphon git serve|verify`: jobs as Git objects, in any repository."""
+"""`antiphon git serve|key|signers|verify`: jobs as Git objects, in any repository."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli.commands.proofs.verify import OwnerOption, require_whole_key
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
@@ -42,11 +43,15 @@ async def serve(
     bundles: bool = typer.Option(
         True, "--bundles/--no-bundles", help="Also write what 'antiphon verify' checks."
     ),
+    read_only: bool = typer.Option(
+        False, "--read-only", help="Take no jobs from pushes, and write no hooks."
+    ),
 ) -> Answer:
-    """Show the jobs of the mesh in a repository, and keep it up to date.
+    """Show the jobs of the mesh in a repository, and take jobs that are pushed to it.
 
     REPO is made if it does not exist. Everyone who can fetch from it can read the jobs with git
-    alone, below refs/gatos/jobs.
+    alone, below refs/gatos/jobs. A commit with a job.yaml that is pushed to
+    refs/gatos/jobs/new/KIND is a job, if a key signed it that may submit that kind.
     """
     from antiphon.interfaces.git.bridge import serving
 
@@ -64,7 +69,7 @@ async def serve(
         if bundles and not status.is_whole:
             err.say("  this machine may not read every kind, so there are no bundles here")
 
-    async with serving(repo, mesh, has_bundles=bundles) as bridge:
+    async with serving(repo, mesh, has_bundles=bundles, takes_jobs=not read_only) as bridge:
         if again:
             deleted = await bridge.mirror.rewrite()
             err.say(f"compared every job with the log; {counted(deleted, 'ref')} deleted")
@@ -81,6 +86,37 @@ async def serve(
         {"event": "stopped", **fields(status, "upto", "jobs", "bundles")},
         lambda: out.say(f"stopped at record {status.upto:,}"),
     )
+
+
+@git.command()
+@command
+def key(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An SSH key's public half: id_ed25519.pub.")
+    ],
+) -> Answer:
+    """Print an SSH key as the mesh names it, for 'antiphon delegate'."""
+    from antiphon.sdk.git.ssh_signature import did_of_ssh_key
+
+    try:
+        line = file.read_text(errors="replace")
+    except OSError as problem:
+        raise Misconfigured(f"{file} cannot be read: {problem.strerror}") from problem
+    did = did_of_ssh_key(line)
+    return Answer({"key": did}, lambda: out.say(did))
+
+
+@git.command()
+@command
+async def signers(mesh: Mesh) -> Answer:
+    """Print the keys that may submit jobs, as git's allowed signers file.
+
+    For: git -c gpg.ssh.allowedSignersFile=FILE verify-commit refs/gatos/jobs/JOB/pushed
+    """
+    from antiphon.sdk.git.pushed_jobs import PushedJobs
+
+    lines = await PushedJobs(mesh).allowed_signers()
+    return Answer({"signers": lines}, lambda: [print(line) for line in lines])
 
 
 @git.command()
