@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.assembly import owned_replica, replicating
 from antiphon.core.authority.grant_terms import Terms
@@ -76,6 +76,10 @@ class Shown(Struct, frozen=True, kw_only=True):
         """Whether everything that had to be refused was."""
         return self.late_verdict == Verdict.FENCE and bool(self.revoked and self.tampered)
 
+    def facts(self) -> dict[str, object]:
+        """The same for programs."""
+        return structs.asdict(self)
+
 
 class Stage:
     """The running mesh: its owner, a full node, and the machines."""
@@ -114,8 +118,18 @@ class Stage:
         return next(one for one in self.machines if one.worker == claim.author)
 
 
-async def perform(directory: Path, say: Say) -> Shown:
-    """Show everything, in an empty directory; whatever was started has ended afterwards."""
+Then = Callable[[Mesh], Awaitable[None]]
+
+
+async def _nothing(_: Mesh) -> None:
+    """Do nothing more."""
+
+
+async def perform(directory: Path, say: Say, then: Then = _nothing) -> Shown:
+    """Show everything, in an empty directory; whatever was started has ended afterwards.
+
+    `then` is called with the owner's mesh before that.
+    """
     begun = time.monotonic()
     listen = hosted_mesh.Listen(host="127.0.0.1", port=0, names=("127.0.0.1",))
     async with AsyncExitStack() as stack:
@@ -137,6 +151,8 @@ async def perform(directory: Path, say: Say) -> Shown:
         stalled, late, bundle = await _stalled(stage, say)
         revoked = await _revoked(stage, stalled, say)
         tampered = _tampered(bundle, say)
+        seconds = round(time.monotonic() - begun, 1)
+        await then(owner)
         return Shown(
             machines=len(NAMES),
             jobs=JOBS + 4,
@@ -145,7 +161,7 @@ async def perform(directory: Path, say: Say) -> Shown:
             late_verdict=late,
             revoked=revoked,
             tampered=tampered,
-            seconds=round(time.monotonic() - begun, 1),
+            seconds=seconds,
         )
 
 

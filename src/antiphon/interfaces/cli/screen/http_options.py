@@ -89,3 +89,28 @@ def say_http(mesh: Mesh, where: str, settings: Settings, *, further: str = "") -
     )
     given = settings.http_token is not None
     out.say(f"  token    {'ANTIPHON_HTTP_TOKEN' if given else mesh.home.path / FILE}")
+
+
+async def serve_dashboard(
+    stack: AsyncExitStack, mesh: Mesh, name: str, *, must: bool = False
+) -> str:
+    """Serve the dashboard on loopback until the stack ends; a link that signs in once.
+
+    Where the packages of `antiphon[http]` are not installed: empty, or an error if it must be.
+    """
+    from antiphon.interfaces.http.node_server import installed
+    from antiphon.sdk.dashboard.sign_in import SignIn
+    from antiphon.settings import HttpAddress
+
+    try:
+        with installed():
+            from antiphon.interfaces.http.bounded_server import serving
+            from antiphon.interfaces.http.pages.dashboard import make_dashboard
+    except Misconfigured:
+        if must:
+            raise
+        return ""
+    sign_in = SignIn()
+    pages = make_dashboard(mesh, name, sign_in)
+    port = await stack.enter_async_context(serving(pages, HttpAddress("127.0.0.1", 0)))
+    return f"http://127.0.0.1:{port}/sign-in/{sign_in.link()}"

@@ -1,8 +1,7 @@
-"""What people call nodes: the owner's word first, then their own, else the end of the id."""
+"""How nodes are named on the screen."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -13,28 +12,14 @@ if TYPE_CHECKING:
 
 NodeName = Callable[[str], str]
 ASKED_S: Final = 0.25
-"""Only to find names, where no full node answers for all: who answers later is shown by its id."""
+"""Where names are only nice to have: how long nodes have to say theirs."""
 
 
 async def aliases(mesh: Mesh, nodes: Iterable[str]) -> dict[str, str]:
-    """The names of these nodes, as far as they have any.
+    """The names of these nodes, as far as they have any."""
+    from antiphon.sdk.dashboard.node_names import aliases as known
 
-    Who has no grant is asked. A name that two of them have is followed by the end of the id.
-    """
-    held, wanted = await mesh.authority.who(), dict.fromkeys(did for did in nodes if did)
-    names = {did: alias for did, alias in held.tree.names.items() if did in wanted}
-    names |= {did: "owner" for did in wanted if did == held.owner}
-    if mesh.did in wanted:
-        names.setdefault(mesh.did, mesh.alias)
-    if wanted.keys() - names.keys():
-        cards = [one.card for one in await mesh.presence.live(wait_s=ASKED_S)]
-        names |= {one.node: one.alias for one in cards if one.node in wanted.keys() - names.keys()}
-    times = Counter(names.values())
-    return {
-        did: name if times[name] == 1 else f"{name} {short_node(did)}"
-        for did in wanted
-        if (name := names.get(did, ""))
-    }
+    return await known(mesh, nodes)
 
 
 async def node_names(mesh: Mesh, nodes: Iterable[str]) -> NodeName:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+MINUTE_S: Final = 60
+HOUR_S: Final = 3600
 HERE: Final = Path(__file__).parent
 TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 CONTENT_POLICY: Final = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self';"
-    " base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -30,6 +33,27 @@ def moment(at_ms: int) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03} UTC"
 
 
+def clock(at_ms: int) -> str:
+    """A time of day."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S}.{at_ms % 1000:03}"
+
+
+def span(length_ms: int) -> str:
+    """How long something took."""
+    seconds = length_ms / 1000
+    if seconds < MINUTE_S:
+        return f"{seconds:.3f} s"
+    if seconds < HOUR_S:
+        return f"{seconds / MINUTE_S:.0f} min"
+    return f"{seconds / HOUR_S:.1f} h"
+
+
+def ago(at_ms: int) -> str:
+    """How long ago something was."""
+    past_s = max(time.time() - at_ms / 1000, 0)
+    return f"{past_s:.0f} s ago" if past_s < MINUTE_S else f"{span(int(past_s * 1000))} ago"
+
+
 @cache
 def _templates() -> Environment:
     templates = Environment(
@@ -39,13 +63,13 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters["moment"] = moment
+    templates.filters |= {"ago": ago, "clock": clock, "moment": moment, "span": span}
     return templates
 
 
-def page(template: str, *, status: int = 200, **given: Any) -> Response:
-    """A page from one of the templates."""
-    text = _templates().get_template(template).render(**given)
+def page(template: str, *, status: int = 200, root: str = "/", **given: Any) -> Response:
+    """A page from one of the templates; `root` is where its files are."""
+    text = _templates().get_template(template).render(root=root, **given)
     return HTMLResponse(text, status, headers=HEADERS)
 
 

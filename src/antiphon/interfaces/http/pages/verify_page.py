@@ -12,6 +12,7 @@ on it are checked by this process and are kept in its memory, one at a time.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 FORM_BYTES: Final = 64 * 1024
 """What a form may have besides the file."""
+ALONE: Final = {"root": ""}
+"""The page by itself, at whatever path."""
 ROW: Final = 16
 """Bytes in a row of the listing."""
 
@@ -74,15 +77,15 @@ class VerifyPage:
         self._owner = owner
         self._checking = asyncio.Lock()
 
-    async def show(self, request: Request) -> Response:
-        """What was found about the file."""
-        file, given = self._file, dict[str, Any]()
+    async def show(self, request: Request, *, frame: Mapping[str, Any] = ALONE) -> Response:
+        """What was found about the file; `frame` is what the page around it needs."""
+        file, given = self._file, dict(frame)
         if file is not None:
             change = changed(file.data) if "changed" in request.query_params else None
             data = file.data if change is None else change.data
             async with self._checking:
                 found = await asyncio.to_thread(verify_in_steps, data, owner=self._owner)
-            given = {"found": found, "change": change}
+            given |= {"found": found, "change": change}
         return page("verify.html", file=file, owner=self._owner, **given)
 
     async def take(self, request: Request) -> Response:

@@ -19,6 +19,7 @@ from antiphon.interfaces.cli.commands.jobs.watch import Ticker
 from antiphon.interfaces.cli.commands.nodes.worker import chosen_home, say_draining
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
+from antiphon.interfaces.cli.screen.http_options import serve_dashboard
 from antiphon.interfaces.cli.screen.options import load_settings, print_json
 from antiphon.interfaces.cli.screen.terminal import counted, out
 from antiphon.interfaces.cli.shared.command_offers import Offered, OfferOptions, SlotsOption
@@ -65,11 +66,13 @@ async def dev(
         await running.coordinate(node)
         worker = await stack.enter_async_context(mesh.worker(slots=slots, **offer.for_worker))
         before = sum(node.replica.sizes.by_state().values())
+        link = await serve_dashboard(stack, mesh, running.mesh.name)
         if as_json:
-            _print_ready(running, worker.kinds)
+            _print_ready(running, worker.kinds, link)
         else:
             _greet(running, mesh, slots or settings.slots, before)
             _say_commands(offer, missing)
+            _say_dashboard(link)
             _say_next(running, mesh, offer)
             show = Ticker()
             node.watchers.append(lambda applied: show.event(event_of(applied)))
@@ -109,9 +112,9 @@ async def _usual_offer(home: StateDirectory) -> tuple[Offered, str]:
     return Offered(), f"{why}; {remedy}" if remedy else why
 
 
-def _print_ready(running: Development, kinds: list[str]) -> None:
+def _print_ready(running: Development, kinds: list[str], link: str) -> None:
     about = {"event": "ready", "mesh": running.mesh.mesh, **fields(running.mesh, "name", "engine")}
-    here = {"home": str(running.home.path), "kinds": kinds, "pid": os.getpid()}
+    here = {"home": str(running.home.path), "kinds": kinds, "pid": os.getpid(), "dashboard": link}
     print_json({**about, **here, **fields(running, "is_new", "server_pid")})
 
 
@@ -135,6 +138,14 @@ def _say_commands(offer: Offered, missing: str) -> None:
         out.say(f"  commands {', '.join(offer.kinds)}{terms}")
     else:
         out.hanging([("  commands ", "")], [(f"none: {missing}", "")])
+
+
+def _say_dashboard(link: str) -> None:
+    if link:
+        out.say(f"  look     {link}")
+        out.say("           signs one browser in, once")
+    else:
+        out.say("  look     in a browser, after: pip install 'antiphon[http]'")
 
 
 def _say_next(running: Development, mesh: Mesh, offer: Offered) -> None:

@@ -41,3 +41,24 @@ if (drop) {
     });
   }
 }
+
+/* Jobs: the list is read again every few seconds, unless somebody is looking at a row of it */
+const rows = $("#rows");
+if (rows && !new URLSearchParams(location.search).has("after")) {
+  const live = $("#live");
+  const again = async () => {
+    if (document.hidden || rows.matches(":hover, :focus-within")) return;
+    try {
+      const answer = await fetch(location.href);
+      if (!answer.ok) throw new Error(answer.statusText);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      rows.replaceChildren(...(page.querySelector("#rows")?.children ?? []));
+      $(".counts").replaceChildren(...page.querySelector(".counts").children);
+      live.textContent = page.querySelector("#live").textContent.replace("as of", "live, up to");
+      live.classList.remove("stop");
+    } catch {
+      live.classList.add("stop");
+    }
+  };
+  setInterval(again, 3000);
+}

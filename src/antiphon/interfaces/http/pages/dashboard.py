@@ -1,0 +1,188 @@
+"""The dashboard of a mesh, for the person who runs this node or this `antiphon dev`.
+
+    GET  /sign-in/SECRET    signs a browser in; the link works once
+    GET  /jobs              the list: filters and cursor are in the address
+    GET  /jobs/JOB          one job: story, timeline, records, result, proof
+    GET  /jobs/JOB/bundle   the bundle that proves it, for `antiphon verify`
+    POST /jobs/JOB/cancel, /jobs/JOB/retry   signed with this machine's key
+    GET  /nodes             who is online
+    GET, POST /verify       checks a bundle, step by step
+
+Served on loopback. Every page but the first needs the session's cookie, which other sites cannot
+send (`SameSite=Strict`); acts also need this page's own origin. Pages work without a script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from antiphon.errors import AntiphonError, Rejected
+from antiphon.interfaces.http.pages.job_drawing import drawn
+from antiphon.interfaces.http.pages.rendering import HEADERS, page, static
+from antiphon.interfaces.http.pages.verify_page import VerifyPage
+from antiphon.sdk.dashboard.views import job_view, jobs_view, nodes_view
+from antiphon.sdk.proofs import bundles
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from antiphon.sdk.dashboard.sign_in import SignIn
+    from antiphon.sdk.mesh import Mesh
+
+COOKIE: Final = "antiphon"
+FILTERS: Final = ("state", "kind", "worker", "by", "since", "text")
+AT_ONCE: Final = 8
+"""Pages that are made at the same time; others wait their turn."""
+PAGE_S: Final = 20.0
+LETTERS: Final = 200
+"""Of one filter."""
+
+Answer = Callable[["Dashboard", "Request"], Awaitable[Response]]
+
+
+def signed_in(answer: Answer) -> Answer:
+    """Only for browsers that have signed in; what goes wrong becomes a page that says so."""
+
+    @functools.wraps(answer)
+    async def checked(self: Dashboard, request: Request) -> Response:
+        if not self.sign_in.is_signed_in(request.cookies.get(COOKIE, "")):
+            return page("sign_in.html", status=401, mesh=self.name)
+        if request.method == "POST" and not _is_own(request):
+            raise HTTPException(403, "this was sent by another site")
+        try:
+            async with self.turns, asyncio.timeout(PAGE_S):
+                return await answer(self, request)
+        except AntiphonError as problem:
+            status = 404 if isinstance(problem, Rejected) else 503
+            return page("problem.html", status=status, mesh=self.name, here="", problem=problem)
+
+    return checked
+
+
+class Dashboard:
+    """The pages."""
+
+    def __init__(self, mesh: Mesh, name: str, sign_in: SignIn) -> None:
+        self.mesh = mesh
+        self.name = name
+        self.sign_in = sign_in
+        self.turns = asyncio.Semaphore(AT_ONCE)
+        self._verify = VerifyPage(None, owner=None)
+
+    async def enter(self, request: Request) -> Response:
+        """Sign a browser in."""
+        session = self.sign_in.enter(request.path_params["secret"])
+        if not session:
+            return page("sign_in.html", status=401, mesh=self.name)
+        answer = RedirectResponse("/jobs", 303, headers=HEADERS)
+        answer.set_cookie(COOKIE, session, httponly=True, samesite="strict", path="/")
+        return answer
+
+    async def first(self, _: Request) -> Response:
+        """The page that one begins with."""
+        return RedirectResponse("/jobs", 303, headers=HEADERS)
+
+    @signed_in
+    async def jobs(self, request: Request) -> Response:
+        """The list of jobs."""
+        asked = {name: request.query_params.get(name, "")[:LETTERS] for name in FILTERS}
+        filters: dict[str, Any] = {name: value for name, value in asked.items() if value}
+        found = await jobs_view(self.mesh, request.query_params.get("after", ""), filters)
+        return page("jobs.html", **self._frame("jobs"), view=found, asked=asked)
+
+    @signed_in
+    async def job(self, request: Request) -> Response:
+        """One job."""
+        view = await job_view(self.mesh, request.path_params["job"])
+        drawing = drawn(view.timeline, view.names)
+        return page("job.html", **self._frame("jobs"), view=view, drawing=drawing)
+
+    @signed_in
+    async def bundle(self, request: Request) -> Response:
+        """The file that proves it."""
+        job = await self.mesh.queries.job(request.path_params["job"])
+        data = await bundles.export(self.mesh, job.kind, job.id, wait_s=0)
+        name = f'attachment; filename="bundle-{job.id[:8]}.json"'
+        headers = {**HEADERS, "Content-Disposition": name}
+        return Response(data, headers=headers, media_type="application/json")
+
+    @signed_in
+    async def cancel(self, request: Request) -> Response:
+        """Cancel it."""
+        job = await self.mesh.queries.job(request.path_params["job"])
+        await self.mesh.job(job.kind, job.id).cancel("from the dashboard")
+        return RedirectResponse(f"/jobs/{job.id}", 303, headers=HEADERS)
+
+    @signed_in
+    async def retry(self, request: Request) -> Response:
+        """Submit it once more."""
+        job = await self.mesh.queries.job(request.path_params["job"])
+        again = await self.mesh.job(job.kind, job.id).retry()
+        return RedirectResponse(f"/jobs/{again.id}", 303, headers=HEADERS)
+
+    @signed_in
+    async def nodes(self, _: Request) -> Response:
+        """Who is online."""
+        return page("nodes.html", **self._frame("nodes"), nodes=await nodes_view(self.mesh))
+
+    @signed_in
+    async def verify(self, request: Request) -> Response:
+        """Check a bundle."""
+        if request.method == "POST":
+            return await self._verify.take(request)
+        return await self._verify.show(request, frame=self._frame("verify"))
+
+    async def static(self, request: Request) -> Response:
+        """A style sheet, or the script: for everybody."""
+        return static(request.path_params["name"])
+
+    def _frame(self, here: str) -> dict[str, Any]:
+        return {"mesh": self.name, "here": here, "signs_as": self.mesh.alias or self.mesh.did[-8:]}
+
+    def routes(self) -> list[Route]:
+        """The paths."""
+        return [
+            Route("/", self.first),
+            Route("/sign-in/{secret}", self.enter),
+            Route("/jobs", self.jobs),
+            Route("/jobs/{job}", self.job),
+            Route("/jobs/{job}/bundle", self.bundle),
+            Route("/jobs/{job}/cancel", self.cancel, methods=["POST"]),
+            Route("/jobs/{job}/retry", self.retry, methods=["POST"]),
+            Route("/nodes", self.nodes),
+            Route("/verify", self.verify, methods=["GET", "POST"]),
+            Route("/static/{name}", self.static),
+        ]
+
+
+def _is_own(request: Request) -> bool:
+    """Whether a form was on one of our own pages; a browser always says where it was."""
+    return request.headers.get("origin", "") == f"http://{request.headers.get('host', '')}"
+
+
+def make_dashboard(mesh: Mesh, name: str, sign_in: SignIn) -> ASGIApp:
+    """The application, for a server on loopback."""
+    pages = Dashboard(mesh, name, sign_in)
+
+    def refuse(_: Request, refused: Exception) -> Response:
+        status = refused.status_code if isinstance(refused, HTTPException) else 500
+        words = refused.detail if isinstance(refused, HTTPException) else "it failed"
+        problem = AntiphonError(words)
+        return page("problem.html", status=status, mesh=name, here="", problem=problem)
+
+    return Starlette(
+        routes=pages.routes(),
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
+        exception_handlers={HTTPException: refuse, Exception: refuse},
+    )

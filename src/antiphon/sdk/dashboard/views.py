@@ -1,0 +1,150 @@
+"""What each page of the dashboard is about, read through `mesh.queries` and the SDK's handles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.core.record.ids import short_node
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import AntiphonError, JobFailed
+from antiphon.sdk.dashboard.node_names import aliases
+from antiphon.sdk.dashboard.tenures import Timeline, timeline
+from antiphon.sdk.proofs import bundles
+from antiphon.sdk.proofs.verification import Verification, verify_in_steps
+from antiphon.sdk.results.job_details import details_of
+
+if TYPE_CHECKING:
+    from antiphon.core.families.jobs.state import Job
+    from antiphon.core.story import Line
+    from antiphon.runtime.presence.live_nodes import LiveNode
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.queries.page import Page
+
+JOBS_LISTED: Final = 25
+RESULT_LETTERS: Final = 2_000
+
+
+class JobsView(Struct, frozen=True, kw_only=True):
+    """A page of the list of jobs."""
+
+    jobs: Page[Job]
+    counts: dict[str, int]
+    names: dict[str, str]
+    applied: int
+    """The newest record that the answering replica has verified."""
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    """One job."""
+
+    job: Job
+    sentence: str
+    """Where it stands, in words."""
+    story: list[Line]
+    names: dict[str, str]
+    arguments: str
+    result: str
+    error: str
+    traceback: str
+    timeline: Timeline
+    proof: Verification | None
+    """None: no seal covers its end yet."""
+
+
+async def jobs_view(mesh: Mesh, after: str, filters: dict[str, Any]) -> JobsView:
+    """The jobs that match, newest first."""
+    found = await mesh.queries.jobs(limit=JOBS_LISTED, after=after, **filters)
+    counts = await mesh.queries.counts(kind=filters.get("kind", ""))
+    nodes = {one for job in found for one in (job.claimer, job.scheduler) if one}
+    async with mesh.replica() as replica:
+        applied = replica.cursor.seq
+    return JobsView(jobs=found, counts=counts, names=await aliases(mesh, nodes), applied=applied)
+
+
+async def job_view(mesh: Mesh, text: str) -> JobView:
+    """Everything about a job."""
+    found = await mesh.queries.job(text)
+    handle = mesh.job(found.kind, found.id)
+    view, story = await handle.lane(), await handle.story()
+    job = await handle.state()
+    details = details_of(view)
+    result, error = "", ""
+    if job.is_terminal:
+        try:
+            result = _short(await handle.result())
+        except JobFailed as failed:
+            error = ": ".join(filter(None, (failed.error_type, failed.error_message)))
+    names = await aliases(mesh, {line.author for line in story if line.author})
+    life = timeline(view.history)
+    return JobView(
+        job=job,
+        sentence=_sentence(job, life, names, error),
+        story=list(_named(story, names)),
+        names=names,
+        arguments=details.words,
+        result=result,
+        error=error,
+        traceback=details.failure.traceback or "" if details.failure is not None else "",
+        timeline=life,
+        proof=await _proof(mesh, job) if job.is_terminal else None,
+    )
+
+
+def _sentence(job: Job, life: Timeline, names: dict[str, str], error: str) -> str:
+    def named(node: str) -> str:
+        return names.get(node) or short_node(node)
+
+    lost = [named(one.worker) for one in life.tenures if one.end == "lost its lease"]
+    after = f" after {' and '.join(dict.fromkeys(lost))} lost its lease" if lost else ""
+    if job.state.value == "succeeded":
+        words = f"{named(job.claimer)} finished it{after}." if job.claimer else "It succeeded."
+    elif job.state.value == "failed":
+        words = f"It failed{after}{': ' if error else ''}{error}."
+    elif job.is_terminal:
+        words = f"It was not finished: {job.outcome}."
+    elif job.claimer:
+        words = f"{named(job.claimer)} holds it{after}."
+    else:
+        words = "It waits for other jobs, or for its time." if job.state.value == "waiting" else ""
+        words = words or "It waits for a worker."
+    late = [one for one in life.refused if one.verdict == Verdict.FENCE]
+    return words + (" A late result was refused." if late else "")
+
+
+async def _proof(mesh: Mesh, job: Job) -> Verification | None:
+    try:
+        data = await bundles.export(mesh, job.kind, job.id, wait_s=0)
+    except AntiphonError:
+        return None
+    owner = (await mesh.authority.who()).owner
+    return verify_in_steps(data, owner=owner)
+
+
+async def nodes_view(mesh: Mesh) -> list[LiveNode]:
+    """The nodes that are online: workers first, by name."""
+    found = await mesh.queries.nodes()
+    return sorted(found, key=lambda one: (one.card.role != "worker", one.card.alias))
+
+
+def _short(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    if len(text) <= RESULT_LETTERS:
+        return text
+    return f"{text[:RESULT_LETTERS]}… ({len(text):,} letters)"
+
+
+def _named(story: Iterable[Line], names: dict[str, str]) -> Iterable[Line]:
+    """The lines with their authors by name."""
+    for line in story:
+        fragment = short_node(line.author) if line.author else ""
+        name = names.get(line.author, fragment)
+        words = line.words
+        if fragment and words.startswith(fragment):
+            words = words.removeprefix(fragment).strip()
+        else:
+            name = ""
+        yield structs.replace(line, author=name, words=words)

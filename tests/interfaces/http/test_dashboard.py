@@ -1,0 +1,119 @@
+"""The dashboard: what its pages show, to whom, and that nothing on them is anybody's markup."""
+
+import re
+from contextlib import asynccontextmanager
+from html import escape
+
+import httpx2
+import pytest
+
+from antiphon import Mesh
+from antiphon.interfaces.http.bounded_server import serving
+from antiphon.interfaces.http.pages.dashboard import COOKIE, make_dashboard
+from antiphon.sdk.dashboard.sign_in import SignIn
+from antiphon.settings import HttpAddress
+from tests.acceptance.shell import Shell
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.nats, pytest.mark.processes]
+SPITE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    typed = Shell(tmp_path_factory.mktemp("dashboard"))
+    with typed.dev("--name", "seen") as ready:
+        typed.dashboard = ready["dashboard"]
+        typed.run("submit", "example.echo", SPITE)
+        typed.run("submit", "example.fail", SPITE, "--attempts", "1")
+        yield typed
+
+
+@asynccontextmanager
+async def browser(shell):
+    """One that has signed in to pages of its own, over the same mesh."""
+    sign_in = SignIn()
+    async with Mesh.open(home=shell.home) as mesh:
+        app = make_dashboard(mesh, "seen", sign_in)
+        async with serving(app, HttpAddress("127.0.0.1", 0)) as port:
+            base = f"http://127.0.0.1:{port}"
+            async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE_S) as client:
+                signed = await client.get(f"/sign-in/{sign_in.link()}")
+                assert signed.status_code == 303
+                yield client
+
+
+def test_dev_prints_a_link_that_signs_one_browser_in_once(shell):
+    with httpx2.Client(timeout=PATIENCE_S) as first, httpx2.Client(timeout=PATIENCE_S) as second:
+        signed = first.get(shell.dashboard)
+        cookie = signed.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        base = shell.dashboard.partition("/sign-in/")[0]
+        assert first.get(f"{base}/jobs").status_code == 200
+        assert second.get(shell.dashboard).status_code == 401
+        assert second.get(f"{base}/jobs").status_code == 401
+
+
+async def test_the_list_has_counts_filters_and_every_job(shell):
+    async with browser(shell) as client:
+        page = (await client.get("/jobs")).text
+        assert "example.echo" in page
+        assert "example.fail" in page
+        failed = (await client.get("/jobs", params={"state": "failed"})).text
+        assert "<b>example.fail</b>" in failed
+        assert "<b>example.echo</b>" not in failed
+        nothing = (await client.get("/jobs", params={"kind": SPITE})).text
+        assert SPITE not in nothing
+
+
+async def test_a_job_is_told_with_its_timeline_error_and_proof(shell):
+    async with browser(shell) as client:
+        page = (await client.get("/jobs", params={"state": "failed"})).text
+        job = re.search("/jobs/([0-9a-f]{64})", page)[1]
+        shown = (await client.get(f"/jobs/{job}")).text
+        assert f"RuntimeError: {escape(SPITE)}" in shown
+        assert SPITE not in shown
+        assert "1 hold by 1 worker" in shown
+        assert "demo_tasks.py" in shown, "the traceback"
+        assert 'aria-current="page">Jobs' in shown
+
+
+async def test_a_job_that_is_not_there_is_a_page_that_says_so(shell):
+    async with browser(shell) as client:
+        answer = await client.get("/jobs/ffffffff")
+        assert answer.status_code == 404
+        assert "no job" in answer.text.lower()
+
+
+async def test_a_job_is_cancelled_and_retried_from_its_page(shell):
+    waiting = shell.run("submit", "nobody.runs.this", "1", "--detach").out.strip()
+    async with browser(shell) as client:
+        own = {"Origin": str(client.base_url).rstrip("/")}
+        assert (await client.post(f"/jobs/{waiting}/cancel", headers=own)).status_code == 303
+        assert "cancelled" in (await client.get(f"/jobs/{waiting}")).text
+        again = await client.post(f"/jobs/{waiting}/retry", headers=own)
+        assert again.headers["location"] != f"/jobs/{waiting}"
+        await client.post(f"{again.headers['location']}/cancel", headers=own)
+
+
+async def test_another_site_can_do_nothing(shell):
+    waiting = shell.run("submit", "nobody.runs.this", "2", "--detach").out.strip()
+    async with browser(shell) as client:
+        for origin in ("http://other.example", "null", ""):
+            headers = {"Origin": origin} if origin else {}
+            refused = await client.post(f"/jobs/{waiting}/cancel", headers=headers)
+            assert refused.status_code == 403
+        assert (await client.get("/jobs", headers={"Host": "other.example"})).status_code == 400
+        client.cookies.delete(COOKIE)
+        assert (await client.get(f"/jobs/{waiting}")).status_code == 401
+
+
+async def test_nodes_and_verify_are_there(shell):
+    async with browser(shell) as client:
+        assert "example.add" in (await client.get("/nodes")).text
+        page = await client.get("/verify")
+        assert "Drop a bundle here" in page.text
+        assert "script-src 'self'" in page.headers["content-security-policy"]
+        for name in ("tokens.css", "app.css", "app.js"):
+            assert (await client.get(f"/static/{name}")).status_code == 200
