@@ -28,7 +28,8 @@ from chaos.hostile.rights.behaviours import BEHAVIOURS
 from chaos.hostile.rights.member import Member, Step, repeat
 from chaos.network.raw_connection import RawConnection
 
-LOGIN_S: Final = 5.0
+LOGIN_S: Final = 30.0
+"""Long, since an attempt that is given up begins anew, and would never end on a slow machine."""
 PAUSED_S: Final = 0.25
 """How often it asks again while it is paused."""
 

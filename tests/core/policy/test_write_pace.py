@@ -6,10 +6,12 @@ from antiphon.core.families.jobs.ops import JobClaim, JobComplete, JobStart, Job
 from antiphon.core.policy import write_pace
 from antiphon.core.policy.write_pace import (
     BEHIND_MS,
+    LATE_LOOKS,
+    LATE_MS,
     LEAST_RECORDS,
     OTHERS_MS,
+    SHARED_RECORDS,
     SLOW_MS,
-    SLOW_RECORDS,
     WINDOW_MS,
     WritePace,
     is_counted,
@@ -127,11 +129,23 @@ def test_on_a_slow_engine_few_records_are_many():
     """It takes only so many, and all others wait behind those that one party sends at once."""
     pace = WritePace()
     pace.note("other", AT_MS, 100)
-    written(pace, "flood", SLOW_RECORDS)
+    written(pace, "flood", SHARED_RECORDS)
     slow(pace, 900)
     assert pace.excess(0) is None
     written(pace, "flood", 1)
     assert pace.excess(0).party == "flood"
+
+
+@pytest.mark.parametrize("has_others", [True, False])
+def test_while_others_use_the_mesh_a_node_that_is_a_little_behind_is_enough(has_others):
+    pace = WritePace()
+    if has_others:
+        pace.note("other", AT_MS, 100)
+    written(pace, "flood", SHARED_RECORDS + 1)
+    looks = [pace.excess(LATE_MS) is not None for _ in range(LATE_LOOKS + 2)]
+    assert looks == [False] * (LATE_LOOKS - 1) + [has_others] * 3
+    assert pace.excess(LATE_MS - 1) is None
+    assert pace.excess(LATE_MS) is None, "one look is a coincidence"
 
 
 def test_writes_that_are_slow_because_of_a_flood_do_not_become_the_usual():
@@ -154,6 +168,8 @@ def test_writes_that_were_slow_before_the_window_are_forgotten():
     written(pace, "bulk", 10 * LEAST_RECORDS)
     for number in range(9):
         pace.wrote(AT_MS + number, AT_MS + number + 900)
+    pace.note("other", AT_MS, 100)
+    assert pace.excess(0).party == "bulk"
     for number in range(3):
         pace.wrote(AT_MS + 2 * WINDOW_MS + number, AT_MS + 2 * WINDOW_MS + number + 10)
     assert pace.excess(0) is None

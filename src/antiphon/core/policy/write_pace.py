@@ -4,13 +4,14 @@ No server bounds how much one user writes, and everybody's records are read in o
 member writes in excess delays what all others do. So the node beside the gate compares how far it
 is behind with who wrote what it is reading (docs/decisions/0061).
 
-A party is found only if all of this holds: the node is behind, or it takes long until it reads what
-it wrote itself; and the party wrote more than half of the last seconds, and more than any node
-should mind. So nobody is paused for what others wrote, or because a node is slow.
+A party is found only if it wrote more than half of the last seconds, and more than any node should
+mind. So nobody is paused for what others wrote, or because a node is slow. What else has to hold
+depends on whether somebody else uses the mesh, which shows by what it wrote lately:
 
-That the node's own records take long is no reason by itself. A disk may be slow, so it counts by
-how many times longer they take than while nobody wrote much. And it matters to nobody if only one
-party uses the mesh, so somebody else has to have written lately.
+- If not, only those wait who read. The node has to be far behind.
+- If so, others wait for what is not read yet: a little behind is enough, and so are slow writes of
+  the node itself. A disk may be slow, so these count by how many times longer they take than while
+  nobody wrote much.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 BEHIND_MS: Final = 1_000
 """How old a record may be when it is read."""
+LATE_MS: Final = 400
+LATE_LOOKS: Final = 2
+"""The same while somebody else uses the mesh, and at how many looks in a row."""
 SLOW_MS: Final = 250
 """How long it may take until a node has read what it wrote. An engine makes each record durable
 before the next: whoever writes without a pause makes everybody wait, however fast a node reads."""
@@ -39,14 +43,15 @@ _LAST_KEPT: Final = 2
 """Parties: one of them is not the one in question."""
 FEWEST_WRITES: Final = 3
 """How many of them tell something."""
+SLOW_WITHIN_MS: Final = 1_500
 _WRITES_KEPT: Final = 256
 WINDOW_MS: Final = 4_000
 SLOT_MS: Final = 500
 LEAST_RECORDS: Final = 800
 """What a party may always write within the window, in records of up to 4 KiB."""
-SLOW_RECORDS: Final = 200
-"""And while somebody else waits for slow writes: a slow engine takes no more, and what is sent at
-once is what all others wait for."""
+SHARED_RECORDS: Final = 200
+"""The same while somebody else uses the mesh. Few, since a slow engine takes no more, and a slow
+node reads no more: what one sends at once is what all others wait for."""
 _RECORD_BYTES: Final = 4_096
 _RECORD_LINKS: Final = 32
 """Jobs that a record waits for, each of which a node looks up."""
@@ -89,6 +94,8 @@ class WritePace:
         """What a paused party wrote before is still being worked off until then."""
         self._last: dict[str, int] = {}
         """The two parties that wrote last, and when."""
+        self._late_looks = 0
+        """At how many looks in a row the node was behind a little."""
 
     def note(self, party: str, commit_ms: int, size: int, links: int = 0) -> None:
         """Count a record that was read; the party is empty if nobody knows whose it is.
@@ -117,9 +124,9 @@ class WritePace:
             self._calm.append(read_ms - signed_ms)
 
     def _is_slow(self) -> bool:
-        """Whether most of what the node wrote within the window took long."""
+        """Whether most of what the node wrote just now took long."""
         newest_ms = self._writes[-1][0] if self._writes else 0
-        lately = [took for at_ms, took in self._writes if at_ms > newest_ms - WINDOW_MS]
+        lately = [took for at_ms, took in self._writes if at_ms > newest_ms - SLOW_WITHIN_MS]
         slow_ms = max(SLOW_MS, SLOWER * _middle(self._calm))
         return len(lately) >= FEWEST_WRITES and _middle(lately) > slow_ms
 
@@ -130,18 +137,25 @@ class WritePace:
         return any(at_ms > newest_ms - OTHERS_MS for at_ms in times)
 
     def excess(self, behind_ms: int) -> Excess | None:
-        """Who wrote most of what is late, if the node is behind or its writes are slow."""
+        """Who wrote most of what is late, if the node is behind or its writes are slow.
+
+        To be asked again and again.
+        """
         is_behind = behind_ms >= BEHIND_MS
-        if not is_behind and not self._is_slow():
+        self._late_looks = self._late_looks + 1 if behind_ms >= LATE_MS else 0
+        is_late = self._late_looks >= LATE_LOOKS or self._is_slow()
+        if not is_behind and not is_late:
             return None
         sums = _sums(self._slots.values())
         party = max(sums, key=lambda one: sums[one], default="")
         if not party or 2 * sums[party] <= sum(sums.values()):
             return None
-        if not is_behind and not self._has_others(party):
-            return None
-        least = LEAST_RECORDS if is_behind else SLOW_RECORDS
-        return Excess(party, sums[party]) if sums[party] > least else None
+        is_shared = is_late and self._has_others(party)
+        if (is_behind and sums[party] > LEAST_RECORDS) or (
+            is_shared and sums[party] > SHARED_RECORDS
+        ):
+            return Excess(party, sums[party])
+        return None
 
     def pause_s(self, party: str, now_s: int) -> int:
         """How long to pause a party now: twice as long as the last time."""
@@ -157,6 +171,7 @@ class WritePace:
         self._pauses[party] = (times + 1, now_s + length)
         self._slots.clear()
         self._writes.clear()
+        self._late_looks = 0
         self._calm_from_ms = 1000 * (now_s + length)
         return length
 

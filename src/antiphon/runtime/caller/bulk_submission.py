@@ -18,6 +18,7 @@ from msgspec import Struct
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.manifest import job_id
+from antiphon.core.policy.write_pace import FORGIVEN_S, SHARED_RECORDS, WINDOW_MS
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace, PartlySubmitted, Unavailable
 from antiphon.ports import LANES_AT_ONCE
@@ -49,6 +50,8 @@ _POLICY: Final = Policy(foresees=True, look=unread)
 """A job that turns out to exist is left to `submission`; verdicts are read later, many at once."""
 MOST_LOSSES: Final = 64
 """How often groups of one list may meet a lost connection before it counts as a failure."""
+AFTER_PAUSE_S: Final = 1.25 * TOGETHER / SHARED_RECORDS * WINDOW_MS / 1000
+"""Between groups of a node that was paused lately: so many records nobody minds."""
 LOSS_LOOKS: Final = 20
 LOSS_LOOK_S: Final = 0.1
 """How often, and how long apart, to look whether the connection is back or this node is paused."""
@@ -106,6 +109,8 @@ class _Bulk:
         self._begin()
         self._sent: deque[_Sent] = deque()
         self._losses = MOST_LOSSES
+        self._next_s = 0.0
+        """When the next group may be sent, if this node was paused lately (seconds since boot)."""
         self._news = asyncio.Event()
 
     def _begin(self) -> None:
@@ -144,6 +149,7 @@ class _Bulk:
                 position = await self._turns.get()
                 if position is None or self.problem is not None:
                     break
+                await self._slowly()
                 group = [position, *self._ready(TOGETHER - 1)]
                 try:
                     await self._append(group)
@@ -170,6 +176,17 @@ class _Bulk:
                 return await self._session.admitted()
             await asyncio.sleep(LOSS_LOOK_S)
         return False
+
+    async def _slowly(self) -> None:
+        """Wait for the next turn, if this node was paused for writing much.
+
+        The next pause would be longer.
+        """
+        now_s = self._session.wall.boot_s()
+        if now_s - self._session.last_pause_s < FORGIVEN_S:
+            turn_s = max(self._next_s, now_s)
+            self._next_s = turn_s + AFTER_PAUSE_S
+            await asyncio.sleep(turn_s - now_s)
 
     def _is_up(self) -> bool:
         return self._session.engine.connected

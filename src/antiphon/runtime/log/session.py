@@ -8,6 +8,7 @@ decides nothing: verdicts come from `antiphon.core`.
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
@@ -122,6 +123,8 @@ class Session:
         """First records of lanes and their verdicts, until the lanes are read back."""
         self._deps = BoundedCache[int, Dep](most=DEPS_KEPT, most_bytes=DEPS_KEPT_BYTES)
         self._sent: dict[bytes, tuple[int, float]] = {}
+        self.last_pause_s = -math.inf
+        """When the mesh was last seen to have paused this node (seconds since boot)."""
         self.is_over = False
         """Whether whoever opened the mesh has closed it."""
         self.lanes = LaneReader(self, author.did)
@@ -553,6 +556,7 @@ class Session:
         """Wait while the mesh has paused this node; False: that takes too long."""
         until_s = self.wall.boot_s() + PAUSED_PATIENCE_S
         while wait_s := self.engine.paused_s:
+            self.last_pause_s = self.wall.boot_s()
             if self.wall.boot_s() + wait_s > until_s:
                 return False
             await asyncio.sleep(wait_s)
