@@ -198,7 +198,8 @@ def test_a_limit_that_is_set_later_holds_what_was_only_waiting_for_its_turn():
 
 
 def test_the_room_under_a_limit_is_what_is_offered_and_has_not_ended():
-    use, limit = LimitUse(), Limit(label="a", at_once=2)
+    limit = Limit(label="a", at_once=2)
+    use = LimitUse((limit,))
     for at, state in enumerate([State.PENDING, State.RUNNING, State.WAITING, State.FAILED]):
         use.see(job(at, state=state, label="a"))
     assert use.room(limit, 0) == 0
@@ -209,7 +210,8 @@ def test_the_room_under_a_limit_is_what_is_offered_and_has_not_ended():
 
 
 def test_a_rate_counts_what_was_offered_within_its_period():
-    use, limit = LimitUse(), Limit(label="a", rate=2, per_ms=1_000)
+    limit = Limit(label="a", rate=2, per_ms=1_000)
+    use = LimitUse((limit,))
     assert use.next_ms(limit, 0) is None
     use.offered("a", [100, 600])
     assert use.room(limit, 1_099) == 0
@@ -217,3 +219,19 @@ def test_a_rate_counts_what_was_offered_within_its_period():
     assert use.room(limit, 1_100) == 1
     use.offered("a", [1_100])
     assert use.next_ms(limit, 1_200) == 1_600
+
+
+def test_nothing_is_kept_of_labels_without_a_limit_nor_of_more_times_than_a_rate_needs():
+    """Whoever submits jobs may name a new label each time."""
+    limits = Limit(label="a", at_once=2), Limit(label="b", rate=3, per_ms=1_000)
+    use, empty = LimitUse(limits), LimitUse(limits)
+    for at in range(200):
+        for label in (f"junk{at}", "a", "b"):
+            use.see(job(at, state=State.PENDING, label=label))
+            use.offered(label, [at])
+            use.see(job(at, state=State.SUCCEEDED, label=label))
+    assert use.open("junk7") == 0
+    assert (use.room(limits[0], 200), use.room(limits[1], 200)) == (2, 0)
+    kept, before = ({name: len(one) for name, one in vars(each).items()} for each in (use, empty))
+    assert kept == before
+    assert sum(map(len, use._offered.values())) == 3

@@ -19,18 +19,27 @@ UNLIMITED: Final = 1 << 30
 
 
 class LimitUse:
-    """The use of each label, from the states of the jobs that name it."""
+    """The use of each label that has a limit, from the states of the jobs that name it.
 
-    def __init__(self) -> None:
+    Whoever submits jobs may name any number of others: nothing is kept of them.
+    """
+
+    def __init__(self, limits: Iterable[Limit] = ()) -> None:
         """Nothing is in use yet."""
-        self._open: dict[str, set[tuple[str, str]]] = {}
-        self._offered: dict[str, deque[int]] = {}
+        known = {one.label: one for one in limits}
+        self._open: dict[str, set[tuple[str, str]]] = {label: set() for label in known}
+        self._offered = {
+            label: deque[int](maxlen=one.rate)
+            for label, one in known.items()
+            if one.rate is not None
+        }
+        """When the newest were offered: as many as the rate allows tell whether there is room."""
 
     def see(self, job: Job) -> None:
         """Count a job as its state says, before or after any other."""
-        if not job.concurrency:
+        counted = self._open.get(job.concurrency)
+        if counted is None:
             return
-        counted = self._open.setdefault(job.concurrency, set())
         if job.is_open_under_limit:
             counted.add((job.kind, job.id))
         else:
@@ -38,7 +47,8 @@ class LimitUse:
 
     def offered(self, label: str, at_ms: Iterable[int]) -> None:
         """Note when jobs with a label were first offered, oldest first."""
-        self._offered.setdefault(label, deque()).extend(at_ms)
+        if label in self._offered:
+            self._offered[label].extend(at_ms)
 
     def open(self, label: str) -> int:
         """How many jobs with this label are offered and have not ended."""
@@ -64,7 +74,7 @@ class LimitUse:
         return None if len(recent) < limit.rate else recent[-limit.rate] + limit.per_ms
 
     def _recent(self, limit: Limit, now_ms: int) -> deque[int]:
-        times = self._offered.setdefault(limit.label, deque())
+        times = self._offered.get(limit.label, deque())
         while times and times[0] <= now_ms - limit.per_ms:
             times.popleft()
         return times

@@ -173,12 +173,12 @@ class Predecessors:
 
 def limit_use_in(node: FullNode, rules: Rules) -> LimitUse:
     """How much of the limits is in use, as the replica has it."""
-    replica, use = node.replica, LimitUse()
+    replica, use = node.replica, LimitUse(rules.limits)
     replica.flush()
-    for job in replica.ask(ReplicaWaits).labelled(limit=MOST_LABELLED):
-        use.see(job_lane(replica, job.kind, job.id).job or job)
     now_ms = node.session.wall.now_ms()
     for limit in rules.limits:
+        for job in replica.ask(ReplicaWaits).labelled(limit.label, limit=MOST_LABELLED):
+            use.see(job_lane(replica, job.kind, job.id).job or job)
         if limit.rate is not None:
             since_ms = now_ms - limit.per_ms
             use.offered(

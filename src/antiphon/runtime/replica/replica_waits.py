@@ -58,12 +58,12 @@ class ReplicaWaits(Queries):
         )
         return _jobs(rows)[::-1]
 
-    def labelled(self, *, limit: int) -> list[Job]:
-        """Jobs with a label that were offered and have not ended."""
+    def labelled(self, label: str, *, limit: int) -> list[Job]:
+        """Jobs with this label that were offered and have not ended."""
         rows = self._db.execute(
-            "select body from lanes_jobs where label is not null"
+            "select body from lanes_jobs where label = ?"
             " and state in ('pending', 'claimed', 'running') limit ?",
-            (limit,),
+            (label, limit),
         )
         return _jobs(rows)
 
