@@ -16,11 +16,13 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node import delayed_jobs
 from antiphon.runtime.node.delayed_jobs import OFFERS_PER_ROUND
+from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.testing.host_clock import HostClock
 from tests.patience import PATIENCE_S
 from tests.runtime.drawing import QUEUED, drawing
-from tests.runtime.meshes import EPOCH_MS, a_mesh, call, on_both_engines
+from tests.runtime.meshes import EPOCH_MS, a_mesh, call, eventually, on_both_engines
 from tests.runtime.timeless import in_no_time
 
 KIND = "test.draw"
@@ -325,3 +327,31 @@ async def test_a_delayed_job_begins_although_who_saw_the_call_is_gone(engine, na
         assert offer.opened.op.author not in {gone, mesh.owner.did}
         assert not_before <= offer.opened.commit_ms < not_before + GENEROUS_MS
         assert view.lane.job.state is State.SUCCEEDED
+
+
+@pytest.mark.virtual_time
+async def test_whoever_delayed_many_jobs_to_the_same_time_holds_up_nobody_else_s(monkeypatch):
+    monkeypatch.setattr(delayed_jobs, "OFFERS_PER_ROUND", 8)
+    write_s, really = 0.5, FullNode.write_all
+
+    async def write_all(node, intents):
+        if intents and intents[0].op is JobOffer:
+            await asyncio.sleep(write_s)
+        return await really(node, intents)
+
+    monkeypatch.setattr(FullNode, "write_all", write_all)
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(connection=await mesh.connection(mesh.owner))
+        many, few = [(await mesh.connection()).session for _ in range(2)]
+        begin_ms = mesh.wall.now_ms() + 60_000
+        crowd = [await call(many, number, not_before=begin_ms) for number in range(80)]
+        late = await call(few, "late", not_before=begin_ms + 10)
+        await node.reached(late.seq)
+
+        def state(one):
+            return node.replica.ask(ReplicaJobs).job(one.kind, one.id).state
+
+        await eventually(lambda: state(late) is State.PENDING)
+        assert mesh.wall.now_ms() - begin_ms < 4 * write_s * 1000
+        assert any(state(one) is State.WAITING for one in crowd), "long before all of them"
+        await eventually(lambda: all(state(one) is State.PENDING for one in crowd))

@@ -4,6 +4,9 @@ The replica knows when the next one begins, so a node sleeps until then and is w
 one. Any full node may offer; several take turns by the draw that `overdue_jobs` uses. Turns are
 short here: if two nodes offer at once, the log takes one offer and the other costs a try.
 
+The earliest are offered first. Where there are more than a round holds, it also has one job of each
+member: whoever delayed thousands to the same time holds up its own.
+
 A node whose clock is ahead of the engine's offers too early once. The rejected record shows it the
 engine's time, and it waits for that.
 """
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
 
 OFFERS_PER_ROUND: Final = 128
+MEMBERS_PER_ROUND: Final = 64
+"""How many members, in turn, have one of their jobs in a round that does not hold all."""
 MOST_SKIPPED: Final = 16_384
 """Jobs, the earliest, that are passed over because this node may not offer them."""
 TURN_S: Final = 0.3
@@ -55,6 +60,8 @@ class DelayedJobs(WokenService):
         self._since: dict[tuple[str, str], float] = {}
         """Which jobs are due, and since when this node counts its turns."""
         self._skipped = 0
+        self._after = ""
+        """Up to where members had their turn."""
 
     def _applied(self, applied: Applied) -> None:
         job = applied.after
@@ -65,13 +72,20 @@ class DelayedJobs(WokenService):
         """One round; how many seconds until the next one."""
         replica, boot_s = self.node.replica, self.node.session.wall.boot_s
         now_ms, now_s = self.node.session.now_by_both_clocks_ms(), boot_s()
-        due = replica.ask(ReplicaJobs).beginning(now_ms, limit=OFFERS_PER_ROUND, skip=self._skipped)
+        jobs = replica.ask(ReplicaJobs)
+        due = jobs.beginning(now_ms, limit=OFFERS_PER_ROUND, skip=self._skipped)
+        is_full, others = len(due) == OFFERS_PER_ROUND, list[Job]()
+        if is_full:
+            others, self._after = jobs.beginning_of_each(
+                now_ms, after=self._after, limit=MEMBERS_PER_ROUND
+            )
         before, self._since = self._since, {}
-        for job in due:
+        for job in (*due, *others):
             self._since[job.kind, job.id] = before.get((job.kind, job.id), now_s)
-        ours = [job for job in due if self._turn_s((job.kind, job.id)) <= now_s]
+        known = {(job.kind, job.id): job for job in (*others, *due)}
+        ours = [job for key, job in known.items() if self._turn_s(key) <= now_s]
         refused = await self._offer(ours)
-        if len(due) == OFFERS_PER_ROUND:
+        if is_full:
             self._skipped = (self._skipped + refused) % MOST_SKIPPED
             return 0.0 if refused < len(ours) else RETRY_S
         self._skipped = 0

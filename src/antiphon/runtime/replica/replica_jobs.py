@@ -88,6 +88,29 @@ class ReplicaJobs(Queries):
         )
         return _jobs(rows)
 
+    def beginning_of_each(self, now_ms: int, *, after: str, limit: int) -> tuple[list[Job], str]:
+        """The same, of everybody who has some the earliest; from whom on to ask for the others.
+
+        `after` is that of the last answer; so many members are looked at.
+        """
+        holders = self._db.execute(
+            "with recursive holders(one) as ("
+            " select min(begins_for) from lanes_jobs where begins_for > ? union all"
+            " select (select min(begins_for) from lanes_jobs where begins_for > one) from holders"
+            " where one is not null) select one from holders where one is not null limit ?",
+            (after, limit),
+        ).fetchall()
+        found: list[Job] = []
+        for (holder,) in holders:
+            found += _jobs(
+                self._db.execute(
+                    "select body from lanes_jobs where begins_for = ? and begins_ms <= ?"
+                    " order by begins_ms limit 1",
+                    (holder, now_ms),
+                )
+            )
+        return found, holders[-1][0] if len(holders) == limit else ""
+
     def next_beginning(self, now_ms: int) -> int | None:
         """The earliest time after now for which a job waits."""
         row = self._db.execute(
