@@ -147,7 +147,7 @@ def cold_us(rounds: int) -> float:
 
 def applied_per_s(rounds: int) -> float:
     control, cids = on_the_log(chain_of(3))
-    life = [replace(one, is_own=True) for one in a_life(cids)]
+    life = [replace(one, is_verified=True) for one in a_life(cids)]
     lane: Lane = EMPTY
     begun = time.perf_counter()
     for _ in range(rounds):

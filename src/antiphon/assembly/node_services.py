@@ -12,6 +12,7 @@ from antiphon.core.presence.cards import Card, Role
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime.identity.host_clock import installed_version
 from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.record_verifier import RecordVerifier
 from antiphon.runtime.presence.roll_call import OwnPresence
 from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
@@ -131,7 +132,8 @@ async def replicating(
     where it is the coordinator: at most one seal per `bar_s`. Pulse and reverb fill in
     `metrics`. What is sealed is written to `archive`, too.
     """
-    node = FullNode(connection.session, replica)
+    verifier = verifier_for(connection)
+    node = FullNode(connection.session, replica, verifier)
 
     def card() -> Card:
         counts_by = pulse.card() if node.ready.is_set() else None  # by what the log says
@@ -192,8 +194,18 @@ async def replicating(
             keep_running(ItemGuard(name, node.session, replica.attention), run)
             for name, run in kept.items()
         ]
-    async with beside(*services, ready=node.ready):
-        yield node
+    with verifier:
+        async with beside(*services, ready=node.ready):
+            yield node
+
+
+def verifier_for(connection: MeshConnection) -> RecordVerifier:
+    """Threads that verify ahead of a full node; the memory engine's loop may have none."""
+    from antiphon.engines.memory import MemoryEngine
+
+    session = connection.session
+    threads = 1 if isinstance(connection.engine, MemoryEngine) else None
+    return RecordVerifier(session.protocol, session.mesh, threads)
 
 
 @asynccontextmanager

@@ -142,8 +142,8 @@ class At(Struct, frozen=True, gc=False):
     control: Control
     key: LaneKey
     reads: Reads = NOTHING
-    is_own: bool = False
-    """See `OpenedRecord.is_own`: the reader made the signatures inside and need not verify them."""
+    is_verified: bool = False
+    """See `OpenedRecord.is_verified`: the signatures inside are known to be valid."""
 
 
 class Moved(Struct, frozen=True, gc=False):

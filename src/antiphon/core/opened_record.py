@@ -43,8 +43,8 @@ class OpenedRecord(Struct, frozen=True, gc=False):
     """The op's family."""
     since: int = 1
     """The first protocol in which its bytes are an op."""
-    is_own: bool = False
-    """Whether the reader itself has just signed what is inside; set by no one else."""
+    is_verified: bool = False
+    """Whether the reader has verified, or just made, the signatures inside; set by no one else."""
 
     @property
     def is_control(self) -> bool:
@@ -101,7 +101,7 @@ def placed(opened: OpenedRecord, seq: int, commit_ms: int) -> OpenedRecord:
         opened.place,
         opened.family,
         opened.since,
-        opened.is_own,
+        opened.is_verified,
     )
 
 

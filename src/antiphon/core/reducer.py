@@ -76,7 +76,7 @@ def judge(
     elif not op.mesh:  # a mesh is created once
         result = Verdict.GENESIS
     else:
-        at = At(record.seq, record.commit_ms, control, place.key, reads, record.is_own)
+        at = At(record.seq, record.commit_ms, control, place.key, reads, record.is_verified)
         below = lane_archive.floor_of(family, control, lane)
         state = family.standing(control, state, record.seq)
         is_next = op.prev == tails[slot] or (tails[slot] < below and op.prev < below)

@@ -199,7 +199,7 @@ def test_trailers_carry_prefixed_lower_case_encodings():
 def test_a_reader_takes_its_own_signature_as_read_and_a_missing_one_never():
     job = Proved()
     at = At(9, T0, job.ledger.history.current, LaneKey("jobs", "render", job.body().job))
-    own = replace(at, is_own=True)
+    own = replace(at, is_verified=True)
     unsigned = job.proved(BOB)
     assert not completion_proof.is_proved(unsigned, ALICE.did, at)
     assert completion_proof.is_proved(unsigned, ALICE.did, own)

@@ -63,7 +63,7 @@ async def test_only_who_signed_a_proof_takes_its_signature_as_read():
         views = [
             await session.read_lane(KIND, job.id, at_least=job.seq) for session in (worker, other)
         ]
-        assert [view.history[-1].opened.is_own for view in views] == [True, False]
+        assert [view.history[-1].opened.is_verified for view in views] == [True, False]
 
 
 async def test_a_stranger_verifies_it_with_securesystemslib_alone():

@@ -34,7 +34,7 @@ def drafted(author, body):
 
 
 @pytest.mark.parametrize(
-    "by, change, is_own",
+    "by, change, is_verified",
     [
         (b"k", {}, True),
         (b"o", {}, False),
@@ -45,17 +45,17 @@ def drafted(author, body):
     ],
     ids=["own", "another author's", "fence", "status", "outputs", "no proof"],
 )
-def test_a_proof_is_an_authors_own_of_what_it_signed_and_of_nothing_else(by, change, is_own):
+def test_a_proof_is_an_authors_own_of_what_it_signed_and_of_nothing_else(by, change, is_verified):
     author = an_author()
     made = (author if by == b"k" else an_author(by)).prove(a_body(), a_proof())
-    assert drafted(author, replace(made, **change)).is_own is is_own
+    assert drafted(author, replace(made, **change)).is_verified is is_verified
 
 
 @pytest.mark.parametrize("change", [{"usage": Usage(wall_ms=2)}, {"sig": bytes(64)}], ids=str)
 def test_a_proof_that_was_changed_is_not_an_authors_own(change):
     author = an_author()
     made = author.prove(a_body(), a_proof())
-    assert not drafted(author, replace(made, proof=replace(made.proof, **change))).is_own
+    assert not drafted(author, replace(made, proof=replace(made.proof, **change))).is_verified
 
 
 def test_own_proofs_fill_no_memory_whatever_their_size():
@@ -67,5 +67,5 @@ def test_own_proofs_fill_no_memory_whatever_their_size():
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert drafted(author, made).is_own
+    assert drafted(author, made).is_verified
     assert held < 2 * PROOFS_KEPT_BYTES

@@ -261,7 +261,7 @@ class Author:
         if opened.fault is not None:
             return _unreadable(op, len(op_bytes), opened.fault)
         if self._has_proved(op.body):
-            opened = replace(opened, is_own=True)
+            opened = replace(opened, is_verified=True)
         return _Encoded(op, op_bytes, digest, opened)
 
     def _blocks(self, ops: list[_Encoded]) -> list[signing.Block]:

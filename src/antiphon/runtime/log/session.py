@@ -175,8 +175,8 @@ class Session:
 
     # --- records ------------------------------------------------------------------------------
 
-    def open(self, record: Record) -> OpenedRecord:
-        """A record of the log, opened by the core.
+    def open(self, record: Record, ahead: OpenedRecord | None = None) -> OpenedRecord:
+        """A record of the log, opened by the core; `ahead` if that has been done already.
 
         Bytes that this process signed, or opened a moment ago, are not verified again: a light
         worker reads each schedule twice and each record of its own once.
@@ -189,7 +189,7 @@ class Session:
             self._tell_time(record)
             return placed(opened, record.seq, commit_ms)
         self._tell_time(record)
-        opened = open_stored(self.protocol, self.mesh, record)
+        opened = ahead or open_stored(self.protocol, self.mesh, record)
         if record.seq > self._end.seq:
             self._end.saw(record.seq, record.payload)
         if opened.op is not None:

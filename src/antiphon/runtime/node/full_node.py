@@ -1,6 +1,7 @@
 """The full node: follows and verifies the whole log, keeps the replica, answers queries locally.
 
-It applies records in sequence, in batches, and never blocks the event loop for long. When the
+It applies records in sequence, in batches, and never blocks the event loop for long; signatures
+are verified ahead, in threads (`record_verifier.py`). When the
 kinds that it may read change, the replica is built again: some records of new kinds are before
 its cursor, and jobs of lost kinds would never end. Where the log is shorter than the cursor, or
 has another record there, it stops with `Corrupt`: what to do about a restored engine is a
@@ -40,8 +41,12 @@ if TYPE_CHECKING:
     from antiphon.core.record.op import Op
     from antiphon.ports import Record
     from antiphon.runtime.log.author import Draft
+    from antiphon.runtime.node.record_verifier import RecordVerifier
     from antiphon.runtime.replica.replica import Replica
 
+AHEAD: Final = 256
+"""Records that are opened ahead of their verdicts; fewer if they are large."""
+AHEAD_BYTES: Final = 1024 * 1024
 APPLY_SLICE: Final = 16
 """Records that are applied before other tasks get a turn; fewer if they are large."""
 APPLY_SLICE_BYTES: Final = 16 * 1024
@@ -81,11 +86,31 @@ class Applied(Struct, frozen=True, gc=False):
 Watcher = Callable[[Applied], None]
 
 
+def parts_of(batch: list[Record]) -> Iterator[list[Record]]:
+    """A batch in parts that are small enough to be held opened."""
+    part: list[Record] = []
+    size = 0
+    for record in batch:
+        part.append(record)
+        size += len(record.payload)
+        if len(part) >= AHEAD or size >= AHEAD_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
 class FullNode:
     """Keeps one replica up to date with the log."""
 
-    def __init__(self, session: Session, replica: Replica) -> None:
-        """The replica may contain any prefix of the log, or nothing."""
+    def __init__(
+        self, session: Session, replica: Replica, verifier: RecordVerifier | None = None
+    ) -> None:
+        """The replica may contain any prefix of the log, or nothing.
+
+        `verifier` opens records ahead of it, in threads.
+        """
+        self._verifier = verifier
         self.session = session
         self.replica = replica
         self.watchers: list[Watcher] = []
@@ -192,8 +217,8 @@ class FullNode:
         """Judge and store a run of records, oldest first."""
         await self._until_moving()
         records = size = unwritten = 0
-        for record in batch:
-            await self._apply_one(record)
+        async for record, opened in self._opened_ahead(batch):
+            await self._apply_one(record, opened)
             records, size = records + 1, size + len(record.payload)
             if records >= APPLY_SLICE or size >= APPLY_SLICE_BYTES:
                 unwritten += size
@@ -204,6 +229,16 @@ class FullNode:
                 await asyncio.sleep(0)
                 await self._until_moving()
         await self._written(batch[-1].seq)
+
+    async def _opened_ahead(
+        self, batch: list[Record]
+    ) -> AsyncIterator[tuple[Record, OpenedRecord | None]]:
+        """Each record, opened if somebody does that ahead of this node; a part at a time."""
+        verifier = self._verifier
+        for part in parts_of(batch):
+            ahead = await verifier.open(part) if verifier is not None else [None] * len(part)
+            for pair in zip(part, ahead, strict=True):
+                yield pair
 
     async def _until_moving(self) -> None:
         """Stand still while the node is held."""
@@ -228,8 +263,8 @@ class FullNode:
         async with self._progress:
             self._progress.notify_all()
 
-    async def _apply_one(self, record: Record) -> None:
-        opened = self.session.open(record)
+    async def _apply_one(self, record: Record, ahead: OpenedRecord | None) -> None:
+        opened = self.session.open(record, ahead)
         if opened.is_control:
             verdict = await self._control_verdict(record)
             self.replica.note(record, verdict)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from antiphon.core.proof import statement
 
 if TYPE_CHECKING:
-    from antiphon.core.families.jobs.ops import CompleteBody
+    from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
     from antiphon.core.family import At
     from antiphon.core.proof.statement import DsseEnvelope, Proof, Statement
 
@@ -49,10 +49,20 @@ def envelope_of(mesh: str, author: str, body: CompleteBody) -> DsseEnvelope | No
 def is_proved(body: CompleteBody, author: str, at: At) -> bool:
     """Whether its own author signed what a completion says.
 
-    A reader that has just signed the proof itself does not verify it again.
+    A reader that has just signed or verified the proof does not verify it again.
     """
+    if body.proof is not None and at.is_verified:
+        return True
+    return _is_signed(at.control.mesh, author, body)
+
+
+def is_signed(op: JobComplete) -> bool:
+    """The same of an op alone; it names its mesh."""
+    return _is_signed(op.mesh, op.author, op.body)
+
+
+def _is_signed(mesh: str, author: str, body: CompleteBody) -> bool:
     proof = body.proof
-    if proof is None or at.is_own:
-        return proof is not None
-    said = statement_of(at.control.mesh, author, body, proof)
-    return statement.is_signed_by(said, author, proof.sig)
+    if proof is None:
+        return False
+    return statement.is_signed_by(statement_of(mesh, author, body, proof), author, proof.sig)
