@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
     from antiphon.sdk.call_options import CallOptions, Retry, TaskOptions
     from antiphon.sdk.graphs.graph import Graph
-    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.handle import JobHandle, StreamHandle
     from antiphon.sdk.locks.fenced_file import FencedFile
     from antiphon.sdk.locks.lock import Lock
     from antiphon.sdk.locks.namespace import LockStatus
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.messages.http_sender import HttpSender
     from antiphon.sdk.plans.namespace import PlanStatus
     from antiphon.sdk.plans.triggers import cron, on
-    from antiphon.sdk.task import AsyncTask, Task
+    from antiphon.sdk.task import AsyncTask, StreamTask, Task
 
 _WHERE = {
     "After": "antiphon.errors",
@@ -111,6 +111,8 @@ _WHERE = {
     "Score": "antiphon.core.tempo.score",
     "StaleFence": "antiphon.errors",
     "State": "antiphon.core.families.jobs.state",
+    "StreamHandle": "antiphon.sdk.handle",
+    "StreamTask": "antiphon.sdk.task",
     "Task": "antiphon.sdk.task",
     "TaskOptions": "antiphon.sdk.call_options",
     "Unavailable": "antiphon.errors",
@@ -169,6 +171,8 @@ __all__ = [
     "Score",
     "StaleFence",
     "State",
+    "StreamHandle",
+    "StreamTask",
     "Task",
     "TaskOptions",
     "Unavailable",

@@ -99,6 +99,7 @@ PAGES = [
     "queries",
     "selection",
     "steps",
+    "streams",
     "tasks",
     "who-may-do-what",
     "archive",  # by then the first job is sealed

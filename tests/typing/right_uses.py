@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -30,6 +30,7 @@ from antiphon import (
     Mesh,
     PlanStatus,
     Retry,
+    StreamHandle,
     Task,
 )
 
@@ -223,6 +224,29 @@ def in_a_thread(order: Order) -> None:
         assert_type(handle.result(timeout=60), Decimal)
 
 
+@mesh.task("shop.countdown")
+async def countdown(ctx: JobContext, number: int) -> AsyncIterator[Item]:
+    price = assert_type(await ctx.step("half", half, number), float)
+    later = assert_type(await ctx.step("later", doubled_later, number), int)
+    for left in range(later, 0, -1):
+        yield Item(f"{left} for {price}", Decimal(left))
+
+
+async def doubled_later(number: int) -> int:
+    return number * 2
+
+
+async def a_stream() -> None:
+    handle = await countdown.submit(2)
+    assert_type(handle, StreamHandle[Item])
+    prices: list[Decimal] = []
+    async for item in handle.stream(from_=1):
+        assert_type(item, Item)
+        prices.append(item.price)
+    assert prices == [Decimal(3), Decimal(2), Decimal(1)]
+    assert assert_type(await handle.result(timeout=60), int) == 4
+
+
 async def namespaces() -> None:
     assert_type(await mesh.plans.list(), list[PlanStatus])
     assert_type(await mesh.locks.try_take("tea"), Lock | None)
@@ -263,6 +287,7 @@ async def main() -> None:
         await submit_by_kind()
         await a_graph(order)
         assert await (await sum_of_doubles.submit(4)).result(timeout=60) == 12
+        await a_stream()
         await namespaces()
     await asyncio.to_thread(in_a_thread, order)
     await asyncio.to_thread(a_graph_in_a_thread)

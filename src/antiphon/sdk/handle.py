@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
@@ -18,6 +18,7 @@ from antiphon.errors import Misconfigured, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.retry import retry as submit_retry
+from antiphon.runtime.caller.stream_parts import parts_of
 from antiphon.runtime.caller.submission import Ended, failure
 from antiphon.runtime.executors.handler_call import result_of
 from antiphon.runtime.values.value_codec import PLAIN
@@ -27,7 +28,7 @@ from antiphon.sdk.job_wait import wait_for_end
 from antiphon.telemetry import printable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
     from typing import Self
 
     from antiphon.core.families.jobs.state import JobLane
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.explanation import Explanation
 
 R_co = TypeVar("R_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -215,6 +217,23 @@ class JobHandle(Generic[R_co]):
         async with listening(self._session, self.kind, self.id) as words:
             yield words
 
+    async def stream(self, from_: int = 0) -> AsyncGenerator[Any]:
+        """The parts that its handler yields, from a number on: stored ones first, then live ones.
+
+            async for part in handle.stream():
+                ...
+
+        Ends when the job has succeeded; `JobFailed` after the last part if it has not. Parts are
+        what the task's annotation says, or plain JSON: docs/streams.md.
+        """
+        await self.found()
+        signature, artifacts = self._reader.signature, self._reader.artifacts
+        decode = PLAIN.decode if signature is None else signature.decode_part
+        found = parts_of(self._session, self.kind, self.id, artifacts, from_=from_)
+        async with aclosing(found) as parts:
+            async for part in parts:
+                yield decode(part)
+
     async def explain(self, *, wait_s: float = ROLL_CALL_S) -> tuple[Explanation, list[Card]]:
         """Which worker got the job, which did not and why, and what it waits for.
 
@@ -293,6 +312,16 @@ class JobHandle(Generic[R_co]):
         return await submission.cancel(self._session, self.kind, self.id, reason=reason)
 
 
+class StreamHandle(JobHandle[int], Generic[T_co]):
+    """The handle of a job whose handler is an async generator; its result is how many parts."""
+
+    if TYPE_CHECKING:
+
+        def stream(self, from_: int = 0) -> AsyncGenerator[T_co]:
+            """The parts that its handler yields, of the type that its annotation says."""
+            ...
+
+
 __all__ = [
     "Ended",
     "JobHandle",
@@ -300,6 +329,7 @@ __all__ = [
     "Progress",
     "ResultReader",
     "RetryLinks",
+    "StreamHandle",
     "failure",
     "progress_of",
 ]

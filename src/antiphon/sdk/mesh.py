@@ -33,7 +33,7 @@ from antiphon.sdk.call_options import Scheduling, split_options
 from antiphon.sdk.connection.connection import Connection, EngineName
 from antiphon.sdk.connection.namespace import Namespace
 from antiphon.sdk.environment import read_environment
-from antiphon.sdk.task import AsyncTask, Task, kind_of
+from antiphon.sdk.task import AsyncTask, StreamTask, Task, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -189,6 +189,14 @@ class Mesh:
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
 
     @overload
+    def task(
+        self, function: Callable[Concatenate[JobContext, P], AsyncIterator[R]], /
+    ) -> StreamTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, AsyncIterator[R]], /) -> StreamTask[P, R]: ...
+
+    @overload
     def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R]: ...
 
     @overload
@@ -213,7 +221,11 @@ class Mesh:
             declared = self._connection.declared
             signature = declared.handlers.register(name, function, how)
             declared.options[name] = calls
-            made = AsyncTask if inspect.iscoroutinefunction(function) else Task
+            made: type[Task[..., Any]] = Task
+            if signature.is_stream:
+                made = StreamTask
+            elif inspect.iscoroutinefunction(function):
+                made = AsyncTask
             return made(self._connection, name, function, signature, calls)
 
         return register

@@ -24,13 +24,20 @@ from antiphon.runtime.values.signature import CONTEXT
 from antiphon.sdk.call_options import Scheduling, merged
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Callable,
+        Coroutine,
+        Iterable,
+        Mapping,
+    )
     from typing import Self, Unpack
 
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.connection.connection import Connection
-    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.handle import JobHandle, StreamHandle
     from antiphon.sdk.many.bound_calls import Call, Caller, OfOne
 
 P = ParamSpec("P")
@@ -192,6 +199,25 @@ class AsyncTask(Task[P, R]):
         return running  # type: ignore[no-any-return]
 
 
+class StreamTask(Task[P, int], Generic[P, R]):
+    """A task of an async generator: its jobs send parts. Called directly it gives the generator."""
+
+    def __call__(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncGenerator[R]:
+        """Run it in this process, without the mesh."""
+        running: Any = super().__call__(*args, **kwargs)
+        return running  # type: ignore[no-any-return]
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> StreamHandle[R]:
+        """Submit the task; `async for part in handle.stream()` follows what it yields."""
+        return cast("StreamHandle[R]", await super().submit(*args, **kwargs))
+
+    def job(self, job_id: str) -> StreamHandle[R]:
+        """A handle on one of its jobs, by its id."""
+        return cast("StreamHandle[R]", super().job(job_id))
+
+
 class TaskDecorator(Protocol):
     """What `Mesh.task` returns: a decorator that keeps the function's types, without its `ctx`."""
 
@@ -202,6 +228,14 @@ class TaskDecorator(Protocol):
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], AsyncIterator[R]], /
+    ) -> StreamTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, AsyncIterator[R]], /) -> StreamTask[P, R]: ...
 
     @overload
     def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R]: ...

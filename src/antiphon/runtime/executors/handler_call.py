@@ -97,12 +97,23 @@ class JobFacts(Struct, frozen=True, kw_only=True):
     """What the job's tenures before this one have stored with `checkpoint`; None: it begins."""
 
 
+class StreamSoFar(Struct, frozen=True, kw_only=True):
+    """What earlier runs of a job have stored of its stream."""
+
+    stored: int = 0
+    """How many parts: the next one that is yielded has this number."""
+    last: Any = None
+    """The last of them."""
+
+
 class JobContext(JobFacts, frozen=True, kw_only=True):
     """What a handler may know about the job it runs, tell its worker, and ask of it."""
 
     run: RunServices = msgspec.field(default_factory=WithoutWorker)
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""
+    stream: StreamSoFar = StreamSoFar()
+    """For a handler that is an async generator: where the last run came to (docs/streams.md)."""
     open_steps: set[str] = msgspec.field(default_factory=set)
     """The names of the steps that are being computed."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +30,7 @@ from antiphon.runtime.executors.executor import Assignment, Executor, Ran
 from antiphon.runtime.executors.failure import given_up
 from antiphon.runtime.executors.handler_call import (
     JobContext,
+    StreamSoFar,
     ValueRoom,
     arguments_of,
     keep_arguments,
@@ -44,7 +46,7 @@ from antiphon.runtime.values.signature import CallSignature
 if TYPE_CHECKING:
     from antiphon.runtime.executors.printed_output import Stream
     from antiphon.runtime.executors.process_pool import Pool
-    from antiphon.runtime.executors.run_services import ExecutorServices
+    from antiphon.runtime.executors.run_services import ExecutorServices, PartSink
 
 Handler = Callable[..., Any]
 RunIn = Literal["loop", "thread", "process"]
@@ -149,11 +151,17 @@ class HandlerExecutor(Struct, frozen=True):
             return await self.pool.call(assignment, given, self._kept, facts)
         with given_up:
             args, kwargs = signature.decode(text)
+        parts = assignment.run.parts() if signature.is_stream else None
         if wants:
             facts = await facts_of(assignment, self.artifacts)
-            context = JobContext(**structs.asdict(facts), run=assignment.run)
+            context = JobContext(
+                **structs.asdict(facts), run=assignment.run, stream=await self._so_far(parts)
+            )
             args, kwargs = signature.with_context(context, args, kwargs)
-        value = self._value(args, kwargs, assignment.run)
+        if parts is not None:
+            value = self._streamed(args, kwargs, parts)
+        else:
+            value = self._value(args, kwargs, assignment.run)
         return await self._outcome(_printing(value, assignment.run.output), assignment, context)
 
     def begin(self, text: str, prints: Callable[[Stream, bytes], None]) -> Coroutine[Any, Any, Any]:
@@ -186,6 +194,28 @@ class HandlerExecutor(Struct, frozen=True):
 
     async def _kept(self, result: bytes) -> Output:
         return await keep_result(result, self.artifacts)
+
+    async def _so_far(self, parts: PartSink | None) -> StreamSoFar:
+        if parts is None:
+            return StreamSoFar()
+        stored, text = await parts.begin()
+        with given_up:
+            last = None if text is None else self.handler.signature.decode_part(text)
+        return StreamSoFar(stored=stored, last=last)
+
+    async def _streamed(self, args: Sequence[Any], kwargs: dict[str, Any], parts: PartSink) -> int:
+        """Send what an async generator yields; how many parts the job has then."""
+        signature = self.handler.signature
+        async with aclosing(self.handler.function(*args, **kwargs)) as values:
+            try:
+                async for value in values:
+                    with given_up:
+                        text = signature.encode_part(value).decode()
+                    await parts.send(text)
+            except Exception:
+                await parts.end()  # what was yielded before an error is kept
+                raise
+        return await parts.end()
 
     async def _value(
         self, args: Sequence[Any], kwargs: dict[str, Any], run: ExecutorServices
@@ -259,7 +289,7 @@ class Handlers:
         if kind in self._by_kind:
             raise Misconfigured(f"two handlers are registered for {kind!r}")
         signature = CallSignature(function, name=kind)
-        _check_place(kind, how, is_async=inspect.iscoroutinefunction(function))
+        _check_place(kind, how, function)
         registered = Registered(function, signature, how)
         _pool_of(registered)  # what cannot run there is refused now
         self._by_kind[kind] = registered
@@ -324,12 +354,15 @@ def _pool_of(handler: Registered) -> Pool | None:
     return Pool(handler.function, handler.how.env)
 
 
-def _check_place(kind: str, how: HandlerOptions, *, is_async: bool) -> None:
-    places = {None, "process", "loop" if is_async else "thread"}
+def _check_place(kind: str, how: HandlerOptions, function: Handler) -> None:
+    is_stream = inspect.isasyncgenfunction(function)
+    is_async = is_stream or inspect.iscoroutinefunction(function)
+    places = {None, "loop" if is_async else "thread", None if is_stream else "process"}
     if how.run_in not in places:
         raise Misconfigured(
             f"the handler of {kind} cannot run in a {how.run_in}",
-            hint="coroutine functions run in the event loop, others in a thread, both in a process",
+            hint="coroutine functions run in the event loop, others in a thread, both in a process;"
+            " async generators run in the event loop",
         )
     if how.on_disconnect not in {"stop", "continue"}:
         raise Misconfigured(

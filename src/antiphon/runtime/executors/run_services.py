@@ -115,8 +115,24 @@ class RunServices(Protocol):
         """Ask whoever works on this kind."""
 
 
+class PartSink(Protocol):
+    """Where the parts of a stream go; in the event loop."""
+
+    async def begin(self) -> tuple[int, str | None]:
+        """How many parts earlier runs have stored, and the text of the last one."""
+
+    async def send(self, text: str) -> None:
+        """Store a part, soon and together with others."""
+
+    async def end(self) -> int:
+        """Store what is left; how many parts the job has now."""
+
+
 class ExecutorServices(RunServices, Protocol):
     """The same for the executor, which says more."""
+
+    def parts(self) -> PartSink:
+        """Where the parts of a stream go."""
 
     @property
     def gauge(self) -> UsageGauge:
@@ -169,6 +185,10 @@ class WithoutWorker:
         self._steps[name] = step
         return _done(None)
 
+    def parts(self) -> PartSink:
+        """Nobody follows them."""
+        return _Counted()
+
     def time(self) -> tuple[RunTime, int]:
         """The bar, by this machine's clock."""
         return RunTime(meter=DEFAULT_POLICY.meter, phases=DEFAULT_POLICY.beats), self._wall.now_ms()
@@ -188,6 +208,22 @@ class WithoutWorker:
             f"nobody can be asked about {about[:80]!r}: the task was called directly",
             hint="submit it to a mesh",
         )
+
+
+class _Counted:
+    """A `PartSink` that only counts."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def begin(self) -> tuple[int, str | None]:
+        return 0, None
+
+    async def send(self, text: str) -> None:  # noqa: ARG002 - it is not stored
+        self._count += 1
+
+    async def end(self) -> int:
+        return self._count
 
 
 def _done(result: T) -> Future[T]:

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from typing import Any, Final
 
@@ -21,6 +28,8 @@ CONTEXT: Final = "ctx"
 """The parameter that gets the job's context; no argument of a call."""
 CONTEXT_TYPE: Final = "JobContext"
 """Its annotation; the class is the executors', which values do not know."""
+PART: Final = "yield"
+"""Under what name the codec of a stream's parts is kept: no parameter can have it."""
 CALL_BEGINS: Final = b'{"args":['
 """The text of every call begins so."""
 
@@ -32,6 +41,7 @@ class WrittenCall(Struct, frozen=True, forbid_unknown_fields=True):
     kwargs: dict[str, Raw]
 
 
+STREAMS: Final = frozenset({AsyncIterator, AsyncGenerator, AsyncIterable})
 _Convert = Callable[[ValueCodec, Any], Any]
 _read_call: Final = msgspec.json.Decoder(WrittenCall).decode
 
@@ -46,6 +56,8 @@ class CallSignature:
         whole = inspect.signature(function)
         context = whole.parameters.get(CONTEXT)
         self.wants_context = context is not None
+        self.is_stream = inspect.isasyncgenfunction(_plain(function))
+        """Whether it is an async generator: it sends parts, and its result is their number."""
         self._context_place = None
         """Where it comes among the positional arguments; None: it has only a name."""
         if context is not None and context.kind is not inspect.Parameter.KEYWORD_ONLY:
@@ -107,6 +119,20 @@ class CallSignature:
         except TypeError as wrong:
             raise TypeError(f"the result of {self._name}: {wrong}") from None
 
+    def encode_part(self, value: Any) -> bytes:
+        """The text of what a stream yields; `TypeError` if it would not arrive as it is."""
+        try:
+            return (self._codecs or self._late())[PART].encode(value)
+        except TypeError as wrong:
+            raise TypeError(f"a part of {self._name}: {wrong}") from None
+
+    def decode_part(self, text: str | bytes | Raw) -> Any:
+        """What a stream yielded; `TypeError` if it is not what the annotation says."""
+        try:
+            return (self._codecs or self._late())[PART].decode(text)
+        except TypeError as wrong:
+            raise TypeError(f"a part of {self._name}: {wrong}") from None
+
     @property
     def result(self) -> ValueCodec:
         """The codec of what the function returns."""
@@ -152,7 +178,11 @@ class CallSignature:
     def _resolved(self) -> dict[str, ValueCodec]:
         hints = typing.get_type_hints(_plain(self._function), include_extras=True)
         codecs = {}
-        for name in (*self._signature.parameters, "return"):
+        names = (*self._signature.parameters, "return")
+        if self.is_stream:
+            hints |= {PART: _part_of(hints.get("return", Any), self._name), "return": int}
+            names = (*names, PART)
+        for name in names:
             if getattr(hints.get(name), "__name__", "") == CONTEXT_TYPE:
                 raise TypeError(
                     f"parameter {name!r} of {self._name}: the parameter that gets the job's context"
@@ -161,10 +191,22 @@ class CallSignature:
             try:
                 codecs[name] = codec_for(hints.get(name, Any))
             except TypeError as wrong:
-                where = "the result" if name == "return" else f"parameter {name!r}"
+                where = {"return": "the result", PART: "a part"}.get(name, f"parameter {name!r}")
                 raise TypeError(f"{where} of {self._name}: {wrong}") from None
         self._codecs = codecs
         return codecs
+
+
+def _part_of(annotation: Any, name: str) -> Any:
+    """What an async generator yields, by the annotation of what it returns."""
+    if annotation is Any:
+        return Any
+    if typing.get_origin(annotation) not in STREAMS:
+        raise TypeError(
+            f"{name} is an async generator, so it returns AsyncIterator[...] with the type of its"
+            " parts"
+        )
+    return typing.get_args(annotation)[0]
 
 
 def _decode(codec: ValueCodec, raw: Raw) -> Any:

@@ -82,6 +82,13 @@ class BlockingHandle(Generic[R_co]):
         with entered(self.unblocked.listen()) as words:
             yield iterate(words.value)
 
+    def stream(self, from_: int = 0) -> Iterator[Any]:
+        """The parts that its handler yields, from a number on: stored ones first, then live ones.
+
+        for part in handle.stream(): ...
+        """
+        yield from iterate(self.unblocked.stream(from_))
+
     def explain(self, *, wait_s: float = ROLL_CALL_S) -> tuple[Explanation, list[Card]]:
         """Which worker got the job, which did not and why, and what it waits for."""
         return run(self.unblocked.explain(wait_s=wait_s))

@@ -10,7 +10,7 @@ from antiphon.errors import Misconfigured, Rejected
 from antiphon.runtime.replica.job_pages import EVERYTHING, is_visible
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs as ReplicaJobs  # noqa: PLC0414 - interfaces
 from antiphon.sdk.environment import read_environment
-from antiphon.sdk.handle import JobHandle, ResultReader
+from antiphon.sdk.handle import JobHandle, ResultReader, StreamHandle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,8 @@ def handle_on(
         kind, job_id = "", kind
     wanted = plain_id(job_id)
     is_whole = bool(kind) and len(wanted) == ID_LENGTH
-    return JobHandle(
+    made = StreamHandle if signature is not None and signature.is_stream else JobHandle
+    return made(
         connection.session,
         kind,
         wanted,

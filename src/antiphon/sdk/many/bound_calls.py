@@ -26,7 +26,7 @@ from antiphon.runtime.executors.handler_call import inline_arguments, keep_argum
 from antiphon.runtime.values.signature import plain_call
 from antiphon.sdk.call_options import Scheduling, fresh_nonce
 from antiphon.sdk.durations import seconds
-from antiphon.sdk.handle import JobHandle, ResultReader
+from antiphon.sdk.handle import JobHandle, ResultReader, StreamHandle
 from antiphon.sdk.job_wait import DIAGNOSIS_AFTER_S, diagnosed
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ class Caller(Struct, frozen=True):
     ) -> JobHandle[Any]:
         """The handle of a job that was submitted."""
         reader = ResultReader(signature, lambda: self.connection.artifacts)
-        return JobHandle.of(self.session, submitted, reader)
+        made = StreamHandle if signature is not None and signature.is_stream else JobHandle
+        return made.of(self.session, submitted, reader)
 
     async def submit(self, call: Call[R]) -> JobHandle[R]:
         """Submit one call."""

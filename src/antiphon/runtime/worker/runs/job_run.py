@@ -22,6 +22,7 @@ from antiphon.runtime.worker.runs.checkpoint_saver import CheckpointSaver
 from antiphon.runtime.worker.runs.kept_output import KeptOutput
 from antiphon.runtime.worker.runs.run_beats import RunBeats
 from antiphon.runtime.worker.runs.stored_steps import StoredSteps
+from antiphon.runtime.worker.runs.stream_writer import StreamWriter
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from antiphon.core.tempo.score import Waited
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.executors.printed_output import Stream
-    from antiphon.runtime.executors.run_services import Help, Saved, StoredStep
+    from antiphon.runtime.executors.run_services import Help, PartSink, Saved, StoredStep
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.runs.status_sender import StatusSender
     from antiphon.runtime.worker.tenure import Tenure
@@ -56,6 +57,7 @@ class JobRun:
     budget: BudgetTimer | None = None
     saver: CheckpointSaver | None = None
     steps: StoredSteps | None = None
+    stream: StreamWriter | None = None
     kept: KeptOutput | None = None
     """What it printed, if its task wants that stored."""
     artifacts: Artifacts | None = None
@@ -110,7 +112,7 @@ class JobRun:
         """The work is over, or is no longer waited for."""
         with _making:
             self._is_released = True
-        for used in (self.beats, self.budget, self.saver, self.steps, self.live):
+        for used in (self.beats, self.budget, self.saver, self.steps, self.stream, self.live):
             if used is not None:
                 used.close()
 
@@ -211,6 +213,11 @@ class JobRun:
                 if self._is_released:
                     self.steps.close()
             return self.steps
+
+    def parts(self) -> PartSink:
+        """Where the parts of its stream go; in the event loop."""
+        self.stream = StreamWriter(self.tenure, self.artifacts)
+        return self.stream
 
     def time(self) -> tuple[RunTime, int]:
         """The job's place in time, and the time that beats are counted in."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -54,7 +55,10 @@ async def show(
     job: JobArgument,
     *,
     follow: bool = typer.Option(
-        False, "--follow", "-f", help="Wait until it ends, and show what it prints."
+        False,
+        "--follow",
+        "-f",
+        help="Wait until it ends, and show what it prints and the parts of its stream.",
     ),
 ) -> Answer:
     """Show the history of a job, or of a plan.
@@ -170,6 +174,9 @@ async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
             await handle.end()
             return
         async with followed(mesh, handle):
+            with suppress(JobFailed):  # how it ended is shown next
+                async for part in handle.stream():
+                    out.verbatim(json.dumps(part, ensure_ascii=False))
             await handle.end()
     except asyncio.CancelledError:
         if not as_json:
