@@ -86,8 +86,8 @@ async def test_a_successor_learns_where_the_stream_ended_and_goes_on_there(engin
         assert len(set(fences)) == 2, "each group names its tenure"
 
 
-@on_both_engines
-async def test_a_killed_workers_parts_stay(engine):
+@pytest.mark.virtual_time
+async def test_a_killed_workers_parts_stay():
     begun = asyncio.Event()
 
     async def counting(ctx: JobContext) -> AsyncIterator[str]:
@@ -99,7 +99,7 @@ async def test_a_killed_workers_parts_stay(engine):
         begun.set()
         await asyncio.sleep(600)
 
-    async with a_mesh(engine, QUICK) as mesh:
+    async with a_mesh("memory", QUICK) as mesh:
         await mesh.node()
         session = (await mesh.connection()).session
         doomed = await mesh.worker(counting, drain_s=0)
