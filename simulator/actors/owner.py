@@ -21,10 +21,12 @@ from antiphon.core.families.mesh.ops import (
     EvidenceBody,
     MeshCoordinator,
     MeshEvidence,
+    MeshPause,
     MeshReadmit,
     MeshRecover,
     MeshRoute,
     MeshRules,
+    PauseBody,
     ReadmitBody,
     RecoverBody,
     RouteBody,
@@ -79,6 +81,10 @@ class Scribe(Machine):
         """Let only one node claim a kind, or everybody again."""
         self._push(MeshRoute, RouteBody(kind=kind, target=target))
 
+    def pause(self, kind: str, *, is_paused: bool = True) -> None:
+        """Let nobody begin jobs of a kind, or everybody again."""
+        self._push(MeshPause, PauseBody(kind=kind, is_paused=is_paused))
+
     def rule(self, attempts: int) -> None:
         """Change what a job gets that does not say how often it may be tried."""
         rules = replace(self._rules, attempts=attempts)
@@ -92,6 +98,7 @@ class Scribe(Machine):
         """Let everybody claim everything again."""
         for kind in KINDS:
             self.route(kind, None)
+            self.pause(kind, is_paused=False)
 
     def bring(self, delegation: Delegation) -> None:
         """Put a delegation on the log."""

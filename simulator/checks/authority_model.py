@@ -64,6 +64,8 @@ class AuthorityModel:
         self.evidence: list[dict[str, Any]] = []
         self.routes: dict[str, str] = {}
         """By kind or prefix of kinds, who alone may claim."""
+        self.paused: set[tuple[str | None, str | None, str | None]] = set()
+        """What nobody may begin: by kind or prefix of kinds, label, name of the plan."""
         self._shown: dict[str, list[int]] = {}
         self._newest_shown: dict[str, tuple[int, int]] = {}
         self._revoked: dict[str, list[tuple[int, str]]] = {}
@@ -85,6 +87,11 @@ class AuthorityModel:
                 self.coordinator = body["node"]
             case "mesh.route":
                 self.routes[body["kind"]] = body.get("target") or ""
+            case "mesh.pause":
+                about = (body.get("kind"), body.get("label"), body.get("plan"))
+                self.paused.discard(about)
+                if body["is_paused"]:
+                    self.paused.add(about)
             case "mesh.recover":
                 self.owner = self.coordinator = body["owner"]
                 self.recovery = body["recovery"]
@@ -237,6 +244,15 @@ class AuthorityModel:
             author = link.issuer
         return author != target
 
+    def is_paused(self, kind: str, label: str) -> bool:
+        """Whether nobody may begin a job of this kind, with this label, of no plan."""
+        return any(
+            (one is None or f"{kind}.".startswith(f"{one}."))
+            and its_label in (None, label)
+            and plan is None
+            for one, its_label, plan in self.paused
+        )
+
     # --- leases -----------------------------------------------------------------------------
 
     def has_ended(self, holder: str, auth: tuple[str, ...], since: int) -> bool:
@@ -279,6 +295,8 @@ class AuthorityModel:
                 return "genesis" if self.owner else ""
             case "mesh.recover":
                 return "" if author == self.recovery else "not_owner"
+            case "mesh.pause":
+                return "" if author in (self.owner, self.coordinator) else "not_owner"
             case "mesh.seal":
                 return "" if author == self.coordinator else "not_coordinator"
             case "mesh.evidence":

@@ -452,6 +452,22 @@ def routed(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord)
         yield "claimed by somebody else than the kind is routed to"
 
 
+def not_while_paused(
+    ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """While jobs are paused nobody begins one, and who holds one is not stopped."""
+    if now.key is None:
+        return
+    is_paused = ledger.authority_model.is_paused(fact.body.get("kind", ""), lane.label)
+    if fact.type == "job.claim" and lane.held is None:
+        if is_paused and now.took_effect:
+            yield "claimed while it was paused"
+        if not is_paused and now.verdict is Verdict.PAUSED:
+            yield "refused as paused, and it is not"
+    elif now.verdict is Verdict.PAUSED:
+        yield f"{fact.type} was refused because of a pause"
+
+
 def put_by_right(
     ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord
 ) -> Iterator[str]:
@@ -474,6 +490,7 @@ LAWS: Final[tuple[Law, ...]] = (
     leases_end,
     truly_held,
     routed,
+    not_while_paused,
     one_result,
     proved,
     stored_by_holder,

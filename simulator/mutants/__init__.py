@@ -54,6 +54,7 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "subject_unchecked": ("wrong_subject",),
     "expiry_by_local_time": ("early_expire",),
     "routes_unread": ("control",),
+    "pauses_unread": ("control",),
     "cooldown_skipped": ("ambush", "pause"),
     "start_by_ignored": ("claim_late",),
     "delays_unread": ("early_offer",),

@@ -98,6 +98,13 @@ def routes_unread() -> Iterator[None]:
 
 
 @contextmanager
+def pauses_unread() -> Iterator[None]:
+    """Whoever may claim may claim what is paused."""
+    with patched(table, "is_paused", lambda *_: False):
+        yield
+
+
+@contextmanager
 def proofs_unread() -> Iterator[None]:
     """A result counts with any proof, or without one."""
     with patched(completion_proof, "is_proved", lambda *_, **__: True):
@@ -214,6 +221,7 @@ MUTANTS: Final = (
     expiry_by_local_time,
     subject_unchecked,
     routes_unread,
+    pauses_unread,
     cooldown_skipped,
     start_by_ignored,
     delays_unread,

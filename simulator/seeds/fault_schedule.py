@@ -33,8 +33,8 @@ AT_WORST: Final = 0.4
 
 FRESH_KEY: Final = 0.3
 """Workers that come back as strangers."""
-ROUTED: Final = 0.7
-"""Changes by the owner that are routes; the others are rules."""
+ROUTED, PAUSED = 0.6, 0.8
+"""Up to where changes by the owner are routes, and then pauses; the others are rules."""
 
 HONEST_SHARE: Final = 0.75
 """Quarantines and revocations that strike one of the machines; the others, who is above them."""
@@ -442,16 +442,20 @@ class FaultSchedule:
             self.counts[f"hostile {name}"] += 1
 
     def control(self) -> None:
-        """The owner changes a route or the rules under everybody's feet."""
+        """The owner changes a route, a pause or the rules under everybody's feet."""
         worker, kind = self._chance.choice(self._workers), self._chance.choice(KINDS)
         last_s, attempts = self._chance.uniform(10.0, 120.0), self._chance.randint(2, 5)
         self.counts["control"] += 1
-        if self._chance.random() < ROUTED:
+        owner, drawn = self._grant_plan.owner, self._chance.random()
+        if drawn < ROUTED:
             target = self._chance.choice((worker.holder, worker.keyring.did))
-            self._grant_plan.owner.route(kind, target)
+            owner.route(kind, target)
             self._later(last_s, lambda: self._grant_plan.owner.route(kind, None))
+        elif drawn < PAUSED:
+            owner.pause(kind)
+            self._later(last_s, lambda: self._grant_plan.owner.pause(kind, is_paused=False))
         else:
-            self._grant_plan.owner.rule(attempts)
+            owner.rule(attempts)
 
     def quarantine(self) -> None:
         """Somebody is shown to have signed two ops with one timestamp, and later readmitted."""

@@ -1,6 +1,7 @@
 """`antiphon jobs --failed` and `antiphon retry`, as people type them."""
 
 import json
+import re
 
 import pytest
 
@@ -45,11 +46,48 @@ def test_a_failed_job_is_listed_with_its_error_and_retried_by_its_id(shell):
 
 def test_all_that_failed_are_retried_once(shell):
     jobs = {failed(shell, word) for word in ("a", "b")}
-    first = shell.run("retry", "--all-failed", "--kind", "example", "--json").json["retried"]
+    unasked = shell.run("retry", "--all-failed", "--kind", "example")
+    assert unasked.code == 2, "nobody is there to be asked"
+    assert re.search(r"retry (\d+) jobs: \1 of example\.fail", unasked.err)
+    assert "--yes" in unasked.err
+    words = ("retry", "--all-failed", "--kind", "example", "--json", "--yes")
+    first = shell.run(*words).json["retried"]
     assert jobs <= {one["retry_of"] for one in first}
     assert all(one["is_new"] for one in first)
     second = shell.run("retry", "--all-failed", "--kind", "nothing", "--json").json
-    assert second == {"retried": []}
+    assert second == {"retried": [], "has_more": False}
+
+
+def test_many_jobs_are_cancelled_by_what_they_have_in_common_a_bounded_number_at_a_time(shell):
+    words = ("submit", "example.add", "1", "2", "--delay", "1h", "--detach", "--json")
+    jobs = {shell.run(*words).json["job"] for _ in range(3)}
+    assert shell.run("cancel", "--kind", "example").code == 2, "nobody is there to be asked"
+    assert shell.run("cancel").code == shell.run("cancel", "abc", "--kind", "example").code == 2
+    young = shell.run("cancel", "--kind", "example", "--older-than", "1h", "--yes", "--json")
+    assert young.json == {"cancelled": [], "failed": [], "has_more": False}
+    words = ("cancel", "--kind", "example", "--state", "waiting", "--yes", "--limit", "2", "--json")
+    first, second, third = (shell.run(*words).json for _ in range(3))
+    assert (len(first["cancelled"]), first["has_more"]) == (2, True)
+    assert (len(second["cancelled"]), second["has_more"]) == (1, False)
+    assert third["cancelled"] == []
+    assert {*first["cancelled"], *second["cancelled"]} == jobs
+
+
+def test_a_kind_is_paused_and_resumed_and_everybody_is_told(shell):
+    paused = shell.run("pause", "example", "--reason", "the disk is full")
+    assert paused.code == 0, paused.err
+    waits = shell.run("submit", "example.add", "1", "2", "--detach")
+    assert "the disk is full" in waits.err
+    job = waits.out.strip()
+    assert "paused" in shell.run("why", job).out
+    listed = shell.run("pause")
+    assert "the disk is full" in listed.out
+    assert "antiphon resume example" in listed.err
+    told = shell.run("doctor", "--json").out
+    assert "antiphon resume example" in told
+    assert shell.run("resume").code == 2
+    assert shell.run("resume", "example").code == 0
+    assert shell.ended(job)["state"] == "succeeded"
 
 
 def test_retry_says_what_is_wrong_with_a_wish(shell):

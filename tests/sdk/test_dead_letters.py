@@ -3,7 +3,8 @@
 import pytest
 
 from antiphon import JobFailed, Mesh, Rejected, Retry
-from antiphon.sdk.dead_letters import dead_letters, retryable
+from antiphon.sdk.dead_letters import dead_letters
+from antiphon.sdk.queries.many_jobs import retryable
 from tests.patience import PATIENCE_S
 
 
@@ -40,9 +41,8 @@ class Stage:
             return dead_letters(self.mesh, replica, **wanted)
 
     async def waiting(self, *, kind="", limit=10):
-        async with self.mesh.replica() as replica:
-            found = retryable(self.mesh, replica, kind=kind, limit=limit)
-        return [job.id for job in found]
+        found = await retryable(self.mesh, kind=kind, limit=limit)
+        return [job.id for job in found.jobs]
 
 
 async def test_a_failed_job_is_retried_as_a_new_one_and_both_know_of_each_other():

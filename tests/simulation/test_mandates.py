@@ -213,6 +213,38 @@ def test_a_claim_on_what_is_routed_to_somebody_else():
     assert claimed(OWNER) == claimed(MALLORY, KIND) == {"routed"}
 
 
+def test_a_claim_on_what_is_paused_and_a_refusal_of_what_is_not():
+    def claimed(verdict, *pauses):
+        history = founded()
+        chain = (history.delegate(OWNER, WORKER, about=OWNER),)
+        for at, (kind, is_paused) in enumerate(pauses):
+            how = {} if kind is None else {"kind": kind}
+            history.control("mesh.pause", 11 + at, OWNER.did, is_paused=is_paused, **how)
+        how = {"by": WORKER.did, "auth": chain, "lease_ms": LEASE_MS}
+        history.add("claim", 20, verdict=verdict, **how)
+        return history.laws_broken
+
+    ok, paused, broken = Verdict.OK, Verdict.PAUSED, {"not_while_paused"}
+    assert claimed(ok) == claimed(ok, ("other", True)) == set()
+    assert claimed(ok, (KIND, True), (KIND, False)) == set()
+    assert claimed(paused, (KIND, True)) == claimed(paused, (None, True)) == set()
+    assert claimed(ok, (KIND, True)) == claimed(ok, (None, True)) == broken
+    assert claimed(paused) == claimed(paused, (KIND, True), (KIND, False)) == broken
+
+
+def test_a_pause_by_somebody_else_than_owner_and_coordinator():
+    def written(by, verdict):
+        history = founded()
+        history.control("mesh.coordinator", 11, OWNER.did, node=DAN.did)
+        history.control("mesh.pause", 12, by.did, verdict, is_paused=True)
+        return history.laws_broken
+
+    assert written(OWNER, Verdict.OK) == written(DAN, Verdict.OK) == set()
+    assert written(WORKER, Verdict.NOT_OWNER) == set()
+    assert written(WORKER, Verdict.OK) == {"by_right"}
+    assert written(DAN, Verdict.NOT_OWNER) == {"by_right"}
+
+
 # --- control ops -----------------------------------------------------------------------------
 
 

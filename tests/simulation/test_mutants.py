@@ -61,6 +61,7 @@ CAUGHT_BY = {
     "expiry_by_local_time": {"not_early"},
     "subject_unchecked": {"own_subject", "routed"},
     "routes_unread": {"routed"},
+    "pauses_unread": {"not_while_paused"},
     "proofs_unread": {"proved"},
     "seals_unread": {"seals_are_true"},
     "second_life": {"one_run_per_fence"},
@@ -156,6 +157,7 @@ KNOWN_TO_CATCH = {
     "anyone_stores": 1,
     "numbers_unread": 2,
     "old_fences_store": 3,
+    "pauses_unread": 4,
 }
 """Seeds to begin with where the first one catches nothing, or late. If what happens in a world
 changes, the hunt goes on from the first seed: the table only saves time."""
@@ -165,6 +167,7 @@ def patchable():
     return [
         table._holder_fault,
         table.stands_for,
+        table.is_paused,
         replicas.quorum_fault,
         quorum_derivation.derive,
         completion_proof.is_proved,

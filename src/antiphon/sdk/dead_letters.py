@@ -19,13 +19,12 @@ from antiphon.core.policy import retry as retry_policy
 from antiphon.core.record.op import Op
 from antiphon.runtime.caller.retry import RetryLinks
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
-from antiphon.sdk.defaults import DEAD_LETTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.runtime.replica.replica import Replica
-    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.connection.namespace import Connected
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -41,7 +40,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 def dead_letters(
-    mesh: Mesh, replica: Replica, *, kind: str = "", limit: int = 20
+    mesh: Connected, replica: Replica, *, kind: str = "", limit: int = 20
 ) -> list[DeadLetter]:
     """Failed and aborted jobs, newest first."""
     found = replica.ask(ReplicaJobs).jobs(
@@ -50,27 +49,12 @@ def dead_letters(
     return letters_of(mesh, replica, found)
 
 
-def letters_of(mesh: Mesh, replica: Replica, jobs: Iterable[Job]) -> list[DeadLetter]:
+def letters_of(mesh: Connected, replica: Replica, jobs: Iterable[Job]) -> list[DeadLetter]:
     """What became of each of these jobs, which ended without a result."""
     return [_letter(mesh, replica, job) for job in jobs]
 
 
-def retryable(mesh: Mesh, replica: Replica, *, kind: str, limit: int) -> list[Job]:
-    """Jobs that failed or expired and were not retried yet, newest first.
-
-    For those that were, their retry is checked instead. Cancelled jobs are left out: their result
-    is not wanted.
-    """
-    letters = dead_letters(mesh, replica, kind=kind, limit=DEAD_LETTERS_MAX)
-    wanted = [
-        letter.job
-        for letter in letters
-        if letter.retried_as is None and retry_policy.is_dead_letter(letter.job)
-    ]
-    return wanted[:limit]
-
-
-def _letter(mesh: Mesh, replica: Replica, job: Job) -> DeadLetter:
+def _letter(mesh: Connected, replica: Replica, job: Job) -> DeadLetter:
     end = _op_at(mesh, replica, job.ended_seq)
     error = end.body.error if isinstance(end, JobComplete | JobYield) else None
     call = _op_at(mesh, replica, job.scheduled_seq)
@@ -92,7 +76,7 @@ def _note(job: Job, end: Op | None, error: Failure | None) -> str:
             return ""
 
 
-def _op_at(mesh: Mesh, replica: Replica, seq: int) -> Op | None:
+def _op_at(mesh: Connected, replica: Replica, seq: int) -> Op | None:
     stored = replica.record(seq)
     return mesh.connection.session.open(stored.record).op if stored is not None else None
 
@@ -102,4 +86,4 @@ def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
     return retry if replica.ask(ReplicaJobs).job(job.kind, retry) is not None else None
 
 
-__all__ = ["DeadLetter", "RetryLinks", "dead_letters", "letters_of", "retryable"]
+__all__ = ["DeadLetter", "RetryLinks", "dead_letters", "letters_of"]

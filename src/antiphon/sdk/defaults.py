@@ -47,5 +47,7 @@ CHANGES_SHOWN: Final = 50
 """How many changes of presence are shown."""
 MOST_LISTED: Final = 10_000
 """Jobs that are listed at once."""
-DEAD_LETTERS_MAX: Final = 1_000
+MANY_MOST: Final = 1_000
+"""Jobs that are cancelled or retried at once."""
+DEAD_LETTERS_MAX: Final = 10_000
 """How many jobs that ended without a result are checked to find what to retry."""

@@ -121,6 +121,8 @@ def unanswered(
     """Why no worker may have claimed a job, and what to do; nothing if one that is online can."""
     from antiphon.runtime.caller.quorum_check import named, parties_online
 
+    if paused := paused_words(session, job):
+        return paused
     kind, parties = job.kind, parties_online(session, job.kind, cards)
     if parties and len(parties) >= job.quorum:
         return []
@@ -138,6 +140,17 @@ def unanswered(
             "try: antiphon who, which shows who may; antiphon delegate NODE --can claim",
         ]
     return _not_run(kind, job.id, cards, is_command=is_command)
+
+
+def paused_words(session: Session, job: Job) -> list[str]:
+    """Since when and why nobody may begin a job, and what to do; nothing if it is not paused."""
+    pause = session.control.pause_of(job.kind, job.concurrency, job.plan_name)
+    if pause is None:
+        return []
+    from antiphon.runtime.caller.holdings import holdings_of
+    from antiphon.runtime.caller.pause_words import described, resumed_by
+
+    return [described(pause, holdings_of(session)), f"try: {resumed_by(pause)}"]
 
 
 def stuck_words(session: Session, kind: str) -> list[str]:

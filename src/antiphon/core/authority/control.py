@@ -62,6 +62,25 @@ class Archive(Struct, frozen=True, gc=False):
 NO_ARCHIVE: Final = Archive(0, -1, -1, 0)
 
 
+class Pause(Struct, frozen=True, kw_only=True):
+    """Nobody may begin jobs that have all of what is given here."""
+
+    kind: str | None
+    label: str | None
+    plan: str | None
+    by: str
+    since_ms: int
+    reason: str
+
+    def covers(self, kind: str, label: str, plan: str) -> bool:
+        """Whether it is about a job of this kind, with this label, of a plan of this name."""
+        return (
+            (self.kind is None or subjects.covers(self.kind, kind))
+            and self.label in (None, label)
+            and self.plan in (None, plan)
+        )
+
+
 class Control(Struct, frozen=True, kw_only=True):
     """Control state from `since` on, until the next one."""
 
@@ -77,6 +96,11 @@ class Control(Struct, frozen=True, kw_only=True):
     """The tempo policy; no verdict depends on it."""
     tempo_ms: int = 0
     """When that policy was committed; 0 if the owner has set none."""
+    pauses: tuple[Pause, ...] = ()
+    """What nobody may begin now, oldest first; few."""
+    pause_hlc: tuple[int, int] = (0, 0)
+    """The newest accepted op about pauses. The coordinator writes them too, so the owner's other
+    ops do not follow it."""
     rise: AnnouncedProtocol | None = None
     archive: Archive = NO_ARCHIVE
     """The newest archive."""
@@ -126,6 +150,10 @@ class Control(Struct, frozen=True, kw_only=True):
                 return target
             prefix = prefix.rpartition(".")[0]
         return None
+
+    def pause_of(self, kind: str, label: str = "", plan: str = "") -> Pause | None:
+        """Why nobody may begin such a job now: the oldest pause that covers it."""
+        return next((one for one in self.pauses if one.covers(kind, label, plan)), None)
 
     def quarantine_of(self, did: str) -> Quarantine | None:
         """The evidence against an author so far, or None."""

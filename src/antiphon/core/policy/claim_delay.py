@@ -24,6 +24,9 @@ SIBLING_LEAST_S: Final = 0.1
 REPLICAS_KEPT: Final = 1_024
 """Replicas that a worker remembers: the newest."""
 ODD_S: Final = 1.0
+PAUSED_S: Final = 5.0
+"""How long a job stays back that is paused: its label, or its plan. Of a kind that is paused
+workers ask for no jobs."""
 SOON_S: Final = 0.05
 """How long a job stays back that is not for the worker which it was delivered to; doubled with
 each delivery."""
@@ -55,6 +58,8 @@ def claim_delay_s(
         wait_s = SOON_S * (1 << min(deliveries - 1, _DOUBLINGS)) * (1 + chance)
         return min(wait_s, LONGEST_S + chance * JITTER_S)
     wait_s = (job.claimable_ms(now_ms, by) - now_ms) / 1000
+    if verdict is Verdict.PAUSED:
+        return max(wait_s, PAUSED_S) * (1 + chance)
     if verdict not in PASSING:
         wait_s = max(wait_s, ODD_S)
     return min(wait_s, LONGEST_S) + chance * JITTER_S

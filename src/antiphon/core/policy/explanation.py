@@ -24,7 +24,7 @@ from antiphon.core.families.jobs.ops import (
     JobSchedule,
     JobYield,
 )
-from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.families.jobs.state import OPEN, Job, State
 from antiphon.core.families.mesh.ops import MeshEvidence
 from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Method, Need, Unfit
@@ -66,6 +66,8 @@ class Waits(StrEnum):
     """A worker that runs its kind."""
     LABELS = "labels"
     """A worker with the labels that it requires."""
+    PAUSED = "paused"
+    """The end of a pause: nobody may begin such jobs."""
     ROUTE = "route"
     """The node that its kind is routed to."""
     AUTHORITY = "authority"
@@ -83,10 +85,13 @@ class Wait(Struct, frozen=True, kw_only=True):
 
     what: Waits
     until_ms: int = 0
+    since_ms: int = 0
     node: str = ""
     labels: tuple[str, ...] = ()
     jobs: int = 0
     """How many other jobs have to end, or had to."""
+    reason: str = ""
+    """Why it is paused, if somebody said so."""
     per_minute: int = 0
     """How many replicas the coordinator submits for one member within a minute."""
 
@@ -287,10 +292,16 @@ def _waits(
     faults: dict[str, Unfit | Verdict | None],
     now_ms: int,
 ) -> tuple[Wait, ...]:
+    if job.state not in OPEN:
+        return ()
+    pause = control.pause_of(job.kind, job.concurrency, job.plan_name)
+    if pause is not None:
+        paused = Wait(
+            what=Waits.PAUSED, node=pause.by, since_ms=pause.since_ms, reason=pause.reason
+        )
+        return (paused, *(_offers(control, job, now_ms) if job.state is State.WAITING else ()))
     if job.state is State.WAITING:
         return _offers(control, job, now_ms)
-    if job.state is not State.PENDING:
-        return ()
     found: list[Wait] = []
     if job.retry_after_ms > now_ms:
         found.append(Wait(what=Waits.RETRY, until_ms=job.retry_after_ms))

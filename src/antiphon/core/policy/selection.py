@@ -300,10 +300,11 @@ def is_for_others(
 ) -> bool:
     """Whether this worker may claim no job of a kind, whatever it holds, while control stays so.
 
-    A route sends the kind to another node, or the worker is quarantined. It should not ask for
-    such jobs: the engine would hand them to it as well as to the node that may claim them.
+    A route sends the kind to another node, the kind is paused, or the worker is quarantined. It
+    should not ask for such jobs: the engine would hand them to it as well as to the node that may
+    claim them.
     """
-    if control.is_quarantined(did):
+    if control.is_quarantined(did) or control.pause_of(kind) is not None:
         return True
     if control.route_for(kind) is None:
         return False

@@ -56,6 +56,7 @@ class Verdict(StrEnum):
     TEMPO = "tempo"
     PROTOCOL = "protocol"
     SEAL = "seal"
+    PAUSES = "pauses"
     UNSEEN = "unseen"
 
     # jobs
@@ -71,6 +72,7 @@ class Verdict(StrEnum):
     EARLY = "early"
     DELAY = "delay"
     LIMIT = "limit"
+    PAUSED = "paused"
     RESULTS = "results"
     AFTER = "after"
     NOT_YET = "not_yet"
@@ -193,6 +195,8 @@ _WORDS = {
     Verdict.NOT_YET: "the job cannot be claimed again yet",
     Verdict.DELAY: "its delay is longer than the mesh's horizon ('antiphon rules' shows it), or it"
     " is a plan that begins in more than ten years",
+    Verdict.PAUSED: "new claims of such jobs are paused ('antiphon pause' lists it)",
+    Verdict.PAUSES: "too many pauses are in force; resume something first",
     Verdict.LIMIT: "it does not name the label of its kind's limit, or names that of other kinds"
     " ('antiphon limits')",
     Verdict.RESULTS: "it does not carry the results that the job waits for",

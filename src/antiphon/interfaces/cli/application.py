@@ -28,7 +28,16 @@ HEADINGS: Final = {
     "Agents": ("memory", "msg", "lock"),
     "Time and cost": ("tempo", "report", "cost"),
     "Machines and rights": ("worker", "node", "nodes", "who", "delegate", "revoke", "token"),
-    "Administer": ("doctor", "limits", "rules", "route", "coordinator", "recover"),
+    "Administer": (
+        "doctor",
+        "pause",
+        "resume",
+        "limits",
+        "rules",
+        "route",
+        "coordinator",
+        "recover",
+    ),
 }
 """The help's headings and the commands under each, in order; others come last."""
 LAST: Final = "More"

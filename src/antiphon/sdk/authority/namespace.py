@@ -20,7 +20,7 @@ from antiphon.core.families.mesh.ops import (
 )
 from antiphon.core.record.subjects import check_kind
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.sdk.authority import delegation, holdings
+from antiphon.sdk.authority import delegation, holdings, pauses
 from antiphon.sdk.authority import limits as limit_rules
 from antiphon.sdk.authority.governance import Changed, RulesChanged, changed_rules, rule_values
 from antiphon.sdk.authority.holdings import find_node, require_owner
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from antiphon.core.authority.control import AnnouncedProtocol
+    from antiphon.core.authority.control import AnnouncedProtocol, Pause
     from antiphon.core.authority.grant_terms import Terms
     from antiphon.core.authority.rules import Rules
     from antiphon.core.derivations.party_record import PartyRecord
@@ -115,6 +115,26 @@ class Authority:
         if before != node:
             seq = await self._write(MeshRoute, RouteBody(kind=kind, target=node))
         return Changed(before=before, after=node, seq=seq)
+
+    @property
+    def pauses(self) -> tuple[Pause, ...]:
+        """What nobody may begin now, oldest first."""
+        return self._connection.session.control.pauses
+
+    async def pause(
+        self, *, kind: str = "", label: str = "", plan: str = "", reason: str = ""
+    ) -> Changed:
+        """Let nobody begin jobs that have all of what is given; without anything, no job at all.
+
+        Jobs that are held go on. The owner and the coordinator may do this.
+        """
+        body = pauses.body_of(is_paused=True, kind=kind, label=label, plan=plan, reason=reason)
+        return await pauses.set_pause(self._connection, body)
+
+    async def resume(self, *, kind: str = "", label: str = "", plan: str = "") -> Changed:
+        """End the pause that was made with the same words."""
+        body = pauses.body_of(is_paused=False, kind=kind, label=label, plan=plan)
+        return await pauses.set_pause(self._connection, body)
 
     async def set_coordinator(self, node: str) -> Changed:
         """Designate the one node that offers waiting jobs and writes derivations."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from antiphon.runtime.presence.live_nodes import cards_of_live
-from antiphon.sdk.job_wait import may_lack_workers, stuck_words, unanswered
+from antiphon.sdk.job_wait import may_lack_workers, paused_words, stuck_words, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,7 @@ def lacking(
     return unanswered(mesh.connection.session, job, cards, is_command=is_command)
 
 
-def stuck(mesh: Connected, kind: str) -> list[str]:
-    """Why no worker whatever may claim a kind, and what to do; nothing if one may."""
-    return stuck_words(mesh.connection.session, kind)
+def stuck(mesh: Connected, job: Job) -> list[str]:
+    """Why no worker whatever may claim a job, and what to do; nothing if one may."""
+    session = mesh.connection.session
+    return paused_words(session, job) or stuck_words(session, job.kind)

@@ -1,6 +1,6 @@
 """One query layer for the command line, HTTP and programs: pages of everything, by cursor.
 
-page        a page, and the cursor of the next one
-job_query   which jobs are wanted, in people's words
-namespace   `mesh.queries`
+What is where: `page` (a page, and the cursor of the next one), `job_query` (which jobs are wanted,
+in people's words), `due_jobs` (jobs that somebody should look at now), `many_jobs` (jobs that are
+cancelled or retried together), `namespace` (`mesh.queries`).
 """

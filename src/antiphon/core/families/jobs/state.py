@@ -127,6 +127,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """How often the job itself asked for another try later."""
     plan: str = ""
     """The op id of the plan that it was derived from; empty if somebody submitted it."""
+    plan_name: str = ""
+    """The name of that plan."""
     derived: Derivation | None = None
     """The tick or the cause."""
     call_auth: tuple[str, ...] = ()

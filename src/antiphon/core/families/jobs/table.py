@@ -152,6 +152,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         return Verdict.REPLICAS
     on_behalf: Op | None = None
     replica_until_ms = 0
+    plan_name = ""
     if body.replica is not None:
         found = replicas.parent_of(op, at)
         if isinstance(found, Verdict):
@@ -163,6 +164,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         plan = planned.plan_of(op, at)
         if isinstance(plan, Verdict):
             return plan
+        plan_name = plan.body.name
         on_behalf = op = planned.as_its_author(op, plan)
     job = Job(
         kind=body.kind,
@@ -171,6 +173,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         scheduler=op.author,
         call_auth=op.auth,
         plan=op.deps[0][1] if body.derived is not None else "",
+        plan_name=plan_name,
         derived=body.derived,
         scheduled_seq=at.seq,
         scheduled_ms=at.commit_ms,
@@ -262,6 +265,13 @@ def _called(job: Job, at: At) -> Job:
     )
 
 
+def is_paused(control: Control, job: Job) -> bool:
+    """Whether nobody may begin a job now; who holds it goes on (spec §7.3)."""
+    if not control.pauses:
+        return False
+    return control.pause_of(job.kind, job.concurrency, job.plan_name) is not None
+
+
 def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
     body, wall_ms = op.body, op.hlc[0]
     if body.fence is not None:
@@ -274,6 +284,8 @@ def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
         return Verdict.TOO_LATE
     if job.cooling and any(who == op.author and wall_ms < until for who, until in job.cooling):
         return Verdict.COOLDOWN
+    if is_paused(at.control, job):
+        return Verdict.PAUSED
     route = at.control.route_for(job.kind)
     if route is not None and not stands_for(at.control, op, at.seq, route):
         return Verdict.NOT_ROUTED

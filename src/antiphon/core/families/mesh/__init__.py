@@ -19,6 +19,7 @@ MESH: Final = Family(
         ops.MeshReadmit,
         ops.MeshTempo,
         ops.MeshArchive,
+        ops.MeshPause,
     ),
     branches=(
         ops.GENESIS,
@@ -30,6 +31,7 @@ MESH: Final = Family(
         ops.READMIT,
         ops.TEMPO,
         ops.ARCHIVE,
+        ops.PAUSE,
     ),
     genesis=table.genesis,
     entitled=table.entitled,

@@ -9,7 +9,7 @@ from msgspec import Meta
 from antiphon.core.authority.rules import Rules
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.ids import key_of, short_node
-from antiphon.core.record.op import Body, Did, Kind, Op, Seq, WallMs
+from antiphon.core.record.op import Body, Did, Kind, Label, Op, Seq, Text, WallMs
 from antiphon.core.tempo.policy import TempoPolicy
 
 
@@ -26,6 +26,7 @@ EVIDENCE: Final = _control("evidence", via_gate=True)
 READMIT: Final = _control("readmit")
 TEMPO: Final = _control("tempo")
 ARCHIVE: Final = _control("archive")
+PAUSE: Final = _control("pause")
 
 
 class Genesis(Body, frozen=True):
@@ -95,6 +96,19 @@ class ArchiveBody(Body, frozen=True):
     """The archive's newest file."""
 
 
+class PauseBody(Body, frozen=True):
+    """Nobody may begin jobs that have all of what is given, or everybody may again."""
+
+    is_paused: bool
+    kind: Kind | None = None
+    """Jobs of this kind, and of the kinds below it."""
+    label: Label | None = None
+    """Jobs with this label."""
+    plan: Annotated[str, Meta(min_length=1, max_length=63)] | None = None
+    """Jobs that were derived from plans of this name."""
+    reason: Text = ""
+
+
 class _MeshOp(Op, frozen=True):
     """An op on the only subject of its branch."""
 
@@ -147,6 +161,28 @@ class MeshArchive(_MeshOp, frozen=True, tag="mesh.archive"):
     def words(self) -> str:
         """In a sentence."""
         return f"archived what had ended before {self.body.before} ms"
+
+
+class MeshPause(_MeshOp, frozen=True, tag="mesh.pause"):
+    """Pauses new claims, or lets them through again."""
+
+    body: PauseBody
+    BRANCH: ClassVar[Branch] = PAUSE
+
+    def words(self) -> str:
+        """In a sentence."""
+        body = self.body
+        done = "paused" if body.is_paused else "resumed"
+        why = f": {body.reason}" if body.reason else ""
+        return f"{done} {paused_words(body.kind, body.label, body.plan)}{why}"
+
+
+def paused_words(kind: str | None, label: str | None, plan: str | None) -> str:
+    """The jobs that a pause is about, in words."""
+    parts = [f"of kind {kind}"] if kind else []
+    parts += [f"with the label {label}"] if label else []
+    parts += [f"of the plan {plan}"] if plan else []
+    return f"jobs {' '.join(parts)}" if parts else "all jobs"
 
 
 class MeshRoute(Op, frozen=True, tag="mesh.route"):

@@ -1,8 +1,8 @@
 """What ops about the mesh do, and who may write them (spec §7.4).
 
-The owner writes owner ops, the recovery key writes the recovery, the coordinator archives, and
-anyone may write evidence. An owner op must be newer than the last, so that log order and the
-owner's own order agree.
+The owner writes owner ops, the recovery key writes the recovery, the coordinator archives, the
+owner and the coordinator write pauses, and anyone may write evidence. An owner op must be newer
+than the last, so that log order and the owner's own order agree.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from antiphon.core.authority.control import (
     Archive,
     Change,
     Control,
+    Pause,
     Quarantine,
     RegisterWrite,
 )
@@ -32,6 +33,9 @@ from antiphon.core.tempo.policy import policy_fault
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
 
+MAX_PAUSES: Final = 16
+"""At the same time: every claim is compared with them."""
+
 
 # --- who may write, and in which order ----------------------------------------------------------
 
@@ -45,14 +49,21 @@ def entitled(control: Control, _state: None, op: Op, _at: At) -> Verdict | bool:
             return op.author == control.recovery or Verdict.NOT_OWNER
         case ops.MeshArchive():
             return op.author == control.coordinator or Verdict.NOT_COORDINATOR
+        case ops.MeshPause():
+            return op.author in (control.owner, control.coordinator) or Verdict.NOT_OWNER
         case _:
             return op.author == control.owner or Verdict.NOT_OWNER
 
 
 def last(control: Control, _state: None, op: Op) -> tuple[tuple[int, int], str] | None:
-    """The last owner op; None for what others write."""
-    is_owners = not isinstance(op, ops.MeshEvidence | ops.MeshArchive)
-    return (control.owner_hlc, op.author) if is_owners else None
+    """The last owner op, or the last one about pauses; None for what others write."""
+    match op:
+        case ops.MeshEvidence() | ops.MeshArchive():
+            return None
+        case ops.MeshPause():
+            return control.pause_hlc, op.author
+        case _:
+            return control.owner_hlc, op.author
 
 
 # --- genesis ------------------------------------------------------------------------------------
@@ -137,6 +148,8 @@ def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
             return _quarantined(control, body, at)
         case ops.MeshArchive():
             return _archived(control, op, at)
+        case ops.MeshPause():
+            return _paused(control, op, at)
         case _:
             return Verdict.GENESIS
 
@@ -183,6 +196,27 @@ def _archived(control: Control, op: ops.MeshArchive, at: At) -> Moved | Verdict:
         return Verdict.STALE
     archive = Archive(at.seq, body.before, body.memo_before, control.drift_most_ms)
     return _changed(replace(control, since=at.seq, archive=archive))
+
+
+def _paused(control: Control, op: ops.MeshPause, at: At) -> Moved | Verdict:
+    body = op.body
+    about = (body.kind, body.label, body.plan)
+    others = tuple(one for one in control.pauses if (one.kind, one.label, one.plan) != about)
+    if (len(others) < len(control.pauses)) == body.is_paused:
+        return Verdict.ALREADY
+    if body.is_paused:
+        if len(others) >= MAX_PAUSES:
+            return Verdict.PAUSES
+        pause = Pause(
+            kind=body.kind,
+            label=body.label,
+            plan=body.plan,
+            by=op.author,
+            since_ms=at.commit_ms,
+            reason=body.reason,
+        )
+        others = (*others, pause)
+    return _changed(replace(control, since=at.seq, pauses=others, pause_hlc=op.hlc))
 
 
 def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Verdict | Needs:

@@ -106,6 +106,15 @@ async def routes(look: Look) -> AsyncIterator[Finding]:
             yield ok("routes", f"{kind} is routed to {name}, which is online")
 
 
+async def pauses(look: Look) -> AsyncIterator[Finding]:
+    """Jobs that nobody may begin."""
+    from antiphon.sdk.authority.pauses import described, resumed_by
+
+    held = await look.mesh.authority.who()
+    for one in look.mesh.authority.pauses:
+        yield warning("pauses", described(one, held), resumed_by(one))
+
+
 async def coordinator(look: Look) -> AsyncIterator[Finding]:
     """The node that offers waiting jobs."""
     yield coordinator_finding(await look.mesh.authority.coordinator())

@@ -32,6 +32,8 @@ class JobFilterOptions(Options):
     )
     until: float | None = typer.Option(
         None,
+        "--older-than",
+        "--until",
         parser=some_seconds,
         metavar="TIME",
         help="Only jobs that were submitted longer ago than this: 2h, 7d.",

@@ -292,7 +292,7 @@ def _say_if_stuck(mesh: Mesh, job: Job) -> bool:
     """Print at once why nobody may ever claim the job; whether that is so."""
     from antiphon.sdk.jobs.lacking_workers import stuck
 
-    lines = stuck(mesh, job.kind)
+    lines = stuck(mesh, job)
     if lines:
         _say_waiting(lines)
     return bool(lines)

@@ -26,7 +26,7 @@ MARKS: Final[dict[Level, tuple[str, str]]] = {
 }
 CHECKS: Final[tuple[Check, ...]] = (
     *(log.engine, log.rules, log.clock, log.replica, log.writes, log.seals, log.attention),
-    *(nodes.nodes, nodes.routes, nodes.coordinator, nodes.tempo),
+    *(nodes.nodes, nodes.routes, nodes.pauses, nodes.coordinator, nodes.tempo),
 )
 """Every check of an open mesh, in the order in which they are told."""
 CALLED: Final = frozenset({log.attention, nodes.nodes, nodes.routes, nodes.tempo})

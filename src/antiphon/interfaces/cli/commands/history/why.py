@@ -163,6 +163,8 @@ def _wait_words(wait: Wait, names: dict[str, str]) -> str:
         "worker": "no worker that is online runs this kind: start one with antiphon worker",
         "labels": f"no worker that is online has {', '.join(wait.labels)}:"
         " antiphon worker … --label",
+        "paused": f"such jobs are paused since {moment(wait.since_ms)}, by {node}"
+        f"{': ' + wait.reason if wait.reason else ''} (antiphon pause lists what is paused)",
         "route": f"only {node} may claim it, and it is not online with this kind",
         "authority": "workers for this kind are online, but none has permission to claim it"
         " (antiphon who shows who has)",

@@ -1,60 +1,62 @@
-"""`antiphon retry JOB`: submits a job again that ended without a result."""
+"""`antiphon retry`: submits a job again that ended without a result, or many."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from antiphon.interfaces.cli.commands.jobs.cancel import SomeJob
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
-from antiphon.interfaces.cli.screen.lookup import complete_job, complete_kind, find_job
-from antiphon.interfaces.cli.screen.options import open_mesh, short
+from antiphon.interfaces.cli.screen.lookup import find_job
+from antiphon.interfaces.cli.screen.options import short
 from antiphon.interfaces.cli.screen.terminal import err, out
-from antiphon.sdk.defaults import DEAD_LETTERS_MAX
+from antiphon.interfaces.cli.shared.job_filters import JobFilterOptions
+from antiphon.interfaces.cli.shared.many_jobs import ManyOptions, exit_of, say_done
 
 if TYPE_CHECKING:
-    from antiphon.sdk.mesh import Job, Mesh
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.queries.many_jobs import Chosen
 
 
 @command
 async def retry(
-    home: Path | None,
-    job: str | None = typer.Argument(
-        None,
-        metavar="JOB",
-        help="A job's id, enough of its first digits to be unique, or its ULID.",
-        show_default=False,
-        autocompletion=complete_job,
-    ),
+    mesh: Mesh,
+    as_json: bool,
+    job: SomeJob = None,
     *,
+    wanted: JobFilterOptions,
+    many: ManyOptions,
     all_failed: bool = typer.Option(
         False, "--all-failed", help="Every job that failed or expired and was not retried."
     ),
-    kind: str = typer.Option(
-        "",
-        help="With --all-failed: only this kind and kinds below it.",
-        autocompletion=complete_kind,
-    ),
-    limit: int = typer.Option(
-        100, min=1, max=DEAD_LETTERS_MAX, help="With --all-failed: at most this many."
-    ),
 ) -> Answer:
-    """Retry jobs that ended without a result.
+    """Retry a job that ended without a result, or all that match.
 
     Each becomes a new job that is linked to the old one; an ended job is never reopened. A job
-    that was already retried is not retried again.
-    """
-    if (job is None) == (not all_failed):
+    that was already retried is not retried again. You are asked before many jobs are retried.
+
+    \b
+      antiphon retry 3f9a
+      antiphon retry --kind report --text "connection refused" --since 2h
+      antiphon retry --all-failed
+    """  # noqa: D301 - \b keeps the lines apart
+    is_many = all_failed or bool(wanted.filters())
+    if (job is None) == (not is_many):
         raise WrongUsage(
-            "give either JOB or --all-failed", hint="antiphon jobs --failed lists such jobs"
+            "give either JOB, --all-failed, or options that say which jobs",
+            hint="antiphon jobs --failed lists such jobs",
         )
-    if kind and not all_failed:
-        raise WrongUsage("--kind needs --all-failed", hint="leave out --kind")
-    async with open_mesh(home) as mesh:
-        chosen = await _chosen(mesh, job, kind, limit)
-        retried = [(found, await mesh.job(found.kind, found.id).retry()) for found in chosen]
+    chosen = await _chosen(mesh, job, wanted, many)
+    if job is None and not many.agreed("retry", chosen, as_json=as_json):
+        return Answer({"retried": []}, lambda: out.say("nothing was retried"))
+    from antiphon.sdk.queries.many_jobs import retry_each
+
+    dones = await retry_each(mesh, chosen.jobs)
+    if job is not None and dones[0].problem is not None:
+        raise dones[0].problem
+    retried = [(one.job, one.result) for one in dones if one.result is not None]
 
     def words() -> None:
         for found, handle in retried:
@@ -63,20 +65,22 @@ async def retry(
                 err.say(f"  {found.kind} {short(found.id)} is retried as {short(handle.id)}")
             else:
                 err.say(f"{found.kind} {short(found.id)} was already retried as {short(handle.id)}")
-        if not retried:
-            err.say("nothing to retry" + (f" in {kind}" if kind else ""))
+        if not dones:
+            err.say("nothing to retry" + (f" in {wanted.kind}" if wanted.kind else ""))
+        say_done(dones, chosen)
 
     facts = [
         {"job": handle.id, **fields(handle, "kind", "is_new"), "retry_of": found.id}
         for found, handle in retried
     ]
-    return Answer({"retried": facts}, words)
+    return Answer({"retried": facts, "has_more": chosen.has_more}, words, exit_of(dones))
 
 
-async def _chosen(mesh: Mesh, prefix: str | None, kind: str, limit: int) -> list[Job]:
-    if prefix is not None:
-        return [await find_job(mesh, prefix)]
-    from antiphon.sdk.dead_letters import retryable
+async def _chosen(
+    mesh: Mesh, job: str | None, wanted: JobFilterOptions, many: ManyOptions
+) -> Chosen:
+    from antiphon.sdk.queries.many_jobs import Chosen, retryable
 
-    async with mesh.replica() as replica:
-        return retryable(mesh, replica, kind=kind, limit=limit)
+    if job is not None:
+        return Chosen([await find_job(mesh, job)], has_more=False)
+    return await retryable(mesh, limit=many.limit, **wanted.filters())

@@ -1,0 +1,107 @@
+"""Acts on many jobs: which ones, and each of them, a bounded number at the same time.
+
+What was done stays done. Jobs that were cancelled are no longer open, and jobs that were retried
+are not retried again, so whoever is interrupted does the same again to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from msgspec import Struct
+
+from antiphon.core.families.jobs.state import State
+from antiphon.core.policy.retry import is_dead_letter
+from antiphon.errors import AntiphonError
+from antiphon.sdk.dead_letters import letters_of
+from antiphon.sdk.defaults import DEAD_LETTERS_MAX
+from antiphon.sdk.jobs.job_lookup import handle_on
+from antiphon.sdk.queries.namespace import Queries
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from typing import Unpack
+
+    from antiphon.core.families.jobs.state import Job
+    from antiphon.sdk.connection.namespace import Connected
+    from antiphon.sdk.queries.job_query import JobFilters
+
+AT_ONCE: Final = 16
+LOOKED_AT: Final = 200
+"""Jobs of which it is found out together whether they were retried."""
+
+T = TypeVar("T")
+
+
+class Chosen(Struct, frozen=True):
+    """The jobs that something is to be done with, newest first."""
+
+    jobs: list[Job]
+    has_more: bool
+    """Whether there are more than that."""
+
+
+class Done(Struct, Generic[T], frozen=True):
+    """What became of one of them."""
+
+    job: Job
+    result: T | None
+    problem: AntiphonError | None
+
+
+async def cancellable(mesh: Connected, *, limit: int, **filters: Unpack[JobFilters]) -> Chosen:
+    """Jobs that have not ended."""
+    filters.setdefault("state", [one.value for one in State if not one.is_terminal])
+    page = await Queries(mesh.connection).jobs(limit=limit, **filters)
+    return Chosen([job for job in page if not job.is_terminal], bool(page.next))
+
+
+async def retryable(mesh: Connected, *, limit: int, **filters: Unpack[JobFilters]) -> Chosen:
+    """Jobs that failed or expired and were not retried yet.
+
+    For those that were, their retry is checked instead. Cancelled jobs are left out: their result
+    is not wanted.
+    """
+    filters.setdefault("state", [State.FAILED.value, State.ABORTED.value])
+    found: list[Job] = []
+    after, looked = "", 0
+    while looked < DEAD_LETTERS_MAX:
+        page = await Queries(mesh.connection).jobs(limit=LOOKED_AT, after=after, **filters)
+        looked, after = looked + len(page), page.next
+        wanted = [job for job in page if is_dead_letter(job)]
+        async with mesh.connection.replica() as replica:
+            letters = letters_of(mesh, replica, wanted)
+        found += [letter.job for letter in letters if letter.retried_as is None]
+        if len(found) > limit or not after:
+            break
+    return Chosen(found[:limit], len(found) > limit or bool(after))
+
+
+async def cancel_each(mesh: Connected, jobs: Sequence[Job], reason: str) -> list[Done[Job]]:
+    """Cancel these jobs; one that cannot be cancelled does not stop the others."""
+    connection = mesh.connection
+    return await _each(jobs, lambda job: handle_on(connection, job.kind, job.id).cancel(reason))
+
+
+async def retry_each(mesh: Connected, jobs: Sequence[Job]) -> list[Done[Any]]:
+    """Submit these jobs again; the handles of the new ones."""
+    return await _each(jobs, lambda job: handle_on(mesh.connection, job.kind, job.id).retry())
+
+
+async def _each(jobs: Sequence[Job], act: Callable[[Job], Awaitable[T]]) -> list[Done[T]]:
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(job: Job) -> Done[T]:
+        async with slots:
+            try:
+                return Done(job, await act(job), None)
+            except AntiphonError as problem:
+                return Done(job, None, problem)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(job)) for job in jobs]
+    return [task.result() for task in tasks]
+
+
+__all__ = ["Chosen", "Done", "cancel_each", "cancellable", "retry_each", "retryable"]
