@@ -12,6 +12,7 @@ COMMANDS = (
     "drain",
     "escape",
     "extremes",
+    "gitface",
     "hostile",
     "liar",
     "locks",

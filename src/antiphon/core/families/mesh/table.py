@@ -135,15 +135,10 @@ def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
                 )
             )
         case ops.MeshTempo(body=body):
-            if policy_fault(body.policy) is not None:
-                return Verdict.TEMPO
-            return _changed(replace(after, tempo=body.policy, tempo_ms=at.commit_ms))
+            after = replace(after, tempo=body.policy, tempo_ms=at.commit_ms)
+            return _changed(after) if policy_fault(body.policy) is None else Verdict.TEMPO
         case ops.MeshReadmit(body=body):
-            quarantine = control.quarantine_of(body.node)
-            if quarantine is None:
-                return _changed(after)
-            again = replace(quarantine, is_readmitted=True)
-            return _written(after, RegisterWrite(control.quarantines, body.node, again))
+            return _readmitted(control, after, body.node)
         case ops.MeshEvidence(body=body):
             return _quarantined(control, body, at)
         case ops.MeshArchive():
@@ -160,6 +155,14 @@ def _changed(after: Control) -> Moved:
 
 def _written(after: Control, write: RegisterWrite) -> Moved:
     return Moved(Verdict.OK, change=Change(control=after, write=write))
+
+
+def _readmitted(before: Control, after: Control, node: str) -> Moved:
+    quarantine = before.quarantine_of(node)
+    if quarantine is None:
+        return _changed(after)
+    again = replace(quarantine, is_readmitted=True)
+    return _written(after, RegisterWrite(after.quarantines, node, again))
 
 
 def _with_rules(after: Control, rules: Rules, at: At) -> Moved | Verdict:

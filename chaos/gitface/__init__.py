@@ -1,0 +1,1 @@
+"""`chaos gitface`: jobs are pushed with git while the bridge is killed; a clone proves them."""
