@@ -31,7 +31,7 @@ BUDGETS = {
     "core": 90,
     "engines": 70,
     "families": 14,
-    "interfaces": 10,
+    "interfaces": 22,
     "processes": 2,
     "runtime": 150,
     "sandbox": 10,

@@ -245,13 +245,13 @@ async def run(plan: Plan) -> int:
 
 
 def main(argv: list[str]) -> int:
-    parser = parser_for("gitface", "24 jobs, 3 kills, a repository of 200 jobs")
+    parser = parser_for("gitface", "12 jobs, 2 kills, a repository of 200 jobs")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--kills", type=int)
     parser.add_argument("--writers", type=int, default=3)
     parser.add_argument("--size", type=int, help="jobs in the repository that is measured")
     args = parser.parse_args(argv)
-    jobs, kills, sized = (24, 3, 200) if args.quick else (300, 40, 10_000)
+    jobs, kills, sized = (12, 2, 200) if args.quick else (150, 20, 10_000)
     plan = Plan(
         jobs=jobs if args.jobs is None else args.jobs,
         kills=kills if args.kills is None else args.kills,

@@ -219,6 +219,29 @@ def test_a_key_that_was_revoked_pushes_no_more(served, tmp_path):
     assert "may not submit example.add" in said
 
 
+def test_a_bridge_gives_nobody_more_than_it_has_itself(served, tmp_path):
+    """It runs on a machine that joined, with the right to submit `example.*` and no more."""
+    machine, repo = Shell(tmp_path), tmp_path / "jobs.git"
+    terms = ("--can", "schedule", "--kind", "example.*", "--alias", "bridge")
+    ticket = served.run("invite", *terms).out.strip()
+    assert machine.run("join", ticket).code == 0
+    key = make_key(tmp_path)
+    did = served.run("git", "key", f"{key}.pub").out.strip()
+    assert served.run("delegate", did, "--can", "schedule").code == 0
+    writer = Writer(tmp_path / "work", key)
+    with bridge(machine, repo):
+        writer.commit(add_manifest(9, 9))
+        is_taken, said = writer.push(str(repo), NEW)
+        assert is_taken, said
+        result = f"refs/gatos/jobs/{pushed_job(said)}/result"
+        until(lambda: result in refs(repo))
+        writer.commit('{"command": ["true"], "timeout": 5}', "a job\n\nKind: build")
+        is_taken, said = writer.push(str(repo), "HEAD:refs/gatos/jobs/new/build")
+        assert not is_taken
+        assert "this bridge" in said
+        assert "may not submit build" in said
+
+
 def test_without_a_bridge_jobs_are_refused_and_branches_are_not(tmp_path):
     shell, repo = Shell(tmp_path), tmp_path / "jobs.git"
     with shell.dev(), bridge(shell, repo) as running:

@@ -92,30 +92,33 @@ class PushedJobs:
         return self._mesh.id
 
     async def check(self, job: PushedJob) -> None:
-        """`Rejected` if the signer could not submit it now."""
+        """`Rejected` if the signer could not submit it now, or this bridge may not."""
         session = self._mesh.connection.session
         control = await session.sync_control()
         now_ms = session.wall.now_ms()
         body = labelled(session, Scheduling.of({}).body(job.kind, job.manifest, now_ms=now_ms))
-        op = JobSchedule(
-            v=1,
-            mesh=control.mesh,
-            author=job.signer,
-            hlc=(now_ms, 0),
-            prev=0,
-            deps=(),
-            auth=ChainChoice(job.signer).choose(control, JobSchedule, body, now_ms),
-            body=body,
-        )
         at = At(session.confirmed + 1, now_ms, control, job_key(job.kind, job.id))
-        fault = author_fault(JOBS, None, op, at)
-        if fault is not None:
-            raise Rejected(
-                f"the key that signed it, {short_node(job.signer)}, may not submit {job.kind}:"
-                f" {fault.in_words}",
-                reason=fault.value,
-                hint=f"antiphon delegate {job.signer} --can schedule --kind {job.kind}",
+        for did, words in (
+            (job.signer, "the key that signed it"),
+            (self._mesh.did, "this bridge"),
+        ):
+            op = JobSchedule(
+                v=1,
+                mesh=control.mesh,
+                author=did,
+                hlc=(now_ms, 0),
+                prev=0,
+                deps=(),
+                auth=ChainChoice(did).choose(control, JobSchedule, body, now_ms),
+                body=body,
             )
+            fault = author_fault(JOBS, None, op, at)
+            if fault is not None:
+                raise Rejected(
+                    f"{words}, {short_node(did)}, may not submit {job.kind}: {fault.in_words}",
+                    reason=fault.value,
+                    hint=f"antiphon delegate {did} --can schedule --kind {job.kind}",
+                )
 
     async def submit(self, job: PushedJob) -> bool:
         """Submit it, if the signer could; False if it was on the log before."""
