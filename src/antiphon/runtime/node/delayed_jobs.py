@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
 
 OFFERS_PER_ROUND: Final = 128
-MEMBERS_PER_ROUND: Final = 64
-"""How many members, in turn, have one of their jobs in a round that does not hold all."""
 MOST_SKIPPED: Final = 16_384
 """Jobs, the earliest, that are passed over because this node may not offer them."""
 TURN_S: Final = 0.3
@@ -76,9 +74,7 @@ class DelayedJobs(WokenService):
         due = jobs.beginning(now_ms, limit=OFFERS_PER_ROUND, skip=self._skipped)
         is_full, others = len(due) == OFFERS_PER_ROUND, list[Job]()
         if is_full:
-            others, self._after = jobs.beginning_of_each(
-                now_ms, after=self._after, limit=MEMBERS_PER_ROUND
-            )
+            others, self._after = jobs.first_of_each("begins", now_ms, after=self._after)
         before, self._since = self._since, {}
         for job in (*due, *others):
             self._since[job.kind, job.id] = before.get((job.kind, job.id), now_s)

@@ -29,9 +29,12 @@ from antiphon.runtime.services import beside
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import FullNode
     from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
+    from antiphon.runtime.replica.replica_jobs import Moment
 
 EXPIRIES_PER_ROUND: Final = 100
 CALLS_PER_ROUND: Final = 32
@@ -56,6 +59,8 @@ class OverdueJobs:
         self._looked_at = (0, 0)
         self._voices: dict[str, WorkerPresence] = {}
         self.guard = ItemGuard[tuple[str, str]]("leases", node.session, node.replica.attention)
+        self._after: dict[Moment, str] = {}
+        """Up to where members had their turn."""
         self._noticed: dict[tuple[str, str, str], float] = {}
         """What is due, and since when we know."""
 
@@ -82,21 +87,38 @@ class OverdueJobs:
             with self.guard.about((job.kind, job.id)):
                 await self._call_again(job)
         aside = len(self.guard.aside)
-        for job in self.roster.overdue(limit=EXPIRIES_PER_ROUND + aside):
+        overdue = self.roster.overdue(limit=EXPIRIES_PER_ROUND + aside)
+        hybrid_ms = session.author.now().wall_ms
+        for job in self._with_others(overdue, "due", hybrid_ms, EXPIRIES_PER_ROUND + aside):
             if not self._is_tried(job, job.fence, noticed):
                 continue
             with self.guard.about((job.kind, job.id)):
                 # A tenure whose authority was revoked has nothing left to expire.
                 if (await self._expire(job) and job.state in HELD) or self._is_open(job):
                     await self._call_again(job)
-        for job in self.node.replica.ask(ReplicaJobs).unanswered(
+        unanswered = self.node.replica.ask(ReplicaJobs).unanswered(
             now_ms, limit=CALLS_PER_ROUND + aside
-        ):
+        )
+        for job in self._with_others(unanswered, "recall", now_ms - 1, CALLS_PER_ROUND + aside):
             if self._is_still_queued(job, now_ms) or not self._is_tried(job, "", noticed):
                 continue
             with self.guard.about((job.kind, job.id)):
                 await self._call_again(job)
                 await self._point_to(job)
+
+    def _with_others(
+        self, jobs: list[Job], moment: Moment, now_ms: int, most: int
+    ) -> Iterable[Job]:
+        """If these are all that a round holds, one of each member before them.
+
+        Whoever has thousands of jobs that nobody answers holds up its own.
+        """
+        if len(jobs) < most:
+            return jobs
+        found, self._after[moment] = self.node.replica.ask(ReplicaJobs).first_of_each(
+            moment, now_ms, after=self._after.get(moment, "")
+        )
+        return {(job.kind, job.id): job for job in (*found, *jobs)}.values()
 
     def _is_tried(self, job: Job, fence: str, noticed: dict[tuple[str, str, str], float]) -> bool:
         """Whether this node does something about a job now."""

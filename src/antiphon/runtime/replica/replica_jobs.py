@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import msgspec
 
@@ -28,6 +28,11 @@ def job_lane(replica: Replica, kind: str, job_id: str) -> JobLane:
 def job_records(replica: Replica, kind: str, job_id: str) -> list[StoredRecord]:
     """The records of a job's lane with their verdicts, oldest first."""
     return replica.lane_records(job_key(kind, job_id))
+
+
+MEMBERS_AT_ONCE: Final = 64
+Moment = Literal["due", "begins", "recall"]
+"""When a job may be expired, begins, or should be offered again."""
 
 
 class ReplicaJobs(Queries):
@@ -88,15 +93,18 @@ class ReplicaJobs(Queries):
         )
         return _jobs(rows)
 
-    def beginning_of_each(self, now_ms: int, *, after: str, limit: int) -> tuple[list[Job], str]:
-        """The same, of everybody who has some the earliest; from whom on to ask for the others.
+    def first_of_each(
+        self, moment: Moment, now_ms: int, *, after: str, limit: int = MEMBERS_AT_ONCE
+    ) -> tuple[list[Job], str]:
+        """Of every member that has jobs whose time has come, the earliest.
 
-        `after` is that of the last answer; so many members are looked at.
+        So many members are looked at, from those behind `after`: what the last answer ended with.
         """
+        column, where = f"{moment}_ms", f"{moment}_ms is not null and whose"
         holders = self._db.execute(
-            "with recursive holders(one) as ("
-            " select min(begins_for) from lanes_jobs where begins_for > ? union all"
-            " select (select min(begins_for) from lanes_jobs where begins_for > one) from holders"
+            "with recursive holders(one) as ("  # noqa: S608 - one of three names of ours
+            f" select min(whose) from lanes_jobs where {where} > ? union all"
+            f" select (select min(whose) from lanes_jobs where {where} > one) from holders"
             " where one is not null) select one from holders where one is not null limit ?",
             (after, limit),
         ).fetchall()
@@ -104,8 +112,8 @@ class ReplicaJobs(Queries):
         for (holder,) in holders:
             found += _jobs(
                 self._db.execute(
-                    "select body from lanes_jobs where begins_for = ? and begins_ms <= ?"
-                    " order by begins_ms limit 1",
+                    f"select body from lanes_jobs where {where} = ? and {column} <= ?"  # noqa: S608
+                    f" order by {column} limit 1",
                     (holder, now_ms),
                 )
             )

@@ -23,12 +23,12 @@ def _begins_ms(job: Job) -> int | None:
     return job.not_before_ms if job.waits_for_time_alone else None
 
 
-def _begins_for(job: Job) -> str | None:
-    """For whom it then begins: the first delegation that it was submitted under, or its submitter.
+def _whose(job: Job) -> str | None:
+    """For whom it is, until it ends: the first delegation it was submitted under, or its submitter.
 
     Whoever passes its permission on cannot make another: only the owner issues first delegations.
     """
-    return (*job.call_auth, job.scheduler)[0] if job.waits_for_time_alone else None
+    return None if job.is_terminal else (*job.call_auth, job.scheduler)[0]
 
 
 def _waiting_seq(job: Job) -> int | None:
@@ -103,7 +103,7 @@ COLUMNS: Final = (
     Column("scheduled_ms", "integer", lambda job: job.scheduled_ms, is_fixed=True),
     Column("due_ms", "integer", _due_ms),
     Column("begins_ms", "integer", _begins_ms),
-    Column("begins_for", "text", _begins_for),
+    Column("whose", "text", _whose),
     Column("waiting_seq", "integer", _waiting_seq),
     Column("replicas_seq", "integer", _replicas_seq, is_fixed=True),
     Column("label", "text", lambda job: job.concurrency or None, is_fixed=True),
@@ -124,7 +124,9 @@ INDEXES: Final = (
     Index(("alias",), of="alias"),
     Index(("due_ms",), of="due_ms"),
     Index(("begins_ms",), of="begins_ms"),
-    Index(("begins_for", "begins_ms"), of="begins_for"),
+    Index(("whose", "due_ms"), of="due_ms"),
+    Index(("whose", "begins_ms"), of="begins_ms"),
+    Index(("whose", "recall_ms"), of="recall_ms"),
     Index(("waiting_seq",), of="waiting_seq"),
     Index(("replicas_seq",), of="replicas_seq"),
     Index(("label", "state"), of="label"),
