@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from antiphon.core.families.jobs.derivation import Cron, Reaction
 from antiphon.core.families.mesh.ops import MeshRules, RulesBody
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.plans import due_plans
+from antiphon.runtime.plans.cron_ticks import CronTicks
 from antiphon.runtime.plans.due_plans import DuePlans
 from antiphon.runtime.plans.plan_runner import PlanRunner
 from antiphon.runtime.plans.running_plan import RunningPlan
@@ -158,18 +160,35 @@ async def test_the_oldest_plans_run_also_if_one_of_them_was_dropped_and_put_agai
         await eventually(lambda: len(ticks(node, third)) > seen + 1)
 
 
+@pytest.mark.parametrize("missed, most", [("skip", 200), ("last", 200), ("all", 3_000)])
+def test_a_coordinator_that_was_away_for_long_walks_through_few_of_the_ticks(
+    monkeypatch, missed, most
+):
+    walked, really = [], CronTicks.after
+
+    def after(self, after_ms):
+        for tick in really(self, after_ms):
+            walked.append(tick)
+            yield tick
+
+    monkeypatch.setattr(CronTicks, "after", after)
+    month_ms, trigger = 30 * 86_400_000, replace(EVERY_SECOND, missed=missed)
+    now_ms = 1_800_000_000_000
+    stands = SimpleNamespace(body=plan(trigger), author="ada", put_seq=1)
+    one = RunningPlan(stands, "ada")
+    one.begin_ticks(CronTicks(trigger.at, trigger.zone), now_ms - month_ms)
+    one.see_ticks(now_ms)
+    assert one.due[-1] == now_ms
+    assert len(one.due) == (1_000 if missed == "all" else 61)
+    assert len(walked) < most
+
+
 def test_what_is_kept_of_plans_that_are_gone_is_bounded(monkeypatch):
     monkeypatch.setattr(due_plans, "SPARE_TIMES", 10)
-
-    class Put:
-        author = "ada"
-
-        def __init__(self, seq) -> None:
-            self.put_seq, self.body = seq, plan()
-
     due = DuePlans()
     for seq in range(1, 200):
-        one = RunningPlan(Put(seq), "ada", is_begun=True, next_ms=seq)
+        stands = SimpleNamespace(body=plan(), author="ada", put_seq=seq)
+        one = RunningPlan(stands, "ada", is_begun=True, next_ms=seq)
         due.add(one)
         if seq > 5:
             due.remove(due.running[seq - 5])

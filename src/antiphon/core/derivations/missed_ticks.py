@@ -19,6 +19,11 @@ MOST_MISSED: Final = 1_000
 """How many ticks a plan with `missed: all` makes up for: the newest."""
 
 
+def most_wanted(missed: Missed) -> int:
+    """How many of the newest ticks can be wanted: there is at most one in a second."""
+    return MOST_MISSED if missed == "all" else LATE_MS // 1000 + 1
+
+
 def wanted(due: Sequence[int], now_ms: int, missed: Missed) -> list[int]:
     """The ticks to run now, oldest first, of all that are due."""
     on_time = [tick for tick in due if tick >= now_ms - LATE_MS]

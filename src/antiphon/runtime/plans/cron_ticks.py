@@ -41,7 +41,7 @@ FIELDS: Final = (
     " SUN-SAT; each may be *, a list 1,15, a range 1-5 or a step */10; a sixth field in front is"
     " the second"
 )
-_FIRST_LOOK_BACK_S: Final = 3_600
+_FIRST_LOOK_BACK_S: Final = 64
 _WIDER: Final = 24
 """How much further each look back goes until enough ticks are found."""
 

@@ -61,7 +61,8 @@ class RunningPlan(Struct):
         if self.ticks is None or not isinstance(trigger, Cron):
             return
         if self.next_ms is not None and self.next_ms <= now_ms:
-            fresh = self.ticks.due(self.seen_ms, now_ms, most=missed_ticks.MOST_MISSED)
+            most = missed_ticks.most_wanted(trigger.missed)
+            fresh = self.ticks.due(self.seen_ms, now_ms, most=most)
             self.due = [*self.due, *fresh][-missed_ticks.MOST_MISSED :]
             self.seen_ms = now_ms
             self.next_ms = self.ticks.next(now_ms)
