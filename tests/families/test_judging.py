@@ -165,7 +165,7 @@ def test_before_its_activation_newer_code_finds_wrong_what_older_code_does(bend)
     old, new = Ledger(), Ledger(code)
     draft = new.draft(later, OpenBody(kind=KIND, poll=NAME, question="x"), ALICE, at=10)
     payload = {
-        "signature": draft.payload[:-5] + b"00" + draft.payload[-3:],
+        "signature": draft.payload[:-40] + b"0000" + draft.payload[-36:],
         "canonical": draft.payload.replace(b'"body":', b'"body": ', 1),
         "field": draft.payload.replace(b'"question":"x"', b'"question":1', 1),
     }[bend]
