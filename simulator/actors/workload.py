@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -43,6 +43,8 @@ from simulator.cluster import Cluster
 KINDS: Final = ("build.fast", "render.slow", "fetch.flaky", "doomed")
 PLAIN_KIND: Final = KINDS[0]
 """Its handler asks for no context, so that most of its jobs are plain ones for a worker."""
+STREAM_KIND: Final = KINDS[2]
+"""Its handler sends parts, where handlers take steps."""
 ALWAYS: Final = 1_000
 """More failures than any job has attempts."""
 SHARED: Final = 0.06
@@ -69,7 +71,7 @@ BURST_JOBS: Final = (3, 12)
 BURST_NUMBERS: Final = 1_000_000
 """The first of them: no other job has such a number."""
 STEPS: Final = 4
-"""Of a handler that takes its time in steps."""
+"""Of a handler that takes its time in steps, or sends parts."""
 NOTHING: Final = object()
 """What a handler is given for the result of another job if it reads none."""
 LONGEST_PAUSE_S: Final = 15.0
@@ -190,7 +192,7 @@ class Workload:
             handlers.register(kind, self._handler(referee, name, kind))
         return handlers
 
-    def _handler(self, referee: Referee, name: str, kind: str) -> Callable[..., Awaitable[object]]:
+    def _handler(self, referee: Referee, name: str, kind: str) -> Callable[..., object]:
 
         async def run(
             job: Job,
@@ -202,7 +204,7 @@ class Workload:
         ) -> object:
             self.runs += 1
             key, attempt = (kind, job.id), job.attempts + 1
-            if before is not NOTHING and not isinstance(before, dict):
+            if before is not NOTHING and not isinstance(before, dict | int):
                 referee.accuse("results_arrive", f"{number} was given {before!r}", key)
             with referee.running(name, key, job.fence, slots=SLOTS):
                 if ctx is not None and self.has_steps:
@@ -227,6 +229,18 @@ class Workload:
                 referee.accuse("context_is_true", f"{number} was told {ctx}", (kind, job.id))
             return await run(job, number, duration_ms, fails, before, ctx)
 
+        async def stream(
+            number: int, duration_ms: int, fails: int, ctx: JobContext, before: object = NOTHING
+        ) -> AsyncIterator[int]:
+            key, first = (kind, ctx.job_id), ctx.stream.stored
+            referee.goes_on(name, key, ctx.fence, first)
+            for part in range(first, STEPS):
+                await asyncio.sleep(duration_ms / 1000 / STEPS)
+                yield part
+            await run(_current_job(), number, 0, fails, before)
+
+        if self.has_steps and kind == STREAM_KIND:
+            return stream
         return plain if kind == PLAIN_KIND else work
 
     async def _in_steps(

@@ -6,6 +6,7 @@ what a record says, `authority_model.py` for who may do what). The core is not a
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -144,6 +145,8 @@ class LaneFacts(Struct):
     """How many of each sort its runs have stored."""
     steps: dict[str, StepFacts] = field(default_factory=dict)
     """The first of each name."""
+    parts: list[Any] = field(default_factory=list)
+    """What its stream has, as far as it is in records."""
 
     @property
     def awaited(self) -> tuple[Key, ...]:
@@ -370,6 +373,8 @@ def _artifact(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) ->
     lane.artifacts[body["as"]] += 1
     if body["as"] == "step":
         lane.steps.setdefault(body["name"], StepFacts(fact.fence, body.get("value", "")))
+    elif body["as"] == "part":
+        lane.parts += json.loads(body.get("value", "[]"))
 
 
 def _expire(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:

@@ -109,6 +109,21 @@ def stored_by_holder(
         yield f"{sort} {number} has no content, or two"
 
 
+def parts_in_order(
+    _: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """An honest stream goes on where it was: none of its parts is left out or comes again.
+
+    Handlers of simulated worlds yield the number of each part.
+    """
+    if fact.type != "job.artifact" or not now.took_effect or not now.is_honest:
+        return
+    if fact.body["as"] == "part":
+        first, parts = len(lane.parts), json.loads(fact.body.get("value", "[]"))
+        if parts != list(range(first, first + len(parts))):
+            yield f"the parts {parts} were stored after {first} others"
+
+
 def fences_rise(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Each tenure's fence is above all earlier ones, and nobody claims what is held."""
     if fact.type != "job.claim" or not now.took_effect:
@@ -494,6 +509,7 @@ LAWS: Final[tuple[Law, ...]] = (
     one_result,
     proved,
     stored_by_holder,
+    parts_in_order,
     fences_rise,
     not_early,
     not_before_its_time,

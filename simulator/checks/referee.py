@@ -275,6 +275,13 @@ class Referee:
             what = f"{name} was given {value!r} for {step!r}, and {stored.value} is stored"
             self.accuse("stored_first", what, key)
 
+    def goes_on(self, name: str, key: Key, fence: str, first: int) -> None:
+        """A handler goes on with a stream: after all that is stored, if its tenure is newest."""
+        lane = self.ledger.lane(key)
+        if lane.fences[-1:] == [fence] and first != len(lane.parts):
+            what = f"{name} was told of {first} parts, and {len(lane.parts)} are stored"
+            self.accuse("streams_go_on", what, key)
+
     @contextmanager
     def running(self, name: str, key: Key, fence: str, *, slots: int) -> Iterator[None]:
         """A handler runs: in its own right, and with no more beside it than its worker has room."""

@@ -100,5 +100,6 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "numbers_unread": ("step_out_of_turn",),
     "stored_steps_unread": ("crash",),
     "unanswered_is_stored": ("outage", "cut_off"),
+    "streams_begin_anew": ("crash",),
 }
 """What puts the very rule to the test that a mutant breaks: in a quick hunt it comes often."""

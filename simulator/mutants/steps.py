@@ -15,6 +15,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Unavailable
 from antiphon.runtime.worker.runs.artifact_writer import ArtifactWriter
 from antiphon.runtime.worker.runs.stored_steps import StoredSteps
+from antiphon.runtime.worker.runs.stream_writer import StreamWriter
 from antiphon.runtime.worker.tenure import Tenure
 from simulator.patch import patched
 
@@ -109,7 +110,20 @@ def unanswered_is_stored() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def streams_begin_anew() -> Iterator[None]:
+    """A worker does not look for the parts that earlier runs have stored."""
+
+    async def nothing(self: StreamWriter) -> tuple[int, str | None]:
+        self._stored = 0
+        return 0, None
+
+    with patched(StreamWriter, "begin", nothing):
+        yield
+
+
 MUTANTS: Final = (
+    streams_begin_anew,
     anyone_stores,
     old_fences_store,
     numbers_unread,

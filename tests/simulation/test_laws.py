@@ -11,6 +11,8 @@ from simulator.checks.authority_model import AuthorityModel
 from simulator.checks.law_state import Call, Committed, LaneFacts, LawState
 from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, SUBJECT, History
 
+PART = {"as": "part"}
+
 
 def called():
     history = History()
@@ -134,6 +136,19 @@ def test_what_a_run_stores_is_its_holders_and_the_next_of_its_sort():
     for content in ({"value": None}, {"digest": "blake3:" + "0" * 64}):
         other, fence = held()
         assert stored(other, 50, fence, **content) == {"stored_by_holder"}
+
+
+def test_an_honest_stream_goes_on_where_it_was():
+    for value in ("[0]", "[2]", "[1,3]"):
+        history, fence = held()
+        history.add("artifact", 20, fence=fence, honest=True, name="0+1", n=0, value="[0]", **PART)
+        assert not history.broken
+        history.add("artifact", 30, fence=fence, honest=True, name="1+1", n=1, value=value, **PART)
+        assert history.laws_broken == {"parts_in_order"}
+    history, fence = held()
+    history.add("artifact", 20, fence=fence, honest=True, name="0+2", n=0, value="[0,1]", **PART)
+    history.add("artifact", 30, fence=fence, honest=True, name="2+1", n=1, value="[2]", **PART)
+    assert not history.broken
 
 
 def test_a_result_with_an_old_fence():

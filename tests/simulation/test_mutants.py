@@ -43,6 +43,7 @@ from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.run_slots import RunSlots
 from antiphon.runtime.worker.runs.artifact_writer import ArtifactWriter
 from antiphon.runtime.worker.runs.stored_steps import StoredSteps
+from antiphon.runtime.worker.runs.stream_writer import StreamWriter
 from antiphon.runtime.worker.tenure import Tenure
 from simulator.hostile.attacks import DEEDS
 from simulator.hostile.forgeries import FORGERIES
@@ -97,6 +98,7 @@ CAUGHT_BY = {
     "stored_steps_unread": {"computed_once"},
     "steps_return_unstored": {"stored_first"},
     "unanswered_is_stored": {"stored_first"},
+    "streams_begin_anew": {"parts_in_order", "streams_go_on"},
 }
 ON_CHAINED_WORLDS = {
     "first_verdicts_kept": {"claimed_first", "acks_are_true"},
@@ -185,6 +187,7 @@ def patchable():
         dict(table.TRANSITIONS[JobArtifact]),
         StoredSteps._read_all,
         ArtifactWriter.write,
+        StreamWriter.begin,
         Tenure.store,
         WriteTurns._read_back,
         _Waiting.goes_on,
