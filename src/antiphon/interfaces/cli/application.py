@@ -24,7 +24,7 @@ HEADINGS: Final = {
     "Start": ("demo", "dev", "init", "up", "invite", "join"),
     "Jobs": ("submit", "run", "graph", "plan", "cancel", "retry"),
     "Look": ("jobs", "show", "why", "watch", "get", "artifacts"),
-    "Prove": ("proof", "export", "verify", "archive", "git"),
+    "Prove": ("proof", "export", "verify", "archive", "forget", "git"),
     "Agents": ("memory", "msg", "lock"),
     "Time and cost": ("tempo", "report", "cost"),
     "Machines and rights": ("worker", "node", "nodes", "who", "delegate", "revoke", "token"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final, TypeVar
 
@@ -102,13 +103,8 @@ class ArchiveReader:
 
     async def accepted(self, key: LaneKey) -> list[FoundRecord]:
         """See `RecordSource.accepted`."""
-        await self.update_index()
-        places = []
-        for place in self._index.of_lane(key):
-            leaf = await self.leaf_at(place)
-            if leaf.verdict is Verdict.OK and self.protocol.lane_of(leaf.subject) == key:
-                places.append(place)
-        return await self._found(places)
+        found = await self.places_of(key)
+        return await self._found([place for place, leaf in found if leaf.verdict is Verdict.OK])
 
     async def control(self, upto: int) -> list[FoundRecord]:
         """See `RecordSource.control`."""
@@ -137,6 +133,12 @@ class ArchiveReader:
             if key is not None and key.name.startswith(prefix):
                 found[key] = None
         return list(found)
+
+    async def places_of(self, key: LaneKey) -> list[tuple[int, Leaf]]:
+        """Where a lane's records are, and what the seal says of each, oldest first."""
+        await self.update_index()
+        leaves = [(place, await self.leaf_at(place)) for place in self._index.of_lane(key)]
+        return [one for one in leaves if self.protocol.lane_of(one[1].subject) == key]
 
     async def newest_lanes(self, family: str) -> AsyncGenerator[LaneKey]:
         """The lanes of a family, the one with the newest record first, each once."""
@@ -186,12 +188,16 @@ class ArchiveReader:
             raise Corrupt(f"the archive lacks {tile.path}")
         return data
 
-    async def bodies(self, number: int) -> AsyncGenerator[Body]:
-        """The records of one file, one after another; its number is that of its entries."""
+    async def record_path(self, number: int) -> str:
+        """Where the records of a bundle of entries lie."""
         first = number << HEIGHT
         last = min(first + WIDTH, self.size) - 1
         ends = ((await self.leaf_at(first)).seq, (await self.leaf_at(last)).seq)
-        path = record_files.path_of(*ends)
+        return record_files.path_of(*ends)
+
+    async def bodies(self, number: int) -> AsyncGenerator[Body]:
+        """The records of one file, one after another; its number is that of its entries."""
+        path = await self.record_path(number)
         unpacker = record_files.Unpacker(path)
         async with aclosing(self.store.parts(path)) as parts:
             async for part in parts:
@@ -272,10 +278,15 @@ class ArchiveReader:
             done = upto
 
 
+def _day(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def _checked(place: int, leaf: Leaf, body: Body) -> FoundRecord:
     if isinstance(body, Erased):
         raise Rejected(
-            f"the bytes of record {leaf.seq} were erased by {body.by}; its place and digest stay",
+            f"the bytes of record {leaf.seq} were erased by {body.by} on {_day(body.at_ms)}; its"
+            " place, time, digest and verdict stay",
             reason="erased",
         )
     if digest(body) != leaf.digest:

@@ -1,7 +1,7 @@
 """Where an archive's files lie: a folder for now.
 
-A file appears whole or not at all, and a path is written by one process at a time. Nothing is
-listed: the name of every file follows from others.
+A file appears whole or not at all, and one process at a time writes. Readers list nothing: the name
+of every file follows from others.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ class ArchiveStore(typing.Protocol):
 
     async def has(self, path: str) -> bool:
         """Whether there is such a file."""
+
+    async def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder."""
 
     async def remove(self, path: str) -> None:
         """Remove a file, or all files below a path; no error if there is none."""
@@ -120,6 +123,10 @@ class FolderStore:
         """See `ArchiveStore.has`."""
         return await asyncio.to_thread((self.folder / path).is_file)
 
+    async def names(self, folder: str) -> list[str]:
+        """See `ArchiveStore.names`."""
+        return await asyncio.to_thread(_names, self.folder / folder)
+
     async def remove(self, path: str) -> None:
         """See `ArchiveStore.remove`."""
         await asyncio.to_thread(_removed, self.folder / path)
@@ -143,6 +150,13 @@ def _renamed(fresh: Path, target: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
 
 
 def _removed(path: Path) -> None:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.archive import checkpoint as checkpoints
 from antiphon.core.archive import entries, record_files, tiles
 from antiphon.core.archive.checkpoint import Checkpoint
-from antiphon.core.archive.record_files import Packer
+from antiphon.core.archive.record_files import Erased, Packer
 from antiphon.core.archive.signed_note import NoteKey
 from antiphon.core.archive.tiles import ENTRIES, HEIGHT, Tile
 from antiphon.core.proof.merkle import leaf_hash
 from antiphon.errors import AntiphonError, Corrupt
+from antiphon.runtime.archive.archive_eraser import read_bodies, remove_others
 from antiphon.runtime.archive.record_source import FoundSeal, ReplicaSource
 from antiphon.runtime.replica.replica_tree import leaf_of_row
 from antiphon.telemetry import LazyLogger
@@ -29,7 +30,6 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from antiphon.ports import Keyring
     from antiphon.runtime.archive.archive_store import ArchiveStore
-    from antiphon.runtime.identity.key_files import FileLock
     from antiphon.runtime.node.full_node import FullNode
 
 ROUND_S: Final = 1.0
@@ -55,48 +55,46 @@ class ArchiveWriter:
         self.store = store
         self._keyring = keyring
         self._round_s = round_s
-        self._size: int | None = None
+        self._is_clean = False
 
     async def run(self) -> None:
         """Archive until cancelled."""
-        lock: FileLock | None = None
         seen = 0
-        try:
-            while True:
-                await self.node.ready.wait()
-                if self.node.seals.upto == seen:
-                    await asyncio.sleep(self._round_s)
-                    continue
-                seen = self.node.seals.upto
-                try:
-                    lock = lock or self.store.lock()
-                    await self.look()
-                except (AntiphonError, OSError) as problem:
-                    _log.warning("archive_waits", archive=str(self.store), problem=str(problem))
-                    seen = 0
-                    await asyncio.sleep(AFTER_PROBLEM_S)
-        finally:
-            if lock is not None:
-                lock.release()
+        while True:
+            await self.node.ready.wait()
+            if self.node.seals.upto == seen:
+                await asyncio.sleep(self._round_s)
+                continue
+            seen = self.node.seals.upto
+            try:
+                await self.look()
+            except (AntiphonError, OSError) as problem:
+                _log.warning("archive_waits", archive=str(self.store), problem=str(problem))
+                seen = 0
+                await asyncio.sleep(AFTER_PROBLEM_S)
 
     async def look(self) -> bool:
         """One round; whether the archive has more than before."""
         seal = await self._newest_own_seal()
         if seal is None:
             return False
-        if self._size is None:
-            self._size = await self._begin()
-        done, size = self._size, seal.body.size
+        lock = self.store.lock()
+        try:
+            return await self._write_upto(seal, await self._begin())
+        finally:
+            lock.release()
+
+    async def _write_upto(self, seal: FoundSeal, done: int) -> bool:
+        size = seal.body.size
         if size <= done:
             return False
         for tile in _tiles_between(0, done, size):
-            if not (tile.is_full and await self.store.has(tile.path)):
-                await self._write_records(tile)
+            if not (tile.is_full and await self._has_records(tile)):
+                await self._write_records(tile, done)
         for level in tiles.levels(size)[1:]:
             for tile in _tiles_between(level, done, size):
                 await self.store.write(tile.path, self._hashes(tile))
         await self._sign(seal)
-        self._size = size
         await self._clean_up(done, size)
         _log.info("archived", archive=str(self.store), upto=seal.body.upto, records=size)
         return True
@@ -122,27 +120,50 @@ class ArchiveWriter:
                 f"{self.store} has another history than this machine's replica",
                 hint=f"antiphon doctor --against {self.store} says where they part",
             )
-        await self._clean_up(0, found.size)
+        if not self._is_clean:  # an earlier writer may have been killed before it cleaned up
+            await self._clean_up(0, found.size)
+            last = tiles.tile_of(0, found.size - 1, found.size)
+            await remove_others(self.store, self._record_path(last), larger=False)
+            self._is_clean = True
         return found.size
 
-    async def _write_records(self, tile: Tile) -> None:
+    async def _write_records(self, tile: Tile, done: int) -> None:
         """The records of a tile, their entries, and at last the tile."""
-        tree = self.node.replica.tree
-        last = tile.first + tile.width - 1
-        path = record_files.path_of(tree.seq_at(tile.first), tree.seq_at(last))
+        erased = await self._erased_before(tile, done)
         leaves: list[bytes] = []
-        await self.store.write_parts(path, self._packed(tile, leaves))
+        path = self._record_path(tile)
+        await self.store.write_parts(path, self._packed(tile, leaves, erased))
         await self.store.write(tile._replace(level=ENTRIES).path, entries.joined(leaves))
         await self.store.write(tile.path, b"".join(map(leaf_hash, leaves)))
 
-    async def _packed(self, tile: Tile, leaves: list[bytes]) -> AsyncGenerator[bytes]:
+    def _record_path(self, tile: Tile) -> str:
+        seq_at = self.node.replica.tree.seq_at
+        return record_files.path_of(seq_at(tile.first), seq_at(tile.first + tile.width - 1))
+
+    async def _has_records(self, tile: Tile) -> bool:
+        """Whether a writer that was killed had finished this tile."""
+        has = self.store.has
+        return await has(tile.path) and await has(self._record_path(tile))
+
+    async def _erased_before(self, tile: Tile, done: int) -> dict[int, Erased]:
+        """What was erased in the smaller file of this tile: it stays erased."""
+        if not tile.first < done < tile.first + tile.width:
+            return {}
+        path = self._record_path(tile._replace(width=done - tile.first))
+        found = await read_bodies(self.store, path)
+        return {at: body for at, body in enumerate(found) if isinstance(body, Erased)}
+
+    async def _packed(
+        self, tile: Tile, leaves: list[bytes], erased: dict[int, Erased]
+    ) -> AsyncGenerator[bytes]:
         """A record file in parts; fills in the leaves on the way."""
         packer = Packer()
-        for at in range(0, tile.width, RECORDS_AT_ONCE):
-            count = min(RECORDS_AT_ONCE, tile.width - at)
-            rows = self.node.replica.tree.rows(tile.first + at, count)
+        for first in range(0, tile.width, RECORDS_AT_ONCE):
+            count = min(RECORDS_AT_ONCE, tile.width - first)
+            rows = self.node.replica.tree.rows(tile.first + first, count)
             leaves += map(leaf_of_row, rows)
-            yield await asyncio.to_thread(packer.add, [row[4] for row in rows])
+            bodies = [erased.get(at) or row[4] for at, row in enumerate(rows, first)]
+            yield await asyncio.to_thread(packer.add, bodies)
         yield packer.end()
 
     def _hashes(self, tile: Tile) -> bytes:
@@ -159,12 +180,13 @@ class ArchiveWriter:
         await self.store.write(CHECKPOINT, checkpoints.signed(said, key.did, signature))
 
     async def _clean_up(self, done: int, size: int) -> None:
-        """Remove partial files whose full ones are there, and the last partial record file."""
-        tree = self.node.replica.tree
+        """Remove partial files whose full ones are there, and record files that are part of others.
+
+        No partial record file stays beside a larger one: what is erased there must be gone.
+        """
         partial = tiles.last_tile(0, done)
         if partial is not None:
-            ends = (tree.seq_at(partial.first), tree.seq_at(done - 1))
-            await self.store.remove(record_files.path_of(*ends))
+            await self.store.remove(self._record_path(partial))
         for level in (ENTRIES, *tiles.levels(size)):
             full = (size >> (HEIGHT * max(level, 0))) >> HEIGHT
             before = tiles.last_tile(level, done)
