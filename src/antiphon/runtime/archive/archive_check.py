@@ -25,7 +25,7 @@ from antiphon.core.record import signing
 from antiphon.core.record.branches import CONTROL
 from antiphon.core.record.ids import digest, mesh_id
 from antiphon.errors import Corrupt, Malformed
-from antiphon.runtime.archive.archive_writer import VKEY
+from antiphon.runtime.archive.archive_store import VKEY
 
 if TYPE_CHECKING:
     from antiphon.runtime.archive.archive_reader import ArchiveReader

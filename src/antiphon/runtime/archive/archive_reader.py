@@ -28,8 +28,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected
-from antiphon.runtime.archive.archive_store import ArchiveStore
-from antiphon.runtime.archive.archive_writer import CHECKPOINT, SEAL
+from antiphon.runtime.archive.archive_store import CHECKPOINT, SEAL, ArchiveStore
 from antiphon.runtime.archive.place_index import PlaceIndex
 from antiphon.runtime.archive.record_source import FoundRecord, FoundSeal
 

@@ -19,6 +19,10 @@ from antiphon.errors import Corrupt, Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY, PRIVATE_MODE
 from antiphon.runtime.identity.key_files import FileLock, lock_file
 
+CHECKPOINT: Final = "checkpoint"
+SEAL: Final = "seal"
+VKEY: Final = "vkey"
+"""Files beside tiles and records."""
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 """Of a file that is read whole: 256 of the longest entries have half of it."""
 PART_BYTES: Final = 256 * 1024

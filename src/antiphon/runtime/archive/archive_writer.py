@@ -23,13 +23,13 @@ from antiphon.core.archive.tiles import ENTRIES, HEIGHT, Tile
 from antiphon.core.proof.merkle import leaf_hash
 from antiphon.errors import AntiphonError, Corrupt
 from antiphon.runtime.archive.archive_eraser import read_bodies, remove_others
+from antiphon.runtime.archive.archive_store import CHECKPOINT, SEAL, VKEY, ArchiveStore
 from antiphon.runtime.archive.record_source import FoundSeal, ReplicaSource
 from antiphon.runtime.replica.replica_tree import leaf_of_row
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.ports import Keyring
-    from antiphon.runtime.archive.archive_store import ArchiveStore
     from antiphon.runtime.node.full_node import FullNode
 
 ROUND_S: Final = 1.0
@@ -37,9 +37,6 @@ ROUND_S: Final = 1.0
 AFTER_PROBLEM_S: Final = 30.0
 RECORDS_AT_ONCE: Final = 16
 """How many are in memory; each has at most what the engine stores in one record."""
-CHECKPOINT: Final = "checkpoint"
-SEAL: Final = "seal"
-VKEY: Final = "vkey"
 
 _log = LazyLogger(__name__)
 

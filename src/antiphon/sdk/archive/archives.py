@@ -17,8 +17,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.errors import Misconfigured, Rejected
 from antiphon.runtime.archive.archive_check import ArchiveReport, check_archive
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import FolderStore
-from antiphon.runtime.archive.archive_writer import CHECKPOINT
+from antiphon.runtime.archive.archive_store import CHECKPOINT, FolderStore
 from antiphon.runtime.archive.place_index import PlaceIndex
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.environment import read_environment
