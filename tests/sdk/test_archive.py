@@ -10,6 +10,7 @@ from antiphon.errors import Misconfigured, Rejected
 from antiphon.interfaces.cli.application import make_app
 from antiphon.interfaces.cli.shared.story_rows import find_archived
 from antiphon.sdk.archive.archives import has_archive, open_archive
+from antiphon.sdk.mesh import Mesh
 from antiphon.sdk.proofs.bundles import open_bundle
 from tests.runtime.archive.archived_meshes import an_archived_mesh
 from tests.runtime.meshes import KIND, call
@@ -102,6 +103,20 @@ async def test_a_job_that_is_not_on_the_log_is_looked_for_in_the_archive(archive
     with pytest.raises(Rejected, match="several"):
         await find_archived(mesh, archive.jobs[0], several)
     assert not has_archive(archive.home / "elsewhere")
+
+
+async def test_a_handle_finds_the_result_of_a_job_that_only_the_archive_has(archive, monkeypatch):
+    """Its mesh is another one here: nothing of the job is on its log."""
+    async with Mesh.open(engine="memory") as mesh:
+        home = SimpleNamespace(path=archive.home)
+        monkeypatch.setattr(type(mesh.connection), "home_of_files", home)
+        assert await mesh.job(KIND, archive.jobs[0]).result() == 1
+        handle = mesh.job(archive.jobs[1][:12])
+        assert (await handle.end()).job.outcome == "succeeded"
+        assert (handle.kind, handle.id) == (KIND, archive.jobs[1])
+        for missing in ((KIND, "0" * 64), ("other.kind", archive.jobs[0]), (KIND, archive.waiting)):
+            with pytest.raises(Rejected, match="no job"):
+                await mesh.job(*missing).result()
 
 
 def typed(*words: str, capsys) -> tuple[int, str]:

@@ -103,10 +103,12 @@ class JobHandle(Generic[R_co]):
         reader: ResultReader = PLAIN_RESULT,
         is_known: bool = True,
         look_up: Callable[[], Awaitable[Job]] | None = None,
+        archived: Callable[[str, str], Awaitable[Ended | None]] | None = None,
     ) -> None:
         """Made by `Task.submit`, `Mesh.submit` and `Mesh.job`.
 
-        `look_up` finds the job, where only the beginning of its id was given.
+        `look_up` finds the job, where only the beginning of its id was given. `archived` looks for
+        the end of one that is not on the log.
         """
         self._session_of_mesh = session
         self._reader = reader
@@ -117,6 +119,7 @@ class JobHandle(Generic[R_co]):
         self.is_known = is_known
         """Whether this process has seen the job on the log."""
         self._look_up = look_up
+        self._archived = archived
         self.is_new = is_new
         """False if the same job was already on the log: then nothing is run again."""
         self.index = 0
@@ -162,6 +165,7 @@ class JobHandle(Generic[R_co]):
     async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 - it says for what
         """Wait for the accepted result: what the task's annotation says, or plain JSON.
 
+        A job that is not on the log is looked for in this machine's archive (docs/archive.md).
         `JobFailed` if there is none, TimeoutError if it comes too late. `NobodyAnswers` is a
         warning, after a few seconds, that no worker which is online runs this kind.
         """
@@ -179,15 +183,27 @@ class JobHandle(Generic[R_co]):
 
     async def _ended(self, limit: Duration | None) -> Ended:
         if self.known_end is None:
-            await self.found()
             try:
+                await self.found()
                 self.known_end = await wait_for_end(
                     self._session, self.kind, self.id, limit, is_known=self.is_known
                 )
+            except Rejected as refused:
+                self.known_end = await self._archived_end(refused)
             except Unavailable:
                 _ = self._session  # closed meanwhile: that is the reason, and says more
                 raise
         return self.known_end
+
+    async def _archived_end(self, refused: Rejected) -> Ended:
+        """The end in the archive; raises `refused` if it is not there either."""
+        if refused.reason != Verdict.NO_JOB.value or self._archived is None:
+            raise refused
+        ended = await self._archived(self.kind, self.id)
+        if ended is None:
+            raise refused
+        self.kind, self.id, self._look_up = ended.job.kind, ended.job.id, None
+        return ended
 
     @property
     def session(self) -> Session:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from antiphon.core import bundle as core_bundle
 from antiphon.core.archive.record_files import Erased
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.proof import merkle
@@ -11,6 +12,7 @@ from antiphon.runtime.archive.archive_check import check_archive
 from antiphon.runtime.archive.archive_eraser import erase_lane, writing
 from antiphon.runtime.archive.archive_reader import ArchiveReader
 from antiphon.runtime.archive.archive_store import FolderStore
+from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.sdk.archive.erasure import erase_archived
 from antiphon.sdk.proofs import bundles
 from tests.archive_verifier import verify
@@ -33,10 +35,10 @@ async def test_an_erased_job_is_gone_and_everything_else_is_proved_as_before(tmp
         assert await erase_lane(await opened(tmp_path), key, NOTE) == len(places) > 2
         archive = await opened(tmp_path)
         with pytest.raises(Rejected, match="erased by did:key:z6MkWho on 2025-11-14") as caught:
-            await bundles.assembled(archive, key)
+            await assembled(archive, key)
         assert caught.value.reason == "erased"
         report = bundles.open_bundle(
-            bundles.core_bundle.write(await bundles.assembled(archive, job_key(KIND, other)))
+            core_bundle.write(await assembled(archive, job_key(KIND, other)))
         )
         assert report.job.outcome == "succeeded"
         assert (await check_archive(archive)).erased == len(places)

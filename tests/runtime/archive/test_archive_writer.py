@@ -9,6 +9,7 @@ from antiphon.core.families.jobs.state import job_key
 from antiphon.errors import Corrupt
 from antiphon.runtime.archive.archive_reader import ArchiveReader
 from antiphon.runtime.archive.archive_store import FolderStore
+from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.sdk.proofs import bundles
 from tests.runtime.archive.archived_meshes import an_archived_mesh, files_of
 from tests.runtime.meshes import KIND
@@ -37,7 +38,7 @@ class FailingStore(FolderStore):
 
 
 async def proved(archive: ArchiveReader, job: str):
-    bundle = await bundles.assembled(archive, job_key(KIND, job))
+    bundle = await assembled(archive, job_key(KIND, job))
     return bundles.open_bundle(core_bundle.write(bundle))
 
 

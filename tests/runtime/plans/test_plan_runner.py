@@ -12,6 +12,7 @@ from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.planned import derived_body
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.record.verdict import Verdict
+from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.runtime.archive.record_source import ReplicaSource
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import Intent, write_one
@@ -298,7 +299,7 @@ class TestOnAClosedMesh:
             await submission.cancel(owner, PLANNED, job.id, reason="")
             await asyncio.sleep(1)
             assert await Sealer(node, bar_s=0.1).seal()
-            bundle = await bundles.assembled(ReplicaSource(node.replica), job_key(PLANNED, job.id))
+            bundle = await assembled(ReplicaSource(node.replica), job_key(PLANNED, job.id))
             assert bundle is not None
             assert nightly.put_seq in {shown.seq for shown in bundle.records}
             assert len(bundle.records) < 20

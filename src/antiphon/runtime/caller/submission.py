@@ -42,6 +42,7 @@ from antiphon.telemetry import printable_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from antiphon.core.record.op import Op
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
 
@@ -202,7 +203,11 @@ def ended_of(view: JobView) -> Ended | None:
     if job is None or not job.is_terminal:
         return None
     opened = view.opened_at(job.ended_seq)
-    op = opened.op if opened is not None else None
+    return end_by(job, opened.op if opened is not None else None)
+
+
+def end_by(job: Job, op: Op | None) -> Ended:
+    """The end of a job that this op ended."""
     hlc = hlc_text(op.hlc) if op is not None else ""
     match op:
         case JobComplete(body=body):

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core import bundle as core_bundle
-from antiphon.core.bundle import Report
+from antiphon.core.bundle import Bundle, Report
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.state import Job, job_key
 from antiphon.core.record.branches import LaneKey
@@ -18,11 +18,10 @@ from antiphon.errors import Misconfigured, Rejected
 from antiphon.runtime.archive.archive_check import ArchiveReport, check_archive
 from antiphon.runtime.archive.archive_reader import ArchiveReader
 from antiphon.runtime.archive.archive_store import CHECKPOINT, FolderStore
+from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.runtime.archive.place_index import PlaceIndex
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.environment import read_environment
-from antiphon.sdk.jobs.job_lookup import is_id, plain_id
-from antiphon.sdk.proofs.bundles import assembled, open_bundle
 
 INDEX: Final = "archive-index.db"
 SHOWN: Final = 4
@@ -68,8 +67,9 @@ class Archive:
 
     async def find(self, prefix: str) -> LaneKey:
         """The one job, or other thing, whose name begins so; `Rejected` if there is none."""
-        wanted = plain_id(prefix) if is_id(prefix) else prefix.strip()
-        found = await self.reader.lanes_named(wanted)
+        wanted = prefix.strip().removeprefix("blake3:")
+        named = self.reader.lanes_named
+        found = await named(wanted) or await named(wanted.lower())
         if not found:
             raise Rejected(
                 f"nothing in the archive {self.reader.store} has a name that begins with"
@@ -88,16 +88,19 @@ class Archive:
 
     async def export(self, key: LaneKey) -> bytes:
         """The bundle of a lane, composed from the archive alone."""
+        return core_bundle.write(await self._bundle(key))
+
+    async def report(self, key: LaneKey) -> Report:
+        """What the archive proves about a lane."""
+        return core_bundle.check(self.reader.protocol, await self._bundle(key))
+
+    async def _bundle(self, key: LaneKey) -> Bundle:
         bundle = await assembled(self.reader, key)
         if bundle is None:
             raise Rejected(
                 f"{key.kind} {key.name[:8]} never began, or was not accepted", reason="no_job"
             )
-        return core_bundle.write(bundle)
-
-    async def report(self, key: LaneKey) -> Report:
-        """What the archive proves about a lane."""
-        return open_bundle(await self.export(key), protocol=self.reader.protocol)
+        return bundle
 
     async def jobs(self, *, kind: str = "", limit: int = 20) -> list[Job]:
         """The newest jobs that ended, each checked as its bundle is."""

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from antiphon.core.families.jobs.state import Job
-    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.archive.witness import Compared
 
 
-async def evict_stored(mesh: Mesh, job: Job) -> int:
+async def evict_stored(mesh: Compared, job: Job) -> int:
     """Evict everything that a job has in the blob store; how many values that were."""
     for digest in job.stored:
         await submission.evict(mesh.connection.session, job.kind, job.id, digest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import typing
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from antiphon.core.archive.signed_note import Note
     from antiphon.runtime.archive.archive_reader import ArchiveReader
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.replica.replica_tree import Tree
-    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.connection.connection import Connection
 
 ANSWER_WITHIN_S: Final = 3.0
 MAX_NOTE_BYTES: Final = 64 * 1024
@@ -53,6 +54,21 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Whether the histories part right after these; otherwise perhaps later."""
     by_coordinator: bool | None = None
     """Whether a coordinator of this mesh signed the other history; None if it is not signed."""
+
+
+class Compared(typing.Protocol):
+    """What comparing needs of a `Mesh`."""
+
+    @property
+    def id(self) -> str:
+        """The mesh's id."""
+
+    @property
+    def connection(self) -> Connection:
+        """What it is connected by."""
+
+    def replica(self) -> AbstractAsyncContextManager[Replica]:
+        """The local replica."""
 
 
 class History(typing.Protocol):
@@ -194,7 +210,7 @@ async def compare(own: History, other: History) -> Comparison:
     return told(result="parted", common=low)
 
 
-async def compare_with(mesh: Mesh, against: str) -> Comparison:
+async def compare_with(mesh: Compared, against: str) -> Comparison:
     """Compare this machine's replica with a checkpoint, an archive, or another full node."""
     session = mesh.connection.session
     async with AsyncExitStack() as stack:

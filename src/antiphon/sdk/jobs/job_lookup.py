@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from antiphon.core.families.jobs.state import Job
+    from antiphon.runtime.caller.submission import Ended
     from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.connection.connection import Connection
@@ -69,7 +70,16 @@ def handle_on(
         reader=ResultReader(signature, lambda: connection.artifacts),
         is_known=False,
         look_up=None if is_whole else partial(find_job, connection, wanted, kind),
+        archived=partial(_archived, connection),
     )
+
+
+async def _archived(connection: Connection, kind: str, job_id: str) -> Ended | None:
+    """The end of a job that is not on the log."""
+    from antiphon.sdk.archive.archived_end import archived_end
+
+    home = connection.home_of_files
+    return None if home is None else await archived_end(home.path, kind, job_id)
 
 
 def _plain(text: str) -> str:

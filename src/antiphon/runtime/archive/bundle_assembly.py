@@ -1,0 +1,108 @@
+"""Assembles bundles: a lane, what its verdicts depend on, and one seal (spec §9).
+
+From a replica or from an archive, whatever has the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from antiphon.core import bundle as core_bundle
+from antiphon.core.bundle import Bundle, BundledRecord, Content
+from antiphon.core.opened_record import OpenedRecord, open_anywhere
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import Malformed, Rejected
+
+if TYPE_CHECKING:
+    from antiphon.core.record.branches import LaneKey
+    from antiphon.runtime.archive.record_source import FoundRecord, FoundSeal, RecordSource
+
+
+async def assembled(source: RecordSource, key: LaneKey) -> Bundle | None:
+    """The bundle of a lane under the newest seal; None if that does not cover its last change."""
+    seal, lane = await source.newest_seal(), await source.accepted(key)
+    if seal is None or not lane or seal.body.upto < lane[-1].seq:
+        return None
+    lane += await _named_lanes(source, key, lane)
+    opened = [one.opened(source.protocol, source.mesh) for one in lane]
+    deps = await source.records(_named_by(opened))
+    opened += [one.opened(source.protocol, source.mesh) for one in deps]
+    sealed = open_anywhere(source.protocol, source.mesh, seal.payload)
+    wanted = core_bundle.wanted_control([*opened, sealed], source.mesh, key.kind)
+    everything = await source.control(seal.body.upto)
+    few = [one for one in everything if one.subject in wanted]
+    for control in (few, everything):
+        bundle = await _bundle(source, key, [*control, *lane], seal)
+        try:
+            core_bundle.check(source.protocol, bundle)
+        except (Rejected, Malformed):
+            if control is everything:
+                raise
+            continue  # a verdict depends on more than usual: include all of control
+        return bundle
+    return None
+
+
+async def _named_lanes(
+    source: RecordSource, key: LaneKey, lane: list[FoundRecord]
+) -> list[FoundRecord]:
+    """The lanes that ops on this one name: for a job with replicas, those that agreed."""
+    judged = ((one.opened(source.protocol, source.mesh), one.verdict) for one in lane)
+    return [
+        one
+        for named in core_bundle.lanes_named(judged, key)
+        for one in await source.accepted(named)
+        if one.seq < lane[-1].seq
+    ]
+
+
+def _named_by(opened: Iterable[OpenedRecord]) -> list[int]:
+    """The records that these ops depend on."""
+    named = {seq for one in opened if one.op for seq, _ in one.op.deps if seq < one.seq}
+    return sorted(named)
+
+
+async def _bundle(
+    source: RecordSource, key: LaneKey, records: list[FoundRecord], seal: FoundSeal
+) -> Bundle:
+    """These records, and what they name: deps, and rejected records right before them."""
+    opened = [one.opened(source.protocol, source.mesh) for one in records]
+    shown = {one.seq: one for one in records}
+    deps = _named_by(opened)
+    before = {one.op.prev for one in opened if one.op is not None and one.op.prev}
+    others = {*deps, *before}.difference(shown)
+    for one in await source.records(sorted(others)):
+        if one.seq in deps or one.verdict is not Verdict.OK:
+            shown[one.seq] = one  # an accepted one that is missing shows when the bundle is checked
+    return Bundle(
+        format=core_bundle.FORMAT,
+        mesh=source.mesh,
+        family=key.family,
+        kind=key.kind,
+        name=key.name,
+        records=tuple(
+            [
+                await _bundled(source, shown[seq], seal.body.size, whole=seq in deps)
+                for seq in sorted(shown)
+            ]
+        ),
+        seal=Content.of(seal.payload),
+    )
+
+
+async def _bundled(
+    source: RecordSource, one: FoundRecord, size: int, *, whole: bool
+) -> BundledRecord:
+    has_bytes = whole or one.verdict is Verdict.OK or source.protocol.lane_of(one.subject) is None
+    return BundledRecord(
+        seq=one.seq,
+        commit_ms=one.commit_ms,
+        subject=one.subject,
+        verdict=one.verdict,
+        record=Content.of(one.payload) if has_bytes else None,
+        digest=None if has_bytes else one.digest,
+        after=one.after,
+        leaf=one.leaf,
+        path=tuple(await source.path(one.leaf, size)),
+    )
