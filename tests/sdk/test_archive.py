@@ -143,6 +143,9 @@ def test_commands_read_an_archive_without_a_mesh(archive, capsys, tmp_path):
     assert "succeeded" in said
     assert open_bundle(bundle.read_bytes()).job.id == archive.jobs[0]
     home = str(archive.home)
+    code, said = typed("verify", archive.jobs[1][:8], "--home", home, capsys=capsys)
+    assert code == 0
+    assert "this bundle is valid" in said
     code, said = typed("jobs", "--archived", "--home", home, "--json", capsys=capsys)
     assert code == 0
     assert {job["job"] for job in json.loads(said)["jobs"]} == set(archive.jobs)

@@ -41,7 +41,9 @@ ArtifactsOption = Annotated[
 @command
 def verify(
     home: Path | None,
-    bundle: Path = typer.Argument(..., metavar="FILE", help="A bundle from 'antiphon export'."),
+    bundle: Path = typer.Argument(
+        ..., metavar="FILE", help="A bundle from 'antiphon export', or a job in the archive."
+    ),
     *,
     owner: OwnerOption = None,
     artifacts: ArtifactsOption = None,
@@ -61,6 +63,7 @@ def verify(
     give the one that you trust. Only --rerun uses the mesh of this directory, for inputs that are
     not in DIR.
     """
+    from antiphon.sdk.archive.archives import has_archive
     from antiphon.sdk.proofs.bundles import open_bundle
     from antiphon.sdk.proofs.sentences import not_proved, outcome, proved
 
@@ -68,6 +71,8 @@ def verify(
     if network and not rerun:
         raise WrongUsage("--network needs --rerun", hint="--rerun --network")
 
+    if not rerun and not bundle.exists() and has_archive(home):
+        return _verify_archived(home, str(bundle), owner, artifacts)
     try:
         data = bundle.read_bytes()
     except OSError as problem:
@@ -77,11 +82,27 @@ def verify(
     if open_page:
         return _shown_on_a_page(bundle.name, data, owner)
     report = open_bundle(data, owner=owner)
-    shown, open_ends = proved(report, is_owner_given=owner is not None), not_proved(report)
-    if artifacts is not None and not rerun:
-        shown.append(_compared(report, artifacts))
     if rerun:
         return run_again(report, artifacts, home, network=network)
+    return _told(report, artifacts, is_owner_given=owner is not None)
+
+
+async def _verify_archived(
+    home: Path | None, job: str, owner: str | None, artifacts: Path | None
+) -> Answer:
+    """The same for a job in the archive, whose bundle is composed here."""
+    from antiphon.sdk.archive.archives import open_archive
+    from antiphon.sdk.proofs.bundles import open_bundle
+
+    async with open_archive(home=home) as archive:
+        report = open_bundle(await archive.export(await archive.find(job)), owner=owner)
+    return _told(report, artifacts, is_owner_given=owner is not None)
+
+
+def _told(report: Report, artifacts: Path | None, *, is_owner_given: bool) -> Answer:
+    shown, open_ends = proved(report, is_owner_given=is_owner_given), not_proved(report)
+    if artifacts is not None:
+        shown.append(_compared(report, artifacts))
 
     def words() -> None:
         out.say(f"this bundle is valid: {outcome(report)}")
