@@ -13,6 +13,7 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
 from antiphon.sdk.http.access import HttpAccess
 from antiphon.sdk.http.deliveries import Deliveries
+from antiphon.sdk.http.node_api import NodeApi
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken
 from antiphon.sdk.http.tempo_admin import TempoAdmin
@@ -44,7 +45,7 @@ async def answer_of(reader: asyncio.StreamReader) -> Answer:
 
 
 def request(path: str, token: str | None = None, method: str = "GET", body: bytes = b"") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: node"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
     if body or method in {"PUT", "POST"}:
@@ -109,7 +110,8 @@ async def served(rules=CALM, meter=Meter) -> AsyncIterator[Served]:
         tempo = TempoMetrics()
         access = HttpAccess(node, OperatorToken(OPERATOR), meter)
         admin, deliveries = TempoAdmin(await as_mesh(mesh, mesh.owner)), Deliveries(node.session)
-        shown = NodeView(node, tempo), access, admin, deliveries
+        program = await as_mesh(mesh, mesh.owner)
+        shown = NodeView(node, tempo), access, admin, deliveries, NodeApi(program, node)
         async with node_server(*shown, HttpAddress("127.0.0.1", 0)) as port:
             yield Served(port, mesh, node, tempo, access)
 

@@ -48,7 +48,7 @@ async def test_what_nobody_signed_is_refused():
         for bad in (b"", b"{}", b"[" * 10_000, signed[:-1], forged):
             answer = await post(node, bad)
             assert answer.status == 400, bad[:40]
-            assert "error" in answer.json
+            assert "detail" in answer.json
         await sender.gate.close()
 
 

@@ -179,7 +179,8 @@ async def test_without_the_token_nothing_but_the_refusal_is_told(path, header):
             answer = await line.answer()
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == "Bearer"
-    assert set(answer.json) <= {"error", "reason", "hint"}
+    assert set(answer.json) <= {"type", "title", "status", "detail", "reason", "hint"}
+    assert answer.headers["content-type"] == "application/problem+json"
     assert OPERATOR not in answer.body.decode()
 
 
@@ -188,7 +189,8 @@ async def test_the_scheme_is_read_in_any_case_and_unknown_paths_tell_nothing():
         async with connected(node.port) as line:
             line.send(request("/metrics", OPERATOR).replace(b"Bearer", b"bEARER"))
             assert (await line.answer()).status == 200
-        assert (await node.ask("/v2/anything")).json == {"error": "not found"}
+        unknown = {"type": "about:blank", "title": "Not Found", "status": 404}
+        assert (await node.ask("/v2/anything")).json == unknown
         assert (await node.ask("/metrics", method="DELETE")).status == 405
 
 
@@ -311,7 +313,7 @@ async def test_no_token_is_logged_whatever_happens(monkeypatch, capfd):
             await node.ask(f"/metrics?token={OPERATOR}")
             monkeypatch.setattr(node.access, "admit", fail)
             failed = await node.ask("/metrics", OPERATOR)
-    assert (failed.status, failed.json) == (500, {"error": "internal error"})
+    assert (failed.status, failed.json["detail"]) == (500, "internal error")
     (event,) = [one for one in events if one["event"] == "http_request_failed"]
     assert event["error"] == "RuntimeError"
     assert __file__ in event["where"]
@@ -567,5 +569,5 @@ def test_without_the_extra_the_error_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "starlette", None)
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
     with pytest.raises(Misconfigured) as missing:
-        node_server(None, None, None, None, HttpAddress("127.0.0.1", 0))
+        node_server(None, None, None, None, None, HttpAddress("127.0.0.1", 0))
     assert missing.value.hint == "pip install 'antiphon[http]'"

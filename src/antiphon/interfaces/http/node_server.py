@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from antiphon.interfaces.http.application import ProbeRoutes
     from antiphon.sdk.http.access import HttpAccess
     from antiphon.sdk.http.deliveries import Deliveries
+    from antiphon.sdk.http.node_api import NodeApi
     from antiphon.sdk.http.node_view import NodeView
     from antiphon.sdk.http.tempo_admin import TempoAdmin
     from antiphon.sdk.http.worker_view import WorkerView
@@ -27,6 +28,7 @@ def node_server(
     access: HttpAccess,
     tempo: TempoAdmin,
     deliveries: Deliveries,
+    api: NodeApi,
     address: HttpAddress,
 ) -> AbstractAsyncContextManager[int]:
     """Answer HTTP about a node while a block runs; the port."""
@@ -34,7 +36,7 @@ def node_server(
     def routes() -> ProbeRoutes:
         from antiphon.interfaces.http.application import NodeRoutes
 
-        return NodeRoutes(view, access, tempo, deliveries)
+        return NodeRoutes(view, access, tempo, deliveries, api)
 
     return _server(routes, address)
 
@@ -58,7 +60,7 @@ def _server(
     with installed():
         from antiphon.interfaces.http.application import make_application
         from antiphon.interfaces.http.bounded_server import serving
-    return serving(make_application(routes()), address)
+    return serving(make_application(routes(), host=address.host), address)
 
 
 @contextmanager

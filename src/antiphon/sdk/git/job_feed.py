@@ -202,7 +202,7 @@ class JobReader:
             await asyncio.sleep(0)
             history = self.history(job.kind, job.id)
             try:
-                data = await bundles.sealed(self._replica, job_key(job.kind, job.id))
+                data = await bundles.bundle_bytes(self._replica, job_key(job.kind, job.id))
             except (Malformed, Rejected) as problem:
                 failed.append((job.id, problem.message))
                 continue

@@ -12,6 +12,7 @@ from antiphon.core.bar_tokens.bar_token import Bearer, Refusal, check
 from antiphon.core.ucan import TOP
 from antiphon.errors import Rejected
 from antiphon.sdk.http.deliveries import Deliveries
+from antiphon.sdk.http.node_api import NodeApi
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken, operator_token
 from antiphon.sdk.http.tempo_admin import TempoAdmin
@@ -88,7 +89,7 @@ class HttpAccess:
 @asynccontextmanager
 async def open_to(
     mesh: Mesh, node: FullNode, given: Secret | None
-) -> AsyncIterator[tuple[NodeView, HttpAccess, TempoAdmin, Deliveries]]:
+) -> AsyncIterator[tuple[NodeView, HttpAccess, TempoAdmin, Deliveries, NodeApi]]:
     """What an HTTP interface of this node needs, while the block runs.
 
     `given` is the operator's token; None for the state directory's, made if there is none.
@@ -101,7 +102,7 @@ async def open_to(
     async with mesh.connection.clock.calling(access.note_beat, only_downbeats=True):
         try:
             view = NodeView(node, mesh.connection.tempo_metrics, mesh.home.path)
-            yield view, access, TempoAdmin(mesh), deliveries
+            yield view, access, TempoAdmin(mesh), deliveries, NodeApi(mesh, node)
         finally:
             await deliveries.close()
 

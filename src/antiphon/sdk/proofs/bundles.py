@@ -81,8 +81,7 @@ async def export_lane(
     until = clock.time() + wait_s
     while True:
         async with mesh.replica() as replica:
-            _require_finished(replica, key)
-            data = await sealed(replica, key)
+            data = await bundle_bytes(replica, key)
         if data is not None:
             return data
         left_s = until - clock.time()
@@ -94,6 +93,13 @@ async def export_lane(
             )
         waiting(left_s)
         await asyncio.sleep(min(ROUND_S, left_s))
+
+
+async def bundle_bytes(replica: Replica, key: LaneKey) -> bytes | None:
+    """The bundle of a lane as it is on a replica now; None while no seal covers it."""
+    _require_finished(replica, key)
+    bundle = await assembled(ReplicaSource(replica), key)
+    return None if bundle is None else core_bundle.write(bundle)
 
 
 def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = PROTOCOL) -> Report:
@@ -113,12 +119,6 @@ async def sealed_upto(replica: Replica) -> int:
     """The last record that the newest seal covers; 0 if there is none."""
     found = await ReplicaSource(replica).newest_seal()
     return found.body.upto if found is not None else 0
-
-
-async def sealed(replica: Replica, key: LaneKey) -> bytes | None:
-    """The bundle of a lane under the newest seal, as `export` writes it; None if none covers it."""
-    bundle = await assembled(ReplicaSource(replica), key)
-    return None if bundle is None else core_bundle.write(bundle)
 
 
 def _require_finished(replica: Replica, key: LaneKey) -> None:

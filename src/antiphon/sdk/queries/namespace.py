@@ -12,7 +12,6 @@ about other kinds, neither rows nor counts.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -30,14 +29,13 @@ from antiphon.sdk.queries.job_query import JobFilters, JobQuery, checked_limit, 
 from antiphon.sdk.queries.page import Page, Query
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
     from typing import Unpack
 
     from antiphon.core.families.jobs.state import Job
     from antiphon.runtime.attention.attention_table import Attention
     from antiphon.runtime.presence.live_nodes import LiveNode
-    from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.replica.replica_reports import KeptReport
     from antiphon.sdk.authority.limits import LimitStatus
     from antiphon.sdk.connection.connection import Connection
@@ -90,28 +88,10 @@ class DocumentLine(Struct, frozen=True, kw_only=True):
 class Queries:
     """Pages of what is on the mesh, as one party may see it."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        visible: Sequence[str] = EVERYTHING,
-        replica: Replica | None = None,
-    ) -> None:
-        """Use `mesh.queries`. `visible` are the kinds that may be seen, as kind filters.
-
-        `replica` is that of a node in this process; None for this machine's.
-        """
+    def __init__(self, connection: Connection, *, visible: Sequence[str] = EVERYTHING) -> None:
+        """Use `mesh.queries`. `visible` are the kinds that may be seen, as kind filters."""
         self._connection = connection
         self._visible = tuple(visible)
-        self._replica = replica
-
-    @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[Replica]:
-        if self._replica is not None:
-            yield self._replica
-            return
-        async with self._connection.replica() as replica:
-            yield replica
 
     def _sees(self, kind: str) -> bool:
         return is_visible(kind, self._visible)
@@ -142,7 +122,7 @@ class Queries:
         query = JobQuery(**filters)
         said = Query("jobs", query, self._visible)
         before, found = said.number(after), list["Job"]()
-        async with self._reading() as replica:
+        async with self._connection.replica() as replica:
             wanted = await job_filter(self._connection, query, replica, self._visible)
             pages = replica.ask(JobPages)
             for _ in range(looks):
@@ -159,19 +139,19 @@ class Queries:
         """The one job with this id, alias or beginning of an id; `Rejected` if there is none."""
         from antiphon.sdk.jobs.job_lookup import one_job
 
-        async with self._reading() as replica:
+        async with self._connection.replica() as replica:
             return one_job(replica, text, visible=self._visible)
 
     async def counts(self, *, kind: str = "") -> dict[str, int]:
         """How many jobs are in each state that has any; of a kind and those below it, or of all."""
-        async with self._reading() as replica:
+        async with self._connection.replica() as replica:
             return replica.ask(JobPages).counts(visible=self._visible, kind=kind)
 
     async def kinds(self, *, limit: int = LIMIT, after: str = "") -> Page[KindCounts]:
         """The same for each kind that has jobs, by name."""
         checked_limit(limit, MOST)
         said = Query("kinds", self._visible)
-        async with self._reading() as replica:
+        async with self._connection.replica() as replica:
             found = replica.ask(JobPages).counts_by_kind(
                 visible=self._visible, after=said.text(after), limit=limit + 1
             )
@@ -221,7 +201,7 @@ class Queries:
         begin = said.text(after)
         if not self._sees(space):
             return Page()
-        async with self._reading() as replica:
+        async with self._connection.replica() as replica:
             found = replica.ask(ReplicaDocuments).standing(
                 space, prefix=prefix, after=begin, limit=limit + 1
             )
@@ -253,7 +233,7 @@ class Queries:
         from antiphon.sdk.authority.limits import limits
 
         self._require_everything("limits")
-        async with self._reading() as replica:
+        async with self._connection.replica() as replica:
             found = limits(self._connection.session, replica, shown=1)
         said = Query("limits")
         return said.cut(found, lambda one: one.label, after=after, limit=checked_limit(limit, MOST))
@@ -261,7 +241,7 @@ class Queries:
     async def attention(self, *, limit: int = LIMIT, after: str = "") -> Page[Attention]:
         """What the services of this machine's node have set aside, and why; newest first."""
         self._require_everything("items that were set aside")
-        async with self._reading() as replica:
+        async with self._connection.replica() as replica:
             found = replica.attention.newest(limit=MOST)
         said = Query("attention")
         limit = checked_limit(limit, MOST)
@@ -278,7 +258,7 @@ class Queries:
         checked_limit(limit, MOST)
         said = Query("reports")
         before = said.number(after)
-        async with self._reading() as replica:
+        async with self._connection.replica() as replica:
             found = replica.reports.newest(limit=limit + 1, until_ms=before - 1 if before else None)
         shown = found[::-1][:limit]
         return Page(shown, next=said.cursor(shown[-1].start_ms) if len(found) > limit else "")
@@ -292,7 +272,7 @@ class Queries:
         before = said.number(after) or NO_END
         place_of = self._connection.session.protocol.place_of
         found: list[Refusal] = []
-        async with self._reading() as replica:
+        async with self._connection.replica() as replica:
             rows = replica.ask(ReplicaRecords).refused(before, limit=REFUSALS_EXAMINED)
         for seq, at_ms, subject, verdict in rows:
             place = place_of(subject)
@@ -322,7 +302,7 @@ class Queries:
 
         since_ms = 0 if since is None else round(since.timestamp() * 1000)
         return await cost_report(
-            self._reading(), by=by, since_ms=since_ms, kind=kind, visible=self._visible
+            self._connection.replica(), by=by, since_ms=since_ms, kind=kind, visible=self._visible
         )
 
 

@@ -65,7 +65,6 @@ def verify(
     """
     from antiphon.sdk.archive.archives import has_archive
     from antiphon.sdk.proofs.bundles import open_bundle
-    from antiphon.sdk.proofs.sentences import not_proved, outcome, proved
 
     require_whole_key(owner)
     if network and not rerun:

@@ -1,0 +1,244 @@
+"""What the paths below `/v1` answer (`endpoints.py` lists them): thin, over `NodeApi`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from antiphon.errors import AntiphonError
+from antiphon.interfaces.http import openapi
+from antiphon.interfaces.http.answers import HEADERS, Refused, json_of, too_many
+from antiphon.interfaces.http.endpoints import ENDPOINTS, JOB_FILTERS
+from antiphon.sdk.http import models
+from antiphon.sdk.http.node_api import CANCEL, READ_BY, SCHEDULE
+from antiphon.sdk.mesh import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from starlette.requests import Request
+
+    from antiphon.sdk.http.access import Bearer
+    from antiphon.sdk.http.node_api import NodeApi
+    from antiphon.sdk.queries.page import Page
+
+T = TypeVar("T")
+
+HEARTBEAT_S: Final = 15.0
+STREAMS_EACH: Final = 8
+"""Streams of events that one party may follow at the same time."""
+KEY_MOST: Final = 200
+_COMMANDS: Final = {"read": READ_BY, "schedule": (SCHEDULE,), "cancel": (CANCEL,)}
+_STREAMED: Final = {**HEADERS, "X-Accel-Buffering": "no"}
+_WORDS: Final = {one.value: one.in_words for one in Verdict}
+
+
+class ApiRoutes:
+    """The answers. `require` gives whoever sent a request, if the token permits a command."""
+
+    def __init__(self, api: NodeApi, require: Callable[[Request, tuple[str, ...]], Bearer]) -> None:
+        self._api = api
+        self._require = require
+        self._streams: Counter[str] = Counter()
+
+    def routes(self) -> list[Route]:
+        """The paths."""
+        made = [
+            Route(one.path, self._answering(one.name, one.role), methods=[one.method])
+            for one in ENDPOINTS
+        ]
+        return [*made, Route("/v1/openapi.json", self.document)]
+
+    def _answering(self, name: str, role: str) -> Callable[[Request], Any]:
+        answer = getattr(self, name)
+
+        async def answering(request: Request) -> Response:
+            found: Response = await answer(request, self._require(request, _COMMANDS[role]))
+            return found
+
+        return answering
+
+    async def document(self, _: Request) -> Response:
+        """The OpenAPI document; it says nothing about this mesh."""
+        return json_of(openapi.document())
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    async def jobs(self, request: Request, bearer: Bearer) -> Response:
+        """A page of jobs."""
+        asked: dict[str, Any] = _paged(request)
+        for param in JOB_FILTERS:
+            values = request.query_params.getlist(param.name)
+            if values and values != [""]:
+                asked[param.name] = values if param.name == "state" else values[-1]
+        return json_of(await self._api.jobs(bearer, asked))
+
+    async def job(self, request: Request, bearer: Bearer) -> Response:
+        """One job. One that has ended does not change, and has an ETag."""
+        found = await self._api.job(bearer, request.path_params["job"])
+        answer = json_of(models.job_view(found))
+        if found.is_terminal:
+            tag = f'"{found.ended_seq}"'
+            if tag in request.headers.get("if-none-match", ""):
+                answer = Response(status_code=304, headers=HEADERS)
+            answer.headers["ETag"] = tag
+            answer.headers["Cache-Control"] = "private, no-cache"
+        return answer
+
+    async def submit(self, request: Request, bearer: Bearer) -> Response:
+        """Submit a job."""
+        key = request.headers.get("idempotency-key", "")
+        if len(key) > KEY_MOST:
+            raise Refused(400, f"a key has at most {KEY_MOST} characters", "malformed")
+        body = await _read(request, models.SubmitBody)
+        return _made(await self._api.submit(bearer, body, key=key))
+
+    async def cancel(self, request: Request, bearer: Bearer) -> Response:
+        """Cancel a job."""
+        body = await _read(request, models.CancelBody)
+        job = request.path_params["job"]
+        return json_of(await self._api.cancel(bearer, job, body.reason))
+
+    async def retry(self, request: Request, bearer: Bearer) -> Response:
+        """Submit a job again."""
+        return _made(await self._api.retry(bearer, request.path_params["job"]))
+
+    async def bundle(self, request: Request, bearer: Bearer) -> Response:
+        """A job's bundle."""
+        found = await self._api.bundle(bearer, request.path_params["job"])
+        return Response(found, headers=HEADERS, media_type="application/octet-stream")
+
+    async def verify(self, request: Request, _: Bearer) -> Response:
+        """Check a bundle, beside the event loop: it may have many signatures."""
+        return json_of(await asyncio.to_thread(self._api.verify, await request.body()))
+
+    async def events(self, request: Request, bearer: Bearer) -> Response:
+        """A job and its records as server-sent events, until it ends."""
+        last = request.headers.get("last-event-id", "0")
+        after = int(last) if last.isascii() and last.isdigit() and len(last) < 20 else 0  # noqa: PLR2004
+        job = (await self._api.job(bearer, request.path_params["job"])).id
+        if self._streams[bearer.holder] >= STREAMS_EACH:
+            raise too_many(HEARTBEAT_S, f"you follow {STREAMS_EACH} jobs already")
+
+        async def stream() -> AsyncIterator[bytes]:
+            with self._followed(bearer.holder):
+                found = self._api.events(bearer, job, after=after, wait_s=HEARTBEAT_S)
+                try:
+                    async for one in found:
+                        yield _event(one)
+                except AntiphonError:
+                    return  # the client connects again, and is told then
+
+        return StreamingResponse(stream(), headers=_STREAMED, media_type="text/event-stream")
+
+    @contextmanager
+    def _followed(self, holder: str) -> Iterator[None]:
+        self._streams[holder] += 1
+        try:
+            yield
+        finally:
+            self._streams[holder] -= 1
+            if not self._streams[holder]:
+                del self._streams[holder]
+
+    # --- lists ------------------------------------------------------------------------------------
+
+    async def counts(self, request: Request, bearer: Bearer) -> Response:
+        """Jobs by state."""
+        kind = request.query_params.get("kind", "")
+        return json_of({"jobs": await self._api.queries(bearer).counts(kind=kind)})
+
+    async def kinds(self, request: Request, bearer: Bearer) -> Response:
+        """Jobs by kind and state."""
+        return _page(await self._api.queries(bearer).kinds(**_paged(request)))
+
+    async def nodes(self, request: Request, bearer: Bearer) -> Response:
+        """Nodes that are online."""
+        return json_of(await self._api.nodes(bearer, **_paged(request)))
+
+    async def plans(self, request: Request, bearer: Bearer) -> Response:
+        """Plans."""
+        return json_of(await self._api.plans(bearer, **_paged(request)))
+
+    async def locks(self, request: Request, bearer: Bearer) -> Response:
+        """Locks."""
+        scope = request.query_params.get("scope", "")
+        return json_of(await self._api.locks(bearer, scope=scope, **_paged(request)))
+
+    async def documents(self, request: Request, bearer: Bearer) -> Response:
+        """Documents of a space."""
+        prefix = request.query_params.get("prefix", "")
+        found = await self._api.queries(bearer).documents(
+            request.path_params["space"], prefix=prefix, **_paged(request)
+        )
+        return _page(found)
+
+    async def limits(self, request: Request, bearer: Bearer) -> Response:
+        """Limits."""
+        return json_of(await self._api.limits(bearer, **_paged(request)))
+
+    async def pauses(self, _: Request, bearer: Bearer) -> Response:
+        """Pauses."""
+        return json_of(self._api.pauses(bearer))
+
+    async def refusals(self, request: Request, bearer: Bearer) -> Response:
+        """Records that took no effect."""
+        kind = request.query_params.get("kind", "")
+        return _page(await self._api.queries(bearer).refusals(kind=kind, **_paged(request)))
+
+    async def attention(self, request: Request, bearer: Bearer) -> Response:
+        """What was set aside."""
+        return json_of(await self._api.attention(bearer, **_paged(request)))
+
+    async def reports(self, request: Request, bearer: Bearer) -> Response:
+        """Bar reports."""
+        return json_of(await self._api.reports(bearer, **_paged(request)))
+
+    async def problem_words(self, request: Request, _: Bearer) -> Response:
+        """What a verdict means."""
+        reason = request.path_params["reason"]
+        if reason not in _WORDS:
+            raise Refused(404, "this is not a verdict of the log", "no_verdict")
+        path = f"/v1/problems/{reason}"
+        return json_of(models.Problem(type=path, title=_WORDS[reason], status=200, reason=reason))
+
+
+def _paged(request: Request) -> dict[str, Any]:
+    text = request.query_params.get("limit", "50")
+    if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 3 and 1 <= int(text) <= 500):  # noqa: PLR2004
+        raise Refused(400, "a limit is between 1 and 500", "limit")
+    return {"limit": int(text), "after": request.query_params.get("after", "")}
+
+
+async def _read(request: Request, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(await request.body() or b"{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+        raise Refused(400, f"the body is not what is asked for: {problem}", "malformed") from None
+
+
+def _page(page: Page[Any]) -> Response:
+    return json_of({"items": list(page), "next": page.next})
+
+
+def _made(found: models.Submitted) -> Response:
+    answer = json_of(found, 201 if found.is_new else 200)
+    answer.headers["Location"] = f"/v1/jobs/{found.id}"
+    return answer
+
+
+def _event(one: models.JobView | models.JobEvent | None) -> bytes:
+    match one:
+        case None:
+            return b": still here\n\n"
+        case models.JobEvent():
+            head = b"id: %d\nevent: record\n" % one.seq
+        case _:
+            head = b"event: job\n"
+    return head + b"data: " + msgspec.json.encode(one) + b"\n\n"

@@ -1,0 +1,97 @@
+"""The paths below `/v1` that programs use, as data: the routes and the OpenAPI document follow."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from antiphon.sdk.defaults import StateName
+from antiphon.sdk.http import models
+
+LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
+TEXT: Final = {"type": "string", "maxLength": 1_000}
+STATES: Final = [state.value for state in StateName]
+
+
+class Param(NamedTuple):
+    """Something that a query may say."""
+
+    name: str
+    says: str
+    schema: dict[str, Any] = TEXT
+
+
+class Endpoint(NamedTuple):
+    """One method of one path."""
+
+    method: str
+    path: str
+    name: str
+    """Of the method that answers it."""
+    says: str
+    role: str
+    """The role of a token that is enough."""
+    answer: Any
+    """The type of the answer; a media type for what is not JSON."""
+    params: tuple[Param, ...] = ()
+    body: Any = None
+    """The type of the body; a media type for what is not JSON."""
+    status: int = 200
+
+
+PAGED: Final = (
+    Param("limit", "So many at most.", LIMIT),
+    Param("after", "The `next` of the page before."),
+)
+JOB_FILTERS: Final = (
+    Param("state", "In this state; may be repeated.", {"type": "string", "enum": STATES}),
+    Param("kind", "Of this kind and the kinds below it."),
+    Param("since", "Submitted then or later: ISO 8601 with its zone, or how long ago: `2h`."),
+    Param("until", "Submitted before then."),
+    Param("by", "Submitted by this node: a did:key, or an alias."),
+    Param("worker", "Held, or run last, by this node."),
+    Param("label", "With this label."),
+    Param("plan", "Derived from a plan of this name."),
+    Param("text", "Whose newest error has these words."),
+    Param("graph", "Connected with this job."),
+)
+_KIND: Final = Param("kind", "Of this kind and the kinds below it.")
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/v1/jobs", "jobs", "Jobs, newest first", "read", models.JobList,
+             (*JOB_FILTERS, *PAGED)),
+    Endpoint("POST", "/v1/jobs", "submit", "Submit a job; with the header `Idempotency-Key`, the"
+             " same again is the same job", "schedule", models.Submitted,
+             body=models.SubmitBody, status=201),
+    Endpoint("GET", "/v1/jobs/{job}", "job", "One job, by its id or the beginning of it", "read",
+             models.JobView),
+    Endpoint("POST", "/v1/jobs/{job}/cancel", "cancel", "Cancel a job that has not ended",
+             "cancel", models.JobView, body=models.CancelBody),
+    Endpoint("POST", "/v1/jobs/{job}/retry", "retry", "Submit a job again that ended without a"
+             " result", "schedule", models.Submitted, status=201),
+    Endpoint("GET", "/v1/jobs/{job}/events", "events", "A job as it is, and its records as they"
+             " come, as server-sent events", "read", "text/event-stream"),
+    Endpoint("GET", "/v1/jobs/{job}/bundle", "bundle", "The bundle of a job that is sealed: its"
+             " records, for verification offline", "read", "application/octet-stream"),
+    Endpoint("POST", "/v1/verify", "verify", "Check a bundle", "read", models.Verified,
+             body="application/octet-stream"),
+    Endpoint("GET", "/v1/counts", "counts", "How many jobs are in each state", "read",
+             models.Counts, (_KIND,)),
+    Endpoint("GET", "/v1/kinds", "kinds", "The same for each kind", "read", models.KindList, PAGED),
+    Endpoint("GET", "/v1/nodes", "nodes", "Nodes that are online", "read", models.NodeList, PAGED),
+    Endpoint("GET", "/v1/plans", "plans", "Plans that stand", "read", models.PlanList, PAGED),
+    Endpoint("GET", "/v1/locks", "locks", "Locks that are held", "read", models.LockList,
+             (Param("scope", "Of this scope."), *PAGED)),
+    Endpoint("GET", "/v1/documents/{space}", "documents", "Documents of a space", "read",
+             models.DocumentList, (Param("prefix", "Whose keys begin so."), *PAGED)),
+    Endpoint("GET", "/v1/limits", "limits", "Labels and their limits; every project", "read",
+             models.LimitList, PAGED),
+    Endpoint("GET", "/v1/pauses", "pauses", "What nobody may begin now", "read", models.PauseList),
+    Endpoint("GET", "/v1/refusals", "refusals", "Records that took no effect, newest first",
+             "read", models.RefusalList, (_KIND, *PAGED)),
+    Endpoint("GET", "/v1/attention", "attention", "What services of the node have set aside;"
+             " every project", "read", models.AttentionList, PAGED),
+    Endpoint("GET", "/v1/reports", "reports", "Bar reports, newest first; every project", "read",
+             models.ReportList, PAGED),
+    Endpoint("GET", "/v1/problems/{reason}", "problem_words", "What a reason means", "read",
+             models.Problem),
+)  # fmt: skip

@@ -1,0 +1,314 @@
+"""What programs can ask of a node over HTTP, and have it do: as one party, within its kinds.
+
+Reading goes through the query layer with the kinds of the token. What is written, the node signs
+with the key of its own program, after it has made sure that the token permits the same for that
+kind; the log's rules judge it once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from blake3 import blake3
+
+from antiphon.core.authority.job_rights import READ_BY
+from antiphon.core.families.jobs.state import job_key
+from antiphon.core.story import tell
+from antiphon.errors import Malformed, Rejected, Unavailable
+from antiphon.runtime.replica.job_pages import is_visible
+from antiphon.sdk.http import models
+from antiphon.sdk.jobs.job_lookup import handle_on
+from antiphon.sdk.many.bound_calls import Call
+from antiphon.sdk.proofs import bundles
+from antiphon.sdk.queries.namespace import Queries
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from antiphon.core.bar_tokens.bar_token import Bearer
+    from antiphon.core.families.jobs.state import Job
+    from antiphon.runtime.node.full_node import FullNode
+    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.mesh import Mesh
+
+SCHEDULE, CANCEL = "/job/schedule", "/job/cancel"
+LOOKS: Final = 4
+"""Of one page: some ten thousand jobs are examined."""
+APPLIED_S: Final = 2.0
+"""How long an answer waits until the node has read what it wrote."""
+STORY_MOST: Final = 1_000
+_TIMES: Final = ("since", "until")
+
+
+class NodeApi:
+    """One node, for programs that ask over HTTP."""
+
+    def __init__(self, mesh: Mesh, node: FullNode) -> None:
+        """`mesh` signs what is written; `node` knows what is on the log."""
+        self._mesh = mesh
+        self._node = node
+        self._connection = mesh.connection.beside(node.replica)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def queries(self, bearer: Bearer) -> Queries:
+        """What a party may see."""
+        return Queries(self._connection, visible=bearer.kinds)
+
+    async def jobs(self, bearer: Bearer, asked: Mapping[str, Any]) -> models.JobList:
+        """A page of jobs."""
+        given = {name: _moment(one) if name in _TIMES else one for name, one in asked.items()}
+        page = await self.queries(bearer).jobs(looks=LOOKS, **given)
+        return models.JobList(items=[models.job_view(job) for job in page], next=page.next)
+
+    async def job(self, bearer: Bearer, text: str) -> Job:
+        """One job; `Rejected` if there is none that the party may see."""
+        return await self.queries(bearer).job(text)
+
+    async def nodes(self, bearer: Bearer, **how: Any) -> models.NodeList:
+        """A page of the nodes that are online; of their kinds, those that the party may see."""
+        page = await self.queries(bearer).nodes(**how)
+        return models.NodeList(
+            items=[
+                models.NodeView(
+                    node=one.card.node,
+                    alias=one.card.alias,
+                    role=one.card.role,
+                    version=one.card.version,
+                    agent=one.card.agent,
+                    kinds=tuple(k for k in one.card.kinds if is_visible(k, bearer.kinds)),
+                    labels=one.card.labels,
+                    silent_ms=one.silent_ms,
+                )
+                for one in page
+            ],
+            next=page.next,
+        )
+
+    async def plans(self, bearer: Bearer, **how: Any) -> models.PlanList:
+        """A page of plans."""
+        page = await self.queries(bearer).plans(**how)
+        return models.PlanList(
+            items=[
+                models.PlanView(
+                    name=one.name,
+                    kind=one.kind,
+                    when=one.when,
+                    author=one.author,
+                    problem=one.problem,
+                    next=[tick.isoformat() for tick in one.next],
+                )
+                for one in page
+            ],
+            next=page.next,
+        )
+
+    async def locks(self, bearer: Bearer, **how: Any) -> models.LockList:
+        """A page of locks."""
+        page = await self.queries(bearer).locks(**how)
+        names = models.LockView.__struct_fields__
+        items = [models.LockView(**{name: getattr(one, name) for name in names}) for one in page]
+        return models.LockList(items=items, next=page.next)
+
+    async def limits(self, bearer: Bearer, **how: Any) -> models.LimitList:
+        """A page of limits."""
+        page = await self.queries(bearer).limits(**how)
+        return models.LimitList(
+            items=[
+                models.LimitView(
+                    label=one.label,
+                    at_once=one.limit.at_once if one.limit is not None else None,
+                    open=one.open,
+                    waiting=one.waiting,
+                )
+                for one in page
+            ],
+            next=page.next,
+        )
+
+    async def attention(self, bearer: Bearer, **how: Any) -> models.AttentionList:
+        """A page of what services have set aside."""
+        page = await self.queries(bearer).attention(**how)
+        return models.AttentionList(
+            items=[
+                models.AttentionView(
+                    service=one.service,
+                    item=one.item,
+                    reason=one.reason,
+                    since_ms=one.since_ms,
+                    tries=one.tries,
+                )
+                for one in page
+            ],
+            next=page.next,
+        )
+
+    async def reports(self, bearer: Bearer, **how: Any) -> models.ReportList:
+        """A page of bar reports."""
+        page = await self.queries(bearer).reports(**how)
+        return models.ReportList(
+            items=[
+                models.ReportView(
+                    start_ms=one.start_ms,
+                    end_ms=one.end_ms,
+                    kpis=dict(one.report.kpis),
+                    alarms=[str(alarm.name) for alarm in one.alarms],
+                )
+                for one in page
+            ],
+            next=page.next,
+        )
+
+    def pauses(self, bearer: Bearer) -> models.PauseList:
+        """The pauses that are about jobs which the party may see."""
+        return models.PauseList(
+            items=[
+                models.PauseView(
+                    kind=one.kind,
+                    label=one.label,
+                    plan=one.plan,
+                    by=one.by,
+                    since_ms=one.since_ms,
+                    reason=one.reason,
+                )
+                for one in self._node.session.control.pauses
+                if bearer.has_every_kind or (one.kind and is_visible(one.kind, bearer.kinds))
+            ]
+        )
+
+    async def bundle(self, bearer: Bearer, text: str) -> bytes:
+        """The bundle of a job that ended and is sealed."""
+        job = await self.job(bearer, text)
+        made = await bundles.bundle_bytes(self._node.replica, job_key(job.kind, job.id))
+        if made is None:
+            raise Unavailable(
+                "no seal covers this job yet",
+                hint="a seal follows within a bar, about half a minute; ask again",
+            )
+        return made
+
+    def verify(self, data: bytes) -> models.Verified:
+        """Check a bundle; `Rejected` with the reason if it is not valid."""
+        report = bundles.open_bundle(data)
+        return models.Verified(
+            mesh=report.mesh,
+            owner=report.owner,
+            kind=report.key.kind,
+            name=report.key.name,
+            records=report.records,
+            story=[line.words for line in report.story()[:STORY_MOST]],
+        )
+
+    async def events(
+        self, bearer: Bearer, text: str, *, after: int, wait_s: float
+    ) -> AsyncIterator[models.JobView | models.JobEvent | None]:
+        """A job as it is now, and its records from a sequence on; None when nothing came for long.
+
+        Ends with the job.
+        """
+        job = await self.job(bearer, text)
+        yield models.job_view(job)
+        key, seen = job_key(job.kind, job.id), after
+        while True:
+            applied = self._node.applied
+            for stored in self._node.replica.lane_records(key):
+                if stored.record.seq > seen:
+                    seen = stored.record.seq
+                    (line,) = tell([(self._node.session.open(stored.record), stored.verdict)])
+                    yield models.JobEvent(
+                        seq=line.seq,
+                        at_ms=line.commit_ms,
+                        op=line.op,
+                        author=line.author,
+                        verdict=line.verdict.value,
+                        words=line.words,
+                    )
+            now = await self.job(bearer, job.id)
+            if now.is_terminal:
+                yield models.job_view(now)
+                return
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._node.reached(applied + 1)
+            except TimeoutError:
+                yield None
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def submit(
+        self, bearer: Bearer, body: models.SubmitBody, *, key: str = ""
+    ) -> models.Submitted:
+        """Submit a job; with a key, the same again is the same job."""
+        _require(bearer, SCHEDULE, body.kind)
+        options: dict[str, Any] = {"priority": body.priority}
+        if body.delay is not None:
+            options["delay"] = body.delay
+        if body.timeout is not None:
+            options["timeout"] = body.timeout
+        if body.attempts is not None:
+            options["attempts"] = body.attempts
+        if body.requires:
+            options["requires"] = body.requires
+        if body.label is not None:
+            options["concurrency"] = body.label
+        if key:
+            # A key is its party's: nobody finds out about another's jobs by guessing keys.
+            options["idempotency_key"] = blake3(f"{bearer.holder} {key}".encode()).hexdigest()
+        given: Any = options
+        call = Call.of(body.kind, tuple(body.args), body.kwargs, given)
+        handle: JobHandle[Any] = await self._mesh.submit(call)
+        await self._read_back()
+        return models.Submitted(id=handle.id, kind=handle.kind, is_new=handle.is_new)
+
+    async def cancel(self, bearer: Bearer, text: str, reason: str) -> models.JobView:
+        """Cancel a job that has not ended; the job afterwards."""
+        job = await self._visible_to(bearer, text)
+        _require(bearer, CANCEL, job.kind)
+        ended = await handle_on(self._mesh.connection, job.kind, job.id).cancel(reason)
+        await self._read_back()
+        return models.job_view(ended)
+
+    async def retry(self, bearer: Bearer, text: str) -> models.Submitted:
+        """Submit a job again that ended without a result."""
+        job = await self._visible_to(bearer, text)
+        _require(bearer, SCHEDULE, job.kind)
+        handle = await handle_on(self._mesh.connection, job.kind, job.id).retry()
+        await self._read_back()
+        return models.Submitted(id=handle.id, kind=handle.kind, is_new=handle.is_new)
+
+    async def _visible_to(self, bearer: Bearer, text: str) -> Job:
+        """A job by its id: whoever may act on a kind may name its jobs."""
+        return await self.queries(bearer).job(text)
+
+    async def _read_back(self) -> None:
+        """Wait until the node has read what was just written, so that the next answer has it."""
+        newest = await self._mesh.connection.session.log.last()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(APPLIED_S):
+                await self._node.reached(newest.seq if newest is not None else 0)
+
+
+def _require(bearer: Bearer, command: str, kind: str) -> None:
+    if not bearer.may(command):
+        raise Rejected(f"the token's role does not include {command}", reason="role")
+    if not is_visible(kind, bearer.kinds):
+        raise Rejected(f"the token is not for {kind}", reason="project")
+
+
+def _moment(text: str) -> Any:
+    """A time as a query says it: ISO 8601 with its zone, or how long ago."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if found.tzinfo is None:
+        raise Malformed(
+            f"{text} has no time zone", reason="time", hint="write 2026-11-18T08:00Z, or 2h"
+        )
+    return found
+
+
+__all__ = ["CANCEL", "READ_BY", "SCHEDULE", "NodeApi"]

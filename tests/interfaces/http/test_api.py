@@ -1,0 +1,315 @@
+"""`/v1` for programs: jobs and everything else, within what a token permits."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
+from antiphon.core.families.jobs.state import EMPTY
+from antiphon.core.families.mesh.ops import MeshPause, PauseBody
+from antiphon.interfaces.http import api_routes, openapi
+from antiphon.interfaces.http.answers import Refused
+from antiphon.interfaces.http.endpoints import ENDPOINTS
+from antiphon.interfaces.http.guards import BURST, PARTIES, Rates
+from antiphon.runtime.log.writer import Intent, write_one
+from tests.interfaces.http.client import OPERATOR, connected, request, served
+from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
+from tests.patience import PATIENCE_S
+from tests.runtime.meshes import CALM
+
+pytestmark = pytest.mark.processes
+
+ANSWERS = {one.name: one.answer for one in ENDPOINTS}
+
+
+async def post(node, path, body=None, token=OPERATOR, **headers):
+    sent = request(path, token, method="POST", body=json.dumps(body or {}).encode())
+    head, _, rest = sent.partition(b"\r\n\r\n")
+    more = "".join(f"\r\n{name.replace('_', '-')}: {value}" for name, value in headers.items())
+    async with connected(node.port) as line:
+        line.send(head + more.encode() + b"\r\n\r\n" + rest)
+        return await line.answer()
+
+
+async def submitted(node, kind="build.app", **body) -> str:
+    answer = await post(node, "/v1/jobs", {"kind": kind, **body})
+    assert answer.status == 201, answer
+    return answer.json["id"]
+
+
+def checked(answer, name):
+    """The answer, if it is what the document says."""
+    assert answer.status in {200, 201}, answer
+    return msgspec.json.decode(answer.body, type=ANSWERS[name])
+
+
+async def test_a_job_is_submitted_listed_shown_cancelled_and_retried():
+    async with served() as node:
+        job = await submitted(node, args=[1, {"a": None}], kwargs={"options": 2, "what": 3})
+        shown = checked(await node.ask(f"/v1/jobs/{job[:12]}", OPERATOR), "job")
+        assert (shown.id, shown.state, shown.ended_ms) == (job, "pending", None)
+        listed = checked(await node.ask("/v1/jobs?state=pending&kind=build", OPERATOR), "jobs")
+        assert [one.id for one in listed.items] == [job]
+        counts = checked(await node.ask("/v1/counts?kind=build", OPERATOR), "counts")
+        assert counts.jobs == {"pending": 1}
+        ended = await post(node, f"/v1/jobs/{job}/cancel", {"reason": "not wanted"})
+        assert checked(ended, "cancel").outcome == "cancelled"
+        found = checked(await node.ask("/v1/jobs?text=not+wanted", OPERATOR), "jobs")
+        assert [one.id for one in found.items] == [job]
+        again = await post(node, f"/v1/jobs/{job}/retry")
+        assert (again.status, checked(again, "retry").is_new) == (201, True)
+        assert again.headers["location"] == f"/v1/jobs/{again.json['id']}"
+        assert (await post(node, f"/v1/jobs/{job}/retry")).status == 200, "it is there already"
+
+
+async def test_the_same_key_is_the_same_job_for_its_party_alone():
+    async with served(CLOSED, long_bars) as node:
+        holder = await Holder(node, long_bars).granted(can="schedule")
+        body, key = {"kind": "build.app", "args": [1]}, {"Idempotency_Key": "order-7"}
+        first = await post(node, "/v1/jobs", body, **key)
+        second = await post(node, "/v1/jobs", body, **key)
+        assert (first.status, second.status) == (201, 200)
+        assert first.json["id"] == second.json["id"]
+        other = await post(node, "/v1/jobs", body, holder.token(role="schedule"), **key)
+        assert (other.status, other.json["id"] != first.json["id"]) == (201, True)
+        without = await post(node, "/v1/jobs", body)
+        assert without.json["is_new"]
+
+
+async def test_pages_go_on_by_a_cursor_that_belongs_to_its_query():
+    async with served() as node:
+        jobs = [await submitted(node, args=[number]) for number in range(3)]
+        first = checked(await node.ask("/v1/jobs?limit=2", OPERATOR), "jobs")
+        second = await node.ask(f"/v1/jobs?limit=2&after={first.next}", OPERATOR)
+        second = checked(second, "jobs")
+        assert [one.id for one in (*first.items, *second.items)] == jobs[::-1]
+        assert second.next == ""
+        wrong = await node.ask(f"/v1/jobs?kind=build&after={first.next}", OPERATOR)
+        assert (wrong.status, wrong.json["type"]) == (400, "/v1/problems/cursor")
+
+
+@pytest.mark.parametrize(
+    "path, status",
+    [
+        ("/v1/jobs?limit=0", 400),
+        ("/v1/jobs?limit=501", 400),
+        ("/v1/jobs?limit=x", 400),
+        ("/v1/jobs?state=done", 400),
+        ("/v1/jobs?since=yesterday", 400),
+        ("/v1/jobs?since=2026-11-18", 400),
+        ("/v1/jobs?text=%22", 400),
+        ("/v1/jobs?by=nobody", 404),
+        ("/v1/jobs/ffff", 404),
+        ("/v1/jobs/not-an-id", 400),
+        ("/v1/jobs/ffff/bundle", 404),
+        ("/v1/jobs/ffff/events", 404),
+        ("/v1/problems/nothing", 404),
+        ("/v1/nothing", 404),
+    ],
+)
+async def test_what_is_wrong_with_a_request_is_a_problem_of_a_type(path, status):
+    async with served() as node:
+        answer = await node.ask(path, OPERATOR)
+        assert (answer.status, answer.json["status"]) == (status, status), answer
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b"{", b'{"kind": 1}', b'{"kind": "a", "more": 1}', b"\xff", b'{"kind": "Not A Kind"}'],
+)
+async def test_a_body_that_is_not_what_is_asked_for_is_refused(body):
+    async with served() as node:
+        answer = await node.ask("/v1/jobs", OPERATOR, method="POST", body=body)
+        assert answer.status in {400, 422}, answer
+
+
+async def test_every_list_is_what_the_document_says_and_nothing_answers_without_a_token():
+    async with served() as node:
+        await submitted(node)
+        owner = (await node.mesh.connection(node.mesh.owner)).session
+        written = await write_one(owner, Intent(MeshPause, PauseBody(is_paused=True, kind="zoo")))
+        await node.node.reached(written.seq)
+        for one in ENDPOINTS:
+            path = one.path.format(job="ffff", space="notes", reason="paused")
+            refused = await node.ask(path, method=one.method)
+            assert refused.status == 401, one
+            if one.method == "GET" and "{job}" not in one.path:
+                checked(await node.ask(path, OPERATOR), one.name)
+        pauses = checked(await node.ask("/v1/pauses", OPERATOR), "pauses")
+        assert [pause.kind for pause in pauses.items] == ["zoo"]
+
+
+async def test_a_token_shows_and_does_what_it_is_for_and_counts_nothing_else():
+    async with served(CLOSED, long_bars) as node:
+        mine, other = await submitted(node, "build.app"), await submitted(node, "bank.pay")
+        holder = await Holder(node, long_bars).granted(can="read", kinds="build.*")
+        token = holder.token(project="build")
+        listed = checked(await node.ask("/v1/jobs", token), "jobs")
+        assert [one.id for one in listed.items] == [mine]
+        assert checked(await node.ask("/v1/counts", token), "counts").jobs == {"pending": 1}
+        kinds = checked(await node.ask("/v1/kinds", token), "kinds")
+        assert [one.kind for one in kinds.items] == ["build.app"]
+        for path in (f"/v1/jobs/{other}", f"/v1/jobs/{other}/events", f"/v1/jobs/{other}/bundle"):
+            assert (await node.ask(path, token)).status == 404
+        assert checked(await node.ask("/v1/jobs?kind=bank", token), "jobs").items == []
+        for path in ("/v1/limits", "/v1/attention", "/v1/reports"):
+            refused = await node.ask(path, token)
+            assert (refused.status, refused.json["reason"]) == (403, "project")
+        for path in ("/v1/jobs", f"/v1/jobs/{mine}/cancel", f"/v1/jobs/{mine}/retry"):
+            refused = await post(node, path, token=token)
+            assert (refused.status, refused.json["reason"]) == (403, "role")
+        writer = await Holder(node, long_bars).granted(can="schedule", kinds="build.*")
+        token = writer.token(project="build", role="schedule")
+        refused = await post(node, "/v1/jobs", {"kind": "bank.pay"}, token)
+        assert (refused.status, refused.json["reason"]) == (403, "project")
+        assert (await post(node, "/v1/jobs", {"kind": "build.app"}, token)).status == 201
+        assert (await node.ask("/v1/jobs", token)).json["reason"] == "role"
+
+
+async def test_a_cursor_of_another_party_is_refused():
+    async with served(CLOSED, long_bars) as node:
+        for number in range(3):
+            await submitted(node, "build.app", args=[number])
+        every = checked(await node.ask("/v1/jobs?limit=1", OPERATOR), "jobs")
+        holder = await Holder(node, long_bars).granted(can="read", kinds="build.*")
+        token = holder.token(project="build")
+        refused = await node.ask(f"/v1/jobs?limit=1&after={every.next}", token)
+        assert (refused.status, refused.json["reason"]) == (400, "cursor")
+
+
+async def test_a_job_that_has_ended_has_a_tag_and_one_that_has_not_has_none():
+    async with served() as node:
+        job = await submitted(node)
+        assert "etag" not in (await node.ask(f"/v1/jobs/{job}", OPERATOR)).headers
+        await post(node, f"/v1/jobs/{job}/cancel")
+        tag = (await node.ask(f"/v1/jobs/{job}", OPERATOR)).headers["etag"]
+        async with connected(node.port) as line:
+            asked = request(f"/v1/jobs/{job}", OPERATOR).removesuffix(b"\r\n")
+            line.send(asked + f"If-None-Match: {tag}\r\n\r\n".encode())
+            async with asyncio.timeout(PATIENCE_S):
+                head = await line.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 304")
+
+
+class Stream:
+    """Events as they come."""
+
+    def __init__(self, line) -> None:
+        self._line = line
+
+    async def next(self) -> dict[str, str]:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                text = (await self._line.reader.readuntil(b"\n\n")).decode()
+                fields = [row for row in text.splitlines() if ": " in row and row[0] != ":"]
+                if fields:
+                    return dict(row.split(": ", 1) for row in fields)
+
+
+async def test_the_events_of_a_job_begin_with_what_it_is_and_end_with_it():
+    async with served() as node:
+        job = await submitted(node)
+        async with connected(node.port) as line:
+            line.send(request(f"/v1/jobs/{job}/events", OPERATOR))
+            async with asyncio.timeout(PATIENCE_S):
+                head = await line.reader.readuntil(b"\r\n\r\n")
+            assert b"text/event-stream" in head
+            assert b"x-accel-buffering: no" in head.lower()
+            stream = Stream(line)
+            snapshot = await stream.next()
+            assert (snapshot["event"], json.loads(snapshot["data"])["state"]) == ("job", "pending")
+            first = await stream.next()
+            assert (first["event"], json.loads(first["data"])["op"]) == ("record", "job.schedule")
+            session = (await node.mesh.connection()).session
+            body = ClaimBody(kind="build.app", job=job, lease_ms=30_000, begin=True)
+            await write_one(session, Intent(JobClaim, body, EMPTY))
+            second = await stream.next()
+            assert json.loads(second["data"])["op"] == "job.claim"
+            assert int(second["id"]) > int(first["id"])
+            await post(node, f"/v1/jobs/{job}/cancel")
+            assert json.loads((await stream.next())["data"])["op"] == "job.cancel"
+            last = await stream.next()
+            assert (last["event"], json.loads(last["data"])["outcome"]) == ("job", "cancelled")
+        async with connected(node.port) as line:
+            asked = request(f"/v1/jobs/{job}/events", OPERATOR).removesuffix(b"\r\n")
+            line.send(asked + f"Last-Event-ID: {second['id']}\r\n\r\n".encode())
+            stream = Stream(line)
+            assert (await stream.next())["event"] == "job"
+            assert json.loads((await stream.next())["data"])["op"] == "job.cancel", "what is new"
+
+
+async def test_a_silent_stream_has_a_heartbeat_and_one_party_has_few_streams(monkeypatch):
+    monkeypatch.setattr(api_routes, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(api_routes, "STREAMS_EACH", 1)
+    async with served() as node:
+        job = await submitted(node)
+        async with connected(node.port) as line:
+            line.send(request(f"/v1/jobs/{job}/events", OPERATOR))
+            async with asyncio.timeout(PATIENCE_S):
+                await line.reader.readuntil(b": still here\n\n")
+            refused = await node.ask(f"/v1/jobs/{job}/events", OPERATOR)
+            assert (refused.status, refused.json["reason"]) == (429, "rate")
+
+
+async def test_a_bundle_that_is_none_is_refused_and_one_that_is_too_large_too():
+    async with served() as node:
+        refused = await node.ask("/v1/verify", OPERATOR, method="POST", body=b"{}")
+        assert refused.status in {400, 422}
+        large = b"x" * (1024 * 1024 + 1)
+        assert (await node.ask("/v1/verify", OPERATOR, method="POST", body=large)).status == 413
+
+
+@pytest.mark.parametrize(
+    "header, status",
+    [
+        (b"Host: localhost:7464", 200),
+        (b"Host: 127.0.0.1", 200),
+        (b"Host: [::1]:80", 200),
+        (b"Host: attacker.example", 421),
+        (b"Host: 127.0.0.1.attacker.example", 421),
+        (b"Host: ", 421),
+        (b"Host: localhost\r\nOrigin: http://localhost:7464", 200),
+        (b"Host: localhost\r\nOrigin: https://attacker.example", 403),
+        (b"Host: localhost\r\nOrigin: null", 403),
+        (b"Host: localhost\r\nOrigin: http://[", 403),
+    ],
+)
+async def test_pages_of_other_sites_and_names_that_point_here_get_nothing(header, status):
+    async with served(CALM) as node:
+        async with connected(node.port) as line:
+            line.send(request("/v1/jobs", OPERATOR).replace(b"Host: localhost", header))
+            assert (await line.answer()).status == status
+        async with connected(node.port) as line:
+            line.send(request("/healthz").replace(b"Host: localhost", header))
+            assert (await line.answer()).status == 200, "probes are for everybody"
+
+
+def test_a_party_that_asks_too_often_is_told_when_to_ask_again():
+    rates = Rates(per_s=10, burst=3)
+    for _ in range(3):
+        rates.take("a", 0.0)
+    with pytest.raises(Refused) as refused:
+        rates.take("a", 0.0)
+    assert refused.value.headers == {"Retry-After": "1"}
+    rates.take("b", 0.0)
+    rates.take("a", 0.1)
+    many = Rates()
+    for number in range(PARTIES + 10):
+        many.take(str(number), 0.0)
+    assert BURST > 1
+    assert len(many._left) == PARTIES
+
+
+def test_the_document_has_every_path_and_names_only_what_it_has():
+    made = openapi.document()
+    assert {(path, method) for path, one in made["paths"].items() for method in one} == {
+        (one.path, one.method.lower()) for one in ENDPOINTS
+    }
+    text = json.dumps(made)
+    names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert names <= made["components"]["schemas"].keys()
+    operations = [one["operationId"] for path in made["paths"].values() for one in path.values()]
+    assert len(operations) == len(set(operations))
