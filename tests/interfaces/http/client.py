@@ -97,6 +97,8 @@ class Served(NamedTuple):
     node: object
     tempo: TempoMetrics
     access: HttpAccess
+    program: Mesh
+    """What signs the requests of `/v1`."""
 
     async def ask(self, path: str, token: str | None = None, **how) -> Answer:
         return await ask(self.port, path, token, **how)
@@ -113,7 +115,7 @@ async def served(rules=CALM, meter=Meter) -> AsyncIterator[Served]:
         program = await as_mesh(mesh, mesh.owner)
         shown = NodeView(node, tempo), access, admin, deliveries, NodeApi(program, node)
         async with node_server(*shown, HttpAddress("127.0.0.1", 0)) as port:
-            yield Served(port, mesh, node, tempo, access)
+            yield Served(port, mesh, node, tempo, access, program)
 
 
 async def as_mesh(mesh: MeshUnderTest, key: SeedKeyring) -> Mesh:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -13,6 +14,8 @@ from antiphon.interfaces.http import api_routes, openapi
 from antiphon.interfaces.http.answers import Refused
 from antiphon.interfaces.http.endpoints import ENDPOINTS
 from antiphon.interfaces.http.guards import BURST, PARTIES, Rates
+from antiphon.runtime.artifacts.store import Artifacts
+from antiphon.runtime.executors.handler_call import JobContext
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.interfaces.http.client import OPERATOR, connected, request, served
 from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
@@ -90,40 +93,39 @@ async def test_pages_go_on_by_a_cursor_that_belongs_to_its_query():
         assert (wrong.status, wrong.json["type"]) == (400, "/v1/problems/cursor")
 
 
-@pytest.mark.parametrize(
-    "path, status",
-    [
-        ("/v1/jobs?limit=0", 400),
-        ("/v1/jobs?limit=501", 400),
-        ("/v1/jobs?limit=x", 400),
-        ("/v1/jobs?state=done", 400),
-        ("/v1/jobs?since=yesterday", 400),
-        ("/v1/jobs?since=2026-11-18", 400),
-        ("/v1/jobs?text=%22", 400),
-        ("/v1/jobs?by=nobody", 404),
-        ("/v1/jobs/ffff", 404),
-        ("/v1/jobs/not-an-id", 400),
-        ("/v1/jobs/ffff/bundle", 404),
-        ("/v1/jobs/ffff/events", 404),
-        ("/v1/problems/nothing", 404),
-        ("/v1/nothing", 404),
-    ],
+WRONG = {
+    "/v1/jobs?limit=0": 400,
+    "/v1/jobs?limit=501": 400,
+    "/v1/jobs?limit=x": 400,
+    "/v1/jobs?state=done": 400,
+    "/v1/jobs?since=yesterday": 400,
+    "/v1/jobs?since=2026-11-18": 400,
+    "/v1/jobs?text=%22": 400,
+    "/v1/jobs?by=nobody": 404,
+    "/v1/jobs/ffff": 404,
+    "/v1/jobs/not-an-id": 400,
+    "/v1/jobs/ffff/bundle": 404,
+    "/v1/jobs/ffff/events": 404,
+    "/v1/problems/nothing": 404,
+    "/v1/nothing": 404,
+}
+WRONG_BODIES = (
+    *(b"[]", b"{", b'{"kind": 1}', b'{"kind": "a", "more": 1}', b"\xff"),
+    b'{"kind": "Not A Kind"}',
+    b'{"kind": "a", "delay": "soon"}',
+    b'{"kind": "a", "requires": ["not a label"]}',
 )
-async def test_what_is_wrong_with_a_request_is_a_problem_of_a_type(path, status):
-    async with served() as node:
-        answer = await node.ask(path, OPERATOR)
-        assert (answer.status, answer.json["status"]) == (status, status), answer
-        assert answer.headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"[]", b"{", b'{"kind": 1}', b'{"kind": "a", "more": 1}', b"\xff", b'{"kind": "Not A Kind"}'],
-)
-async def test_a_body_that_is_not_what_is_asked_for_is_refused(body):
+async def test_what_is_wrong_with_a_request_is_a_problem_of_a_type():
     async with served() as node:
-        answer = await node.ask("/v1/jobs", OPERATOR, method="POST", body=body)
-        assert answer.status in {400, 422}, answer
+        for path, status in WRONG.items():
+            answer = await node.ask(path, OPERATOR)
+            assert (answer.status, answer.json["status"]) == (status, status), (path, answer)
+            assert answer.headers["content-type"] == "application/problem+json"
+        for body in WRONG_BODIES:
+            answer = await node.ask("/v1/jobs", OPERATOR, method="POST", body=body)
+            assert answer.status in {400, 422}, (body, answer)
 
 
 async def test_every_list_is_what_the_document_says_and_nothing_answers_without_a_token():
@@ -133,7 +135,7 @@ async def test_every_list_is_what_the_document_says_and_nothing_answers_without_
         written = await write_one(owner, Intent(MeshPause, PauseBody(is_paused=True, kind="zoo")))
         await node.node.reached(written.seq)
         for one in ENDPOINTS:
-            path = one.path.format(job="ffff", space="notes", reason="paused")
+            path = one.path.format(job="ffff", space="notes", reason="paused", name="out")
             refused = await node.ask(path, method=one.method)
             assert refused.status == 401, one
             if one.method == "GET" and "{job}" not in one.path:
@@ -262,29 +264,28 @@ async def test_a_bundle_that_is_none_is_refused_and_one_that_is_too_large_too():
         assert (await node.ask("/v1/verify", OPERATOR, method="POST", body=large)).status == 413
 
 
-@pytest.mark.parametrize(
-    "header, status",
-    [
-        (b"Host: localhost:7464", 200),
-        (b"Host: 127.0.0.1", 200),
-        (b"Host: [::1]:80", 200),
-        (b"Host: attacker.example", 421),
-        (b"Host: 127.0.0.1.attacker.example", 421),
-        (b"Host: ", 421),
-        (b"Host: localhost\r\nOrigin: http://localhost:7464", 200),
-        (b"Host: localhost\r\nOrigin: https://attacker.example", 403),
-        (b"Host: localhost\r\nOrigin: null", 403),
-        (b"Host: localhost\r\nOrigin: http://[", 403),
-    ],
-)
-async def test_pages_of_other_sites_and_names_that_point_here_get_nothing(header, status):
+SOURCES = {
+    b"Host: localhost:7464": 200,
+    b"Host: 127.0.0.1": 200,
+    b"Host: [::1]:80": 200,
+    b"Host: attacker.example": 421,
+    b"Host: 127.0.0.1.attacker.example": 421,
+    b"Host: ": 421,
+    b"Host: localhost\r\nOrigin: http://localhost:7464": 200,
+    b"Host: localhost\r\nOrigin: https://attacker.example": 403,
+    b"Host: localhost\r\nOrigin: null": 403,
+    b"Host: localhost\r\nOrigin: http://[": 403,
+}
+
+
+async def test_pages_of_other_sites_and_names_that_point_here_get_nothing():
     async with served(CALM) as node:
-        async with connected(node.port) as line:
-            line.send(request("/v1/jobs", OPERATOR).replace(b"Host: localhost", header))
-            assert (await line.answer()).status == status
-        async with connected(node.port) as line:
-            line.send(request("/healthz").replace(b"Host: localhost", header))
-            assert (await line.answer()).status == 200, "probes are for everybody"
+        for header, status in SOURCES.items():
+            async with connected(node.port) as line:
+                line.send(request("/v1/jobs", OPERATOR).replace(b"Host: localhost", header))
+                assert (await line.answer()).status == status, header
+                line.send(request("/healthz").replace(b"Host: localhost", header))
+                assert (await line.answer()).status == 200, "probes are for everybody"
 
 
 def test_a_party_that_asks_too_often_is_told_when_to_ask_again():
@@ -313,3 +314,92 @@ def test_the_document_has_every_path_and_names_only_what_it_has():
     assert names <= made["components"]["schemas"].keys()
     operations = [one["operationId"] for path in made["paths"].values() for one in path.values()]
     assert len(operations) == len(set(operations))
+
+
+# --- what a job wrote and prints ------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def working(node, function, kind="build.app"):
+    """A worker beside the node, and a store of artifacts."""
+    store = Artifacts(node.node.session.engine.blobs)
+    node.program.connection._artifacts = store
+    yield await node.mesh.worker(function, kind=kind)
+
+
+async def ended(node, job):
+    """Wait for a job's end by its events."""
+    async with connected(node.port) as line:
+        line.send(request(f"/v1/jobs/{job}/events", OPERATOR))
+        stream = Stream(line)
+        while True:
+            event = await stream.next()
+            if event.get("event") == "job" and json.loads(event["data"])["outcome"]:
+                return json.loads(event["data"])
+
+
+async def part(node, path, *headers):
+    async with connected(node.port) as line:
+        asked = request(path, OPERATOR).removesuffix(b"\r\n")
+        line.send(asked + "".join(f"{one}\r\n" for one in headers).encode() + b"\r\n")
+        return await line.answer()
+
+
+async def test_the_outputs_of_a_job_are_read_whole_or_by_range_and_its_proof_is_there():
+    async def work() -> str:
+        return "0123456789" * 30_000
+
+    async with served() as node, working(node, work):
+        job = await submitted(node)
+        assert (await ended(node, job))["state"] == "succeeded"
+        (output,) = checked(await node.ask(f"/v1/jobs/{job}/outputs", OPERATOR), "outputs").items
+        path = f"/v1/jobs/{job}/outputs/{output.name}"
+        whole = await node.ask(path, OPERATOR)
+        assert (whole.status, len(whole.body)) == (200, output.size)
+        assert whole.headers["content-type"] == "application/octet-stream"
+        assert whole.headers["etag"] == f'"{output.hash}"'
+        size = output.size
+        for asked, begin, end in (
+            ("bytes=0-9", 0, 10),
+            ("bytes=100000-", 100_000, size),
+            ("bytes=-5", size - 5, size),
+            (f"bytes=7-{size * 2}", 7, size),
+        ):
+            some = await part(node, path, f"Range: {asked}")
+            assert (some.status, some.body) == (206, whole.body[begin:end]), asked
+            assert some.headers["content-range"] == f"bytes {begin}-{end - 1}/{size}"
+        for asked in ("bytes=0-1,5-6", "lines=1-2", "bytes=x-y", "bytes=-"):
+            assert (await part(node, path, f"Range: {asked}")).status == 200, "no one range: all"
+        none = await part(node, path, f"Range: bytes={size}-")
+        assert (none.status, none.headers["content-range"]) == (416, f"bytes */{size}")
+        changed = await part(node, path, "Range: bytes=0-1", 'If-Range: "another"')
+        assert changed.status == 200
+        missing = await node.ask(f"/v1/jobs/{job}/outputs/nothing", OPERATOR)
+        assert (missing.status, missing.json["reason"]) == (404, "no_output")
+        proof = checked(await node.ask(f"/v1/jobs/{job}/proof", OPERATOR), "proof")
+        assert proof.payload_type.startswith("application/vnd.in-toto")
+
+
+async def test_what_a_job_prints_and_how_far_it_is_are_told_while_it_runs():
+    heard = asyncio.Event()
+
+    async def work(ctx: JobContext) -> None:
+        while not heard.is_set():
+            ctx.progress(0.5, "half of it")
+            await asyncio.sleep(0.01)
+
+    async with served() as node, working(node, work):
+        job = await submitted(node)
+        early = await node.ask(f"/v1/jobs/{job}/outputs", OPERATOR)
+        assert (early.status, early.json["reason"]) == (409, "not_ended")
+        async with connected(node.port) as line:
+            line.send(request(f"/v1/jobs/{job}/log", OPERATOR))
+            stream = Stream(line)
+            assert (await stream.next())["event"] == "job"
+            piece = await stream.next()
+            assert piece["event"] == "output"
+            assert json.loads(piece["data"])["note"] == "half of it"
+            heard.set()
+            while (last := await stream.next())["event"] != "job":
+                pass
+            assert json.loads(last["data"])["state"] == "succeeded"

@@ -34,6 +34,8 @@ HEARTBEAT_S: Final = 15.0
 STREAMS_EACH: Final = 8
 """Streams of events that one party may follow at the same time."""
 KEY_MOST: Final = 200
+DIGITS: Final = 18
+"""Of a number in a header."""
 _COMMANDS: Final = {"read": READ_BY, "schedule": (SCHEDULE,), "cancel": (CANCEL,)}
 _STREAMED: Final = {**HEADERS, "X-Accel-Buffering": "no"}
 _WORDS: Final = {one.value: one.in_words for one in Verdict}
@@ -50,7 +52,11 @@ class ApiRoutes:
     def routes(self) -> list[Route]:
         """The paths."""
         made = [
-            Route(one.path, self._answering(one.name, one.role), methods=[one.method])
+            Route(
+                one.path.replace("{name}", "{name:path}"),
+                self._answering(one.name, one.role),
+                methods=[one.method],
+            )
             for one in ENDPOINTS
         ]
         return [*made, Route("/v1/openapi.json", self.document)]
@@ -83,13 +89,63 @@ class ApiRoutes:
         """One job. One that has ended does not change, and has an ETag."""
         found = await self._api.job(bearer, request.path_params["job"])
         answer = json_of(models.job_view(found))
-        if found.is_terminal:
-            tag = f'"{found.ended_seq}"'
-            if tag in request.headers.get("if-none-match", ""):
-                answer = Response(status_code=304, headers=HEADERS)
-            answer.headers["ETag"] = tag
-            answer.headers["Cache-Control"] = "private, no-cache"
-        return answer
+        return _tagged(request, answer, str(found.ended_seq)) if found.is_terminal else answer
+
+    async def outputs(self, request: Request, bearer: Bearer) -> Response:
+        """What a job wrote."""
+        content = await self._api.content(bearer, request.path_params["job"])
+        return json_of(await content.outputs())
+
+    async def proof(self, request: Request, bearer: Bearer) -> Response:
+        """The proof of a completion; it never changes."""
+        content = await self._api.content(bearer, request.path_params["job"])
+        found = await content.proof()
+        return _tagged(request, json_of(found), f"proof-{request.path_params['job']}")
+
+    async def output(self, request: Request, bearer: Bearer) -> Response:
+        """The content of an output: bytes that no browser shows as a page."""
+        content = await self._api.content(bearer, request.path_params["job"])
+        found = await content.output(request.path_params["name"])
+        tag = f'"{found.hash}"'
+        if tag in request.headers.get("if-none-match", ""):
+            return _tagged(request, Response(), found.hash)
+        asked = request.headers.get("range", "")
+        if request.headers.get("if-range", tag) != tag:
+            asked = ""
+        first, last = byte_range(asked, found.size)
+        is_part = (first, last) != (0, found.size - 1)
+        headers = {
+            **HEADERS,
+            "Accept-Ranges": "bytes",
+            "Content-Length": str(last + 1 - first),
+            "Content-Disposition": "attachment",
+            "Content-Security-Policy": "sandbox",
+        }
+        if is_part:
+            headers["Content-Range"] = f"bytes {first}-{last}/{found.size}"
+        pieces = content.content(found, first, last)
+        head = await anext(pieces, b"")  # what is gone is told before the answer begins
+
+        async def whole() -> AsyncIterator[bytes]:
+            yield head
+            async for piece in pieces:
+                yield piece
+
+        answer = StreamingResponse(
+            whole(),
+            206 if is_part else 200,
+            headers=headers,
+            media_type="application/octet-stream",
+        )
+        return _tagged(request, answer, found.hash)
+
+    async def printed(self, request: Request, bearer: Bearer) -> Response:
+        """What a job prints, as server-sent events, until it ends."""
+        job = (await self._api.job(bearer, request.path_params["job"])).id
+        content = await self._api.content(bearer, job)
+        return self._streamed(
+            bearer, content.printed(lambda: self._api.job(bearer, job), HEARTBEAT_S)
+        )
 
     async def submit(self, request: Request, bearer: Bearer) -> Response:
         """Submit a job."""
@@ -121,14 +177,18 @@ class ApiRoutes:
     async def events(self, request: Request, bearer: Bearer) -> Response:
         """A job and its records as server-sent events, until it ends."""
         last = request.headers.get("last-event-id", "0")
-        after = int(last) if last.isascii() and last.isdigit() and len(last) < 20 else 0  # noqa: PLR2004
+        after = int(last) if last.isascii() and last.isdigit() and len(last) < DIGITS else 0
         job = (await self._api.job(bearer, request.path_params["job"])).id
+        return self._streamed(
+            bearer, self._api.events(bearer, job, after=after, wait_s=HEARTBEAT_S)
+        )
+
+    def _streamed(self, bearer: Bearer, found: AsyncIterator[Any]) -> Response:
         if self._streams[bearer.holder] >= STREAMS_EACH:
             raise too_many(HEARTBEAT_S, f"you follow {STREAMS_EACH} jobs already")
 
         async def stream() -> AsyncIterator[bytes]:
             with self._followed(bearer.holder):
-                found = self._api.events(bearer, job, after=after, wait_s=HEARTBEAT_S)
                 try:
                     async for one in found:
                         yield _event(one)
@@ -209,6 +269,38 @@ class ApiRoutes:
         return json_of(models.Problem(type=path, title=_WORDS[reason], status=200, reason=reason))
 
 
+def byte_range(asked: str, size: int) -> tuple[int, int]:
+    """The first and last byte that a `Range` asks for; all of them where it asks for no one range.
+
+    416 if there are no such bytes.
+    """
+    unit, _, span = asked.partition("=")
+    first, dash, last = span.strip().partition("-")
+    is_one = unit.strip() == "bytes" and dash and (first or last)
+    if not is_one or not all(
+        not one or (one.isascii() and one.isdigit() and len(one) < DIGITS) for one in (first, last)
+    ):
+        return 0, size - 1
+    if not first:
+        begin, end = max(size - int(last), 0), size - 1
+    else:
+        begin, end = int(first), min(int(last), size - 1) if last else size - 1
+    if begin > end or begin >= size:
+        refused = Refused(416, "there are no such bytes", "range")
+        refused.headers = {"Content-Range": f"bytes */{size}"}
+        raise refused
+    return begin, end
+
+
+def _tagged(request: Request, answer: Response, tag: str) -> Response:
+    """An answer that never changes: not sent again to whoever has it."""
+    if f'"{tag}"' in request.headers.get("if-none-match", ""):
+        answer = Response(status_code=304, headers=HEADERS)
+    answer.headers["ETag"] = f'"{tag}"'
+    answer.headers["Cache-Control"] = "private, no-cache"
+    return answer
+
+
 def _paged(request: Request) -> dict[str, Any]:
     text = request.query_params.get("limit", "50")
     if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 3 and 1 <= int(text) <= 500):  # noqa: PLR2004
@@ -233,12 +325,14 @@ def _made(found: models.Submitted) -> Response:
     return answer
 
 
-def _event(one: models.JobView | models.JobEvent | None) -> bytes:
+def _event(one: models.JobView | models.JobEvent | models.OutputPiece | None) -> bytes:
     match one:
         case None:
             return b": still here\n\n"
         case models.JobEvent():
             head = b"id: %d\nevent: record\n" % one.seq
+        case models.OutputPiece():
+            head = f"id: {one.id}\nevent: output\n".encode()
         case _:
             head = b"event: job\n"
     return head + b"data: " + msgspec.json.encode(one) + b"\n\n"

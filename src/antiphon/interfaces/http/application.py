@@ -18,6 +18,7 @@ Tokens are not logged, and neither are headers, bodies or query strings.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
@@ -63,6 +64,8 @@ REQUEST_S: Final = 10.0
 MAX_BODY_BYTES: Final = 64 * 1024
 BODY_BYTES: Final = {"/v1/verify": 1024 * 1024}
 """Of paths that take more."""
+STREAMED: Final = re.compile(r"/v1/jobs/[^/]+/(?:events|log|outputs/.+)")
+"""Answers that may last."""
 MAX_STREAMS: Final = 64
 """Streams of events at the same time; they do not count as requests."""
 STREAM_S: Final = 3_600.0
@@ -301,7 +304,7 @@ def _limited(app: ASGIApp) -> ASGIApp:
 
     async def limited(scope: Scope, receive: Receive, send: Send) -> None:
         passing = _Exchange(receive, send, BODY_BYTES.get(scope["path"], MAX_BODY_BYTES))
-        is_stream = scope["path"].endswith("/events")
+        is_stream = STREAMED.fullmatch(scope["path"]) is not None
         try:
             async with asyncio.timeout(REQUEST_S):
                 has_arrived = await passing.arrive()

@@ -70,6 +70,14 @@ ENDPOINTS: Final = (
              " result", "schedule", models.Submitted, status=201),
     Endpoint("GET", "/v1/jobs/{job}/events", "events", "A job as it is, and its records as they"
              " come, as server-sent events", "read", "text/event-stream"),
+    Endpoint("GET", "/v1/jobs/{job}/log", "printed", "What a running job prints from now on, and"
+             " its progress, as server-sent events", "read", "text/event-stream"),
+    Endpoint("GET", "/v1/jobs/{job}/outputs", "outputs", "What a job wrote", "read",
+             models.OutputList),
+    Endpoint("GET", "/v1/jobs/{job}/outputs/{name}", "output", "The content of an output, or a"
+             " range of it", "read", "application/octet-stream"),
+    Endpoint("GET", "/v1/jobs/{job}/proof", "proof", "The proof of a job's completion", "read",
+             models.Envelope),
     Endpoint("GET", "/v1/jobs/{job}/bundle", "bundle", "The bundle of a job that is sealed: its"
              " records, for verification offline", "read", "application/octet-stream"),
     Endpoint("POST", "/v1/verify", "verify", "Check a bundle", "read", models.Verified,

@@ -72,7 +72,10 @@ def _operation(one: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
     if one.status == 201:  # noqa: PLR2004
         found = made["responses"]["201"]
         made["responses"]["200"] = {**found, "description": "there was such a job already"}
-    if one.name == "job":
+    if one.name == "output":
+        params.append({"name": "Range", "in": "header", "schema": {"type": "string"}})
+        made["responses"]["206"] = {**made["responses"]["200"], "description": "the range"}
+    if one.name in ("job", "output", "proof"):
         made["responses"]["304"] = {"description": "it is as it was when you asked before"}
     if one.body is not None:
         made["requestBody"] = {"required": True, "content": _content(one.body, by_type)}

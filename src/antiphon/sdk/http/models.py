@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.sdk.defaults import StateName
@@ -280,6 +280,44 @@ class Verified(Struct, frozen=True, kw_only=True):
     """The job's id, or the name of whatever it is about."""
     records: int
     story: list[str]
+
+
+class OutputView(Struct, frozen=True, kw_only=True):
+    """Something that a job wrote; `/outputs/NAME` has its content."""
+
+    name: str
+    size: int
+    hash: str
+    """The BLAKE3 digest of its content."""
+    type: str | None
+
+
+class OutputList(Struct, frozen=True, kw_only=True):
+    """What a job wrote."""
+
+    items: list[OutputView]
+
+
+class Envelope(Struct, frozen=True, kw_only=True):
+    """A DSSE envelope: the proof that a job's completion carries."""
+
+    payload: str
+    payload_type: str = field(name="payloadType")
+    signatures: list[dict[str, str]]
+
+
+class OutputPiece(Struct, frozen=True, kw_only=True):
+    """A piece of what a running job prints, or its progress."""
+
+    id: str
+    """The tenure and the number of the message in it."""
+    stream: str
+    """`stdout` or `stderr`; empty for progress."""
+    at: int
+    """Where it begins in its stream, in bytes."""
+    text: str
+    done: float | None
+    note: str
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from antiphon.core.story import tell
 from antiphon.errors import Malformed, Rejected, Unavailable
 from antiphon.runtime.replica.job_pages import is_visible
 from antiphon.sdk.http import models
+from antiphon.sdk.http.job_content import JobContent
 from antiphon.sdk.jobs.job_lookup import handle_on
 from antiphon.sdk.many.bound_calls import Call
 from antiphon.sdk.proofs import bundles
@@ -178,6 +179,10 @@ class NodeApi:
                 if bearer.has_every_kind or (one.kind and is_visible(one.kind, bearer.kinds))
             ]
         )
+
+    async def content(self, bearer: Bearer, text: str) -> JobContent:
+        """What a job wrote and prints."""
+        return JobContent(self._mesh.connection, await self.job(bearer, text))
 
     async def bundle(self, bearer: Bearer, text: str) -> bytes:
         """The bundle of a job that ended and is sealed."""

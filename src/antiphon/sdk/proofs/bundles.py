@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.core import bundle as core_bundle
 from antiphon.core.authority.grant_tree import trace
-from antiphon.core.bundle import Report
+from antiphon.core.bundle import MAX_BUNDLE_BYTES, Bundle, Report
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.branches import LaneKey
@@ -132,3 +132,18 @@ def _require_finished(replica: Replica, key: LaneKey) -> None:
             reason="not_ended",
             hint=f"antiphon show {key.name[:8]}",
         )
+
+
+__all__ = [
+    "MAX_BUNDLE_BYTES",
+    "Bundle",
+    "Report",
+    "SealStatus",
+    "bundle_bytes",
+    "export",
+    "export_lane",
+    "names_in",
+    "open_bundle",
+    "seal_status",
+    "sealed_upto",
+]

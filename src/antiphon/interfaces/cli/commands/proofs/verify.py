@@ -99,6 +99,8 @@ async def _verify_archived(
 
 
 def _told(report: Report, artifacts: Path | None, *, is_owner_given: bool) -> Answer:
+    from antiphon.sdk.proofs.sentences import not_proved, outcome, proved
+
     shown, open_ends = proved(report, is_owner_given=is_owner_given), not_proved(report)
     if artifacts is not None:
         shown.append(_compared(report, artifacts))
