@@ -153,3 +153,33 @@ async def test_a_plan_whose_rate_is_used_up_says_so():
                 await asyncio.sleep(0.1)
         assert "derived_per_minute allows 2" in delayed
         assert (await mesh.plans.list())[0].problem == ""
+
+
+async def test_a_reaction_can_read_the_result_of_its_cause(mesh):
+    ran: asyncio.Queue[int] = asyncio.Queue()
+
+    @mesh.task("shop.order")
+    async def order(number: int) -> int:
+        if number < 0:
+            raise ValueError("there is no such order")
+        return 10 * number
+
+    @mesh.task("shop.ship")
+    async def ship(total: int) -> None:
+        await ran.put(total)
+
+    async with mesh, mesh.worker():
+        when = on("succeeded", kind="shop.order", result="/args/0")
+        await mesh.plans.put("shipping", when, mesh.bind("shop.ship", None))
+        (plan,) = await mesh.plans.list()
+        assert plan.when == "whenever shop.order has succeeded, with its result as /args/0"
+        for number in (7, -1, 8):
+            await order.options(attempts=1).submit(number)
+        async with asyncio.timeout(PATIENCE_S):
+            assert {await ran.get(), await ran.get()} == {70, 80}
+
+
+def test_only_a_job_that_has_succeeded_has_a_result_to_read():
+    for ending in ("failed", "aborted", "ended"):
+        with pytest.raises(Malformed, match="may have no result"):
+            on(ending, kind="a", result="file")

@@ -255,16 +255,20 @@ def results_read(manifest: Manifest) -> tuple[ResultInput, ...]:
     return tuple(one for one in manifest.inputs if isinstance(one, ResultInput))
 
 
+def inputs_of(manifest: Manifest) -> tuple[Input, ...]:
+    """What it reads; empty where that is left out."""
+    return () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
+
+
 def with_nonce(manifest: Manifest, nonce: str, origin: Origin) -> Manifest:
     """The same content as a new job."""
-    given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
     made = NonceInput(nonce=nonce, origin=origin)
-    return msgspec.structs.replace(manifest, inputs=(*given, made))
+    return msgspec.structs.replace(manifest, inputs=(*inputs_of(manifest), made))
 
 
 def is_asked_again(manifest: Manifest) -> bool:
     """Whether somebody may submit the same job again: nothing in it was made for one time only."""
-    given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
+    given = inputs_of(manifest)
     return all(one.origin == "key" for one in given if isinstance(one, NonceInput))
 
 

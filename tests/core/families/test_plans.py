@@ -118,6 +118,7 @@ def test_what_was_never_put_cannot_be_dropped():
         body(Reaction(on="failed", kinds=KIND)),
         body(Reaction(on="failed", kinds="report.*")),
         body(Reaction(on="ended", kinds="*")),
+        body(Reaction(on="failed", kinds="build.*", result="cause")),
         body(start_by=T0 + 5_000),
         body(not_before=T0 + 5_000),
         body(retry_of="ab" * 32),

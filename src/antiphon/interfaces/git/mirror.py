@@ -112,9 +112,9 @@ class Mirror:
         """Write everything that is on the log now."""
         async with self._turn:
             while not await self._write_changes():
-                pass
+                await self._tidy(TIDY_REFS)
             while self._has_bundles and not await self._write_bundles():
-                pass
+                await self._tidy(TIDY_REFS)
             await self._tidy(TIDY_REFS)
 
     async def _write_changes(self) -> bool:

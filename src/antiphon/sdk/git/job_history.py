@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec import UNSET, Struct, json, to_builtins
+from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
 from antiphon.core.clock import hlc
@@ -22,7 +22,7 @@ from antiphon.core.families.jobs.ops import (
     JobSchedule,
     JobYield,
 )
-from antiphon.core.manifest import BlobInput, Manifest
+from antiphon.core.manifest import BlobInput, Manifest, inputs_of
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
 from antiphon.core.record import codec
@@ -127,7 +127,7 @@ def history_in(report: Report, *, is_first: bool) -> JobHistory | None:
 def is_pushed_input(history: JobHistory, commit_id: str, data: bytes) -> bool:
     """Whether these bytes of a commit are the pushed commit that a job has as an input."""
     manifest = json.decode(history.manifest, type=Manifest)
-    given = () if manifest.inputs is UNSET else manifest.inputs
+    given = inputs_of(manifest)
     blobs = (one for one in given if isinstance(one, BlobInput))
     return any((one.name, one.hash) == (PUSHED.format(commit_id), digest(data)) for one in blobs)
 
@@ -148,7 +148,7 @@ def _submitted(mesh: str, op: JobSchedule, job: Job, at_ms: int, *, is_first: bo
 
 def pushed_commit(manifest: Manifest) -> str:
     """The Git id of the pushed commit among a job's inputs; empty if there is none."""
-    given = () if manifest.inputs is UNSET else manifest.inputs
+    given = inputs_of(manifest)
     for one in given:
         found = _PUSHED.fullmatch(str(one.name)) if isinstance(one, BlobInput) else None
         if found is not None:

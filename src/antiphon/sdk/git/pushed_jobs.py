@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.authority.chain_choice import ChainChoice
@@ -20,7 +20,7 @@ from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.family import At
-from antiphon.core.manifest import MAX_INPUTS, BlobInput, Manifest, job_id
+from antiphon.core.manifest import MAX_INPUTS, BlobInput, Manifest, inputs_of, job_id
 from antiphon.core.record.ids import digest, short_node
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.reducer import author_fault
@@ -69,7 +69,7 @@ def pushed_job(
             hint=f"push it to refs/gatos/jobs/new/{manifest.handler}",
         )
     require_handler_call(manifest)
-    given = () if manifest.inputs is UNSET else manifest.inputs
+    given = inputs_of(manifest)
     if len(given) >= MAX_INPUTS:
         raise Malformed("job.yaml has as many inputs as a job may have", reason="manifest")
     pushed = BlobInput(

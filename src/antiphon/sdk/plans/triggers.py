@@ -39,8 +39,12 @@ def cron(
     return _checked(Cron, at=expression, zone=zone, missed=missed, from_ms=from_ms)
 
 
-def on(ending: Ending, *, kind: str) -> Reaction:
-    """When: whenever a job of a kind, or of a pattern of kinds, ends so."""
+def on(ending: Ending, *, kind: str, result: str | None = None) -> Reaction:
+    """When: whenever a job of a kind, or of a pattern of kinds, ends so.
+
+    `result` is the name of the input that is that job's result: a file for a command, a place
+    such as `/args/0` for a task.
+    """
     if ending not in ("succeeded", "failed", "aborted", "ended"):
         raise Malformed(
             f"a job does not end {ending!r}",
@@ -53,7 +57,13 @@ def on(ending: Ending, *, kind: str) -> Reaction:
             reason="kind",
             hint="write a kind ('build.image'), everything below one ('build.*'), or '*'",
         )
-    return _checked(Reaction, on=ending, kinds=kind)
+    if result is not None and ending != "succeeded":
+        raise Malformed(
+            f"a job that has {ending} may have no result",
+            reason="result",
+            hint="a plan gets the result of a job that has succeeded: on('succeeded', …)",
+        )
+    return _checked(Reaction, on=ending, kinds=kind, result=result)
 
 
 def _checked(type_: type[B], **fields: object) -> B:

@@ -46,6 +46,8 @@ class Reaction(Body, frozen=True, tag_field="type", tag="reaction"):
         Meta(pattern=r"^(?:\*|[a-z][a-z0-9_.-]*(?:\.\*)?)\Z", max_length=subjects.MAX_KIND_LENGTH),
     ]
     """A kind, everything below one (`build.*`), or `*`."""
+    result: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    """The name of the input that is the cause's result; only where the cause has succeeded."""
 
     def covers(self, kind: str) -> bool:
         """Whether it waits for jobs of this kind."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from msgspec import Meta, UnsetType
+from msgspec import Meta
 from msgspec.structs import replace
 
 from antiphon.core.families.jobs.derivation import (
@@ -26,7 +26,13 @@ from antiphon.core.families.jobs.derivation import (
     nonce,
 )
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
-from antiphon.core.manifest import MAX_INPUTS, is_asked_again, with_nonce
+from antiphon.core.manifest import (
+    MAX_INPUTS,
+    ResultInput,
+    inputs_of,
+    is_asked_again,
+    with_nonce,
+)
 from antiphon.core.record import codec
 from antiphon.core.record.verdict import Verdict
 
@@ -58,7 +64,12 @@ _OF_ONE_JOB: Final = ("start_by", "not_before", "retry_of", "derived", "replica"
 def derived_body(plan: PlanBody, plan_id: str, derived: Derivation) -> ScheduleBody:
     """The schedule that follows from a plan at a tick, or from a cause."""
     fields: dict[str, Any] = {name: getattr(plan, name) for name in _SHARED}
-    fields["manifest"] = with_nonce(plan.manifest, nonce(plan_id, derived), "plan")
+    manifest = with_nonce(plan.manifest, nonce(plan_id, derived), "plan")
+    trigger = plan.trigger
+    if isinstance(trigger, Reaction) and trigger.result and isinstance(derived, Cause):
+        read = ResultInput(of=(derived.kind, derived.job), name=trigger.result)
+        manifest = replace(manifest, inputs=(*inputs_of(manifest), read))
+    fields["manifest"] = manifest
     return ScheduleBody(**{**fields, "derived": derived})
 
 
@@ -66,16 +77,23 @@ def contradiction(plan: PlanBody) -> bool:
     """Whether no job can be derived from a plan, or one would cause itself again and again."""
     if any(getattr(plan, name) is not None for name in _OF_ONE_JOB):
         return True
-    if leaves_no_room(plan):
+    trigger = plan.trigger
+    if not isinstance(trigger, Reaction):
+        return leaves_no_room(plan)
+    reads = trigger.result is not None
+    if leaves_no_room(plan, inputs=1 + reads) or (reads and trigger.on != "succeeded"):
         return True
-    return isinstance(plan.trigger, Reaction) and plan.trigger.covers(plan.kind)
+    return trigger.covers(plan.kind)
 
 
-def leaves_no_room(body: ScheduleBody) -> bool:
-    """Whether what is derived from this, which has a nonce more, may be too large for a record."""
-    given = 0 if isinstance(body.manifest.inputs, UnsetType) else len(body.manifest.inputs)
+def leaves_no_room(body: ScheduleBody, *, inputs: int = 1) -> bool:
+    """Whether what is derived from this, with so many inputs more, may be too large for a record.
+
+    One of them is a nonce.
+    """
     size = len(codec.encode(body))
-    return given >= MAX_INPUTS or size > codec.MAX_OP_BYTES - DERIVED_BYTES
+    given = len(inputs_of(body.manifest)) + inputs
+    return given > MAX_INPUTS or size > codec.MAX_OP_BYTES - DERIVED_BYTES
 
 
 def starts_ms(plan: PlanBody, put_ms: int) -> int:

@@ -59,5 +59,6 @@ def when(trigger: Trigger) -> str:
     match trigger:
         case Cron(at=at, zone=zone):
             return f"at '{at}' in {zone}"
-        case Reaction(on=on, kinds=kinds):
-            return f"whenever {kinds} {'has' if on != 'aborted' else 'was'} {on}"
+        case Reaction(on=on, kinds=kinds, result=result):
+            given = f", with its result as {result}" if result else ""
+            return f"whenever {kinds} {'has' if on != 'aborted' else 'was'} {on}{given}"

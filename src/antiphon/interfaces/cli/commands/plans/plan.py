@@ -75,6 +75,12 @@ class PlanOptions(JobOptions, CommandOptions):
         help="The jobs of --on: a kind, or a pattern such as 'build.*'.",
         autocompletion=complete_kind,
     )
+    with_result: str | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="With --on succeeded: give the job that job's result, as a file of this name; to a"
+        " task, at a place such as /args/0.",
+    )
     kind: str | None = typer.Option(
         None,
         metavar="KIND",
@@ -148,10 +154,12 @@ def _trigger(asked: PlanOptions) -> Trigger:
     if asked.cron is not None:
         if of is not None:
             raise WrongUsage("--of belongs to --on", hint="leave out --of, or use --on instead")
+        if asked.with_result is not None:
+            raise WrongUsage("--with-result belongs to --on", hint="--on succeeded --of KIND")
         return triggers.cron(asked.cron, zone=asked.tz, missed=asked.missed)
     if on is None or of is None:
         raise WrongUsage(f"--on {on} needs --of", hint=f"--on {on} --of 'build.*'")
-    return triggers.on(on, kind=of)
+    return triggers.on(on, kind=of, result=asked.with_result)
 
 
 def _call_options(asked: PlanOptions) -> CallOptions:
