@@ -51,9 +51,10 @@ def test_a_jobs_whole_life_is_read_with_git_alone(mesh, repo):
     for name in (claim, "result"):
         assert git(repo, "log", "-1", "--format=%P", shown[name]) == shown["job"]
 
+    for commit in shown.values():
+        assert trailers(repo, commit)["Job-Id"] == f"blake3:{job}"
     said = trailers(repo, shown["result"])
     proof = git(repo, "show", f"{shown['result']}:proof.json")
-    assert said["Job-Id"] == f"blake3:{job}"
     assert said["Proof-Of-Execution"] == f"blake3:{blake3(proof.encode()).hexdigest()}"
     assert said["Worker-Id"] == f"ed25519:{claim.removeprefix('claims/')}"
     assert said["Outcome"] == "succeeded"
