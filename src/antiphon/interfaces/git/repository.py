@@ -68,10 +68,11 @@ class Repository:
         """Add objects; those that it has already are no error."""
         if not len(objects):
             return
+        pack = await asyncio.to_thread(objects.pack)
         if len(objects) < LOOSE_OBJECTS:
-            await self.git("unpack-objects", "-q", "--strict", given=objects.pack())
+            await self.git("unpack-objects", "-q", "--strict", given=pack)
         else:
-            await self.git("index-pack", "--stdin", "--strict", given=objects.pack())
+            await self.git("index-pack", "--stdin", "--strict", given=pack)
 
     async def update(self, changes: Iterable[str]) -> None:
         """Change refs, all or none: lines of `git update-ref --stdin`."""
