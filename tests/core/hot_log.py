@@ -105,4 +105,4 @@ class LightReader(Reader):
         """What a lane names that is itself named."""
         found = self._read(Needs(records=needs.records))
         empty = {key: self.protocol.empty(key) for key, _ in needs.lanes}
-        return Reads(found.records, lanes=empty, is_named=True)
+        return Reads(found.records, lanes=empty)

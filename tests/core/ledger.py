@@ -140,7 +140,7 @@ class Reader:
         mark = self.mark_at(needs.upto) if sees_all else UNSEEN_ROOT
         return Reads(
             records={
-                seq: dep_of(self.protocol, one.subject, one.payload) if one else None
+                seq: dep_of(self.protocol, one.subject, one.payload, one.commit_ms) if one else None
                 for seq, one in found.items()
             },
             mark=mark if needs.upto else None,
@@ -229,7 +229,7 @@ class Ledger:
     def dep(self, seq: int) -> tuple[int, str]:
         """How an op names the record at `seq`."""
         one = self.log[seq - 1]
-        return seq, dep_of(self.reader.protocol, one.subject, one.payload).op_id
+        return seq, dep_of(self.reader.protocol, one.subject, one.payload, one.commit_ms).op_id
 
     # --- control ------------------------------------------------------------------------------
 

@@ -361,15 +361,15 @@ def test_replicas_resolve_their_parent_across_archives():
 # --- deps -----------------------------------------------------------------------------------------
 
 
-def test_a_dep_counts_only_while_its_lane_was_not_archived_since():
+def test_a_dep_counts_only_while_it_is_younger_than_the_newest_archive():
     hot = HotLog()
     first = ran(once(hot, "first"))
-    waits = once(hot, "waits")
-    assert waits.schedule() is OK
+    lasting = once(hot, "lasting")
+    assert lasting.schedule() is OK
     named, live = hot.dep(2), hot.dep(len(hot.log))
     hot.later(2 * DAY)
     before = once(hot, "before")
-    assert before.schedule(how={"deps": (named,)}) is OK
+    assert before.schedule(how={"deps": (named, live)}) is OK, "nothing was archived"
     assert hot.archive() is OK
     hot.check(key_of(before))
     for at, word in enumerate(("kept", "purged", "anew")):
@@ -378,9 +378,15 @@ def test_a_dep_counts_only_while_its_lane_was_not_archived_since():
             hot.purge(key_of(first))
         if at == 2:
             ran(first)
-        assert story.schedule(how={"deps": (named,)}) is Verdict.MISSING_DEP
-        assert story.schedule(how={"deps": (live,)}) is OK, "its job has not ended"
+        for old in (named, live):
+            assert story.schedule(how={"deps": (old,)}) is Verdict.MISSING_DEP
         hot.check(key_of(story))
+    young = hot.dep(len(hot.log))
+    story = once(hot, "young")
+    hot.later(HOUR)
+    assert hot.archive() is OK
+    assert story.schedule(how={"deps": (young,)}) is OK, "it is below the archive, and younger"
+    hot.check(key_of(story))
 
 
 def test_no_op_depends_on_a_record_of_a_document():

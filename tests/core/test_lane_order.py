@@ -148,7 +148,7 @@ def test_a_dep_that_was_committed_later_does_not_count_for_whoever_reads_later()
         PROTOCOL, ledger.mesh, 3, T0 + 1_000, claim.subject, claim.payload
     )
     one = ledger.log[3]
-    late = Reads(records={4: dep_of(PROTOCOL, one.subject, one.payload)})
+    late = Reads(records={4: dep_of(PROTOCOL, one.subject, one.payload, one.commit_ms)})
     assert late.records[4].op_id == future.op_id
     fresh = JobLane((0, 0, 2, 0, 0), story.job)
     assert judge(ledger.history.at(3, T0 + 1_000), fresh, opened, late).verdict is MISSING

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from antiphon.assembly.mesh_connection import MeshConnection
+    from antiphon.runtime.coordinator.archiver import Archiving
     from antiphon.runtime.executors.executor import Executors
     from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.tempo.beat_clock import BeatClock
@@ -117,7 +118,7 @@ def _card(connection: MeshConnection, role: Role, **fields: object) -> Card:
 
 
 @asynccontextmanager
-async def replicating(
+async def replicating(  # noqa: PLR0913 - one argument for each thing that may be left out
     connection: MeshConnection,
     replica: Replica,
     *,
@@ -125,12 +126,14 @@ async def replicating(
     bar_s: float = BAR_S,
     metrics: TempoMetrics | None = None,
     archive: Path | None = None,
+    archiving: Archiving | None = None,
 ) -> AsyncIterator[FullNode]:
     """A full node beside a block, ready once it has caught up.
 
     With `caretaking` it also runs the services that full nodes run for the mesh, sealing included
     where it is the coordinator: at most one seal per `bar_s`. Pulse and reverb fill in
-    `metrics`. What is sealed is written to `archive`, too.
+    `metrics`. What is sealed is written to `archive`, too. Nothing leaves the log unless
+    `archiving` says so.
     """
     verifier = verifier_for(connection)
     node = FullNode(connection.session, replica, verifier)
@@ -143,6 +146,7 @@ async def replicating(
     if caretaking:
         from antiphon.assembly.artifact_store import blobs_of
         from antiphon.runtime.attention.item_guard import ItemGuard, keep_running
+        from antiphon.runtime.coordinator.archiver import Archiver
         from antiphon.runtime.coordinator.coordinator import Coordinator
         from antiphon.runtime.coordinator.offer_audit import OfferAudit
         from antiphon.runtime.coordinator.quorums import Quorums
@@ -179,6 +183,7 @@ async def replicating(
             "pulse": partial(pulse.run, node.ready),
             "reports": reverb.run,
             "seals": Sealer(node, bar_s=bar_s).run,
+            **({"archive": Archiver(node, archiving).run} if archiving is not None else {}),
             "lane entries": EntryService(node).run,
             "roots": RootService(node, keyring).run,
             "artifacts": Evictor(node, blobs=blobs).run,

@@ -363,14 +363,13 @@ def _replayed(
         found = {seq: shown_at.get(seq) for seq in needs.records}
         return Reads(
             records={
-                seq: opened_record.dep_of(protocol, shown.subject, shown.payload())
+                seq: opened_record.dep_of(protocol, shown.subject, shown.payload(), shown.commit_ms)
                 if shown is not None
                 else None
                 for seq, shown in found.items()
             },
             mark=UNSEEN_ROOT,
             lanes={named: lanes.get(named) or protocol.empty(named) for named, _ in needs.lanes},
-            is_named=True,  # that a dep's lane was not archived is what the seal says
         )
 
     history = ControlHistory(protocol, bundle.mesh)

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from antiphon.core.authority.control import Change, Control, outdated
 from antiphon.core.authority.delegations import Grants
-from antiphon.core.family import NOTHING, Lane, Needs, Reads
+from antiphon.core.family import Lane, Needs, Reads
 from antiphon.core.opened_record import OpenedRecord, open_anywhere
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.reducer import READS, Outcome, judge, settled
+from antiphon.core.reducer import Outcome, judge, settled
 from antiphon.core.tempo.policy import DEFAULT_POLICY
 from antiphon.core.tempo.tempo_history import DatedPolicy
 
@@ -114,11 +114,9 @@ class ControlHistory:
     def settle(self, lane: Lane, record: OpenedRecord, read: Callable[[Needs], Reads]) -> Outcome:
         """The outcome of any other record at its own place; `read` fetches what that needs."""
         control = self.at(record.seq, record.commit_ms)
-        outcome, reads = judge(control, lane, record), NOTHING
-        for _ in range(READS):
-            if isinstance(outcome, Needs):
-                reads = reads.with_more(read(outcome))
-                outcome = judge(control, lane, record, reads)
+        outcome = judge(control, lane, record)
+        if isinstance(outcome, Needs):
+            outcome = judge(control, lane, record, read(outcome))
         return settled(outcome)
 
     def take(self, seq: int, change: Change) -> None:

@@ -17,6 +17,8 @@ from antiphon.core.record.branches import Branch, LaneKey
 from antiphon.core.record.op import Op
 from antiphon.core.record.verdict import Verdict
 
+NEVER_MS: Final = 2**62
+
 
 class Evicted(NamedTuple):
     """Bytes that a lane no longer keeps."""
@@ -77,8 +79,8 @@ class Dep(Struct, frozen=True, gc=False):
     kind: str
     """Empty if the record is not about a kind."""
     read_by: tuple[str, ...]
-    lane: LaneKey | None = None
-    """The lane that it is on, if that can be archived."""
+    may_leave_ms: int = NEVER_MS
+    """Its stamp, if its lane can be archived."""
     is_cut: bool = False
     """Whether it may leave the log while its lane is in use."""
     op: Op | None = None
@@ -114,21 +116,6 @@ class Reads(Struct, frozen=True, gc=False):
     """The records inside the op, opened (`antiphon.core.opened_record`)."""
     lanes: Mapping[LaneKey, Lane] = {}
     """As of their last record before the op's place."""
-    is_named: bool = False
-    """Whether the op is judged for another lane's sake: then the lanes of its deps are not read.
-
-    They have a record that an op there is judged by, so they were not archived since.
-    """
-
-    def with_more(self, more: Reads) -> Reads:
-        """What both reads found."""
-        return Reads(
-            {**self.records, **more.records},
-            self.mark or more.mark,
-            self.shown or more.shown,
-            {**self.lanes, **more.lanes},
-            self.is_named or more.is_named,
-        )
 
 
 NOTHING: Final = Reads()
@@ -142,6 +129,8 @@ class At(Struct, frozen=True, gc=False):
     control: Control
     key: LaneKey
     reads: Reads = NOTHING
+    family: Family | None = None
+    """The op's."""
     is_verified: bool = False
     """See `OpenedRecord.is_verified`: the signatures inside are known to be valid."""
 
@@ -231,6 +220,8 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     is_asked_again: Callable[[Any], bool] | None = None
     """Whether a first op on a lane makes something that somebody may ask for again: it is
     archived later. None: its lanes are never archived."""
+    deps_checked: Callable[[Any], int] = lambda _op: 0
+    """How many of an op's first deps the family checks itself: they may be older than others."""
     is_cut: bool = False
     """Whether a lane's older records may leave the log before its thing has ended."""
     read_newer: Callable[[bytes, int], Op | None] = lambda _op_bytes, _protocol: None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.family import Dep, Family
+from antiphon.core.family import NEVER_MS, Dep, Family
 from antiphon.core.record import codec, signing
 from antiphon.core.record.branches import CONTROL, Place
 from antiphon.core.record.ids import digest
@@ -123,7 +123,7 @@ def open_anywhere(protocol: Protocol, mesh: str, payload: bytes) -> OpenedRecord
     return open_record(protocol, mesh, 0, 0, subject, payload)
 
 
-def dep_of(protocol: Protocol, subject: str, payload: bytes) -> Dep:
+def dep_of(protocol: Protocol, subject: str, payload: bytes, commit_ms: int) -> Dep:
     """A record as a dependency of an op that names it."""
     try:
         op_bytes, _ = signing.unframe(payload)
@@ -137,9 +137,10 @@ def dep_of(protocol: Protocol, subject: str, payload: bytes) -> Dep:
         mesh = subject.split(".", 2)[1]
         op = _opened(protocol, mesh, subject, payload, signing.is_block_valid)[1]
     family = protocol.family_at(place)
-    lane = place.key if family is not None and family.is_asked_again is not None else None
+    can_leave = family is not None and family.is_asked_again is not None
+    may_leave_ms = commit_ms if can_leave else NEVER_MS
     is_cut = family is not None and family.is_cut
-    return Dep(digest(op_bytes), place.key.kind, protocol.read_by(place), lane, is_cut, op)
+    return Dep(digest(op_bytes), place.key.kind, protocol.read_by(place), may_leave_ms, is_cut, op)
 
 
 _Opened = tuple[str, Op | None, str, Verdict | None, Place | None, Family | None, int]

@@ -6,21 +6,19 @@ every reader of the op may read too (decision 0014). Control records are at hand
 follows them. The others have to be looked up. That is done last: a node that may not write an op
 must not be able to make everyone read because of it.
 
-A record below the newest archive counts only if its lane was not archived since: then it may be
-purged, and a reader that comes later does not find it. So its lane is looked up too.
+A record on a lane that can be archived counts only while it is younger than the newest archive's
+time: lanes with such a record are not purged, and neither is one that a lane names which is still
+there. So a verdict never depends on bytes that may be gone, and takes no look at the other lane.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from antiphon.core import lane_archive
-from antiphon.core.family import At, Dep, Lane, Needs
+from antiphon.core.family import At, Dep, Needs
 from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
-    from antiphon.core.authority.control import Control
-    from antiphon.core.record.branches import LaneKey
     from antiphon.core.record.op import Op
 
 
@@ -32,8 +30,8 @@ def fault(op: Op, at: At) -> Verdict | Needs | None:
     """
     control_ids, found = at.control.op_ids, at.reads.records
     missing: list[int] = []
-    lanes: list[tuple[LaneKey, int]] = []
-    for seq, op_id in op.deps:
+    checked = at.family.deps_checked(op) if at.family is not None else 0
+    for index, (seq, op_id) in enumerate(op.deps):
         if not 0 < seq < at.seq:
             return Verdict.MISSING_DEP
         if seq in control_ids:
@@ -47,22 +45,9 @@ def fault(op: Op, at: At) -> Verdict | Needs | None:
             dep = found[seq]
             if dep is None or not _is_meant(dep, op, op_id, at.key.kind):
                 return Verdict.MISSING_DEP
-            is_old = seq < at.control.archive.seq and not at.reads.is_named
-            if not is_old or dep.lane is None:
-                continue
-            if dep.lane not in at.reads.lanes:
-                lanes.append((dep.lane, seq))
-            elif _is_archived_since(at.reads.lanes[dep.lane], seq, at.control):
+            if index >= checked and dep.may_leave_ms <= at.control.archive.before_ms:
                 return Verdict.MISSING_DEP
-    if missing:
-        return Needs(records=tuple(dict.fromkeys(missing)))
-    return Needs(lanes=tuple(dict.fromkeys(lanes))) if lanes else None
-
-
-def _is_archived_since(lane: Lane, seq: int, control: Control) -> bool:
-    """Whether a lane was emptied behind one of its records."""
-    now = lane_archive.behind(control, lane)
-    return now.state is None or seq < now.floor
+    return Needs(records=tuple(dict.fromkeys(missing))) if missing else None
 
 
 def _is_meant(dep: Dep, op: Op, op_id: str, kind: str) -> bool:

@@ -22,7 +22,7 @@ applies it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from antiphon.core.family import Family
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.op import Op
-
-
-READS: Final = 2
-"""A verdict may need records, and then the lanes that those are on."""
 
 
 class Outcome(Struct, frozen=True, gc=False):
@@ -76,7 +72,7 @@ def judge(
     elif not op.mesh:  # a mesh is created once
         result = Verdict.GENESIS
     else:
-        at = At(record.seq, record.commit_ms, control, place.key, reads, record.is_verified)
+        at = At(record.seq, record.commit_ms, control, place.key, reads, family, record.is_verified)
         below = lane_archive.floor_of(family, control, lane)
         state = family.standing(control, state, record.seq)
         is_next = op.prev == tails[slot] or (tails[slot] < below and op.prev < below)
@@ -103,9 +99,9 @@ def _unchanged(verdict: Verdict, lane: Lane, moved: tuple[int, ...], state: Any)
 
 
 def settled(outcome: Outcome | Needs) -> Outcome:
-    """The outcome after its needs were read: each verdict has at most `READS` reads."""
+    """The outcome after its needs were read: each verdict has at most one read."""
     if isinstance(outcome, Needs):
-        raise TypeError(f"a verdict asked for a third read: {outcome}")
+        raise TypeError(f"a verdict asked for a second read: {outcome}")
     return outcome
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.job_rights import READ_BY
@@ -69,24 +70,26 @@ class Predecessors:
             if lane is None:
                 # Not the whole lane: it may wait for a thousand jobs itself.
                 found = replica.ask(ReplicaWaits).glance(*key)
-                return None if found is None or found[1] >= job.waiting_seq else found[0]
-            before: Job | None = lane.state
-            is_older = before is not None and before.scheduled_seq < job.waiting_seq
-            return before.state if before is not None and is_older else None
+                if found is not None and found[1] < job.waiting_seq:
+                    return found[0]
+            before = self._find_for(job, key)
+            return before.state if before is not None else None
 
         return state
 
     def derive(self, job: Job) -> Derived | None:
         """What the log says should be written about a waiting job."""
         known = self._known(job)
-        return derive(*known, self._find, self._look, self._readers()) if known else None
+        find = partial(self._find_for, job)
+        return derive(*known, find, self._look, self._readers()) if known else None
 
     async def derive_in_turns(self, job: Job) -> Derived | None:
         """The same, while other tasks have their turns; `Rejected` without the job's records."""
         known = self._known(job)
         if known is None:
             raise Rejected("its own records are not in this node's replica", reason="replica")
-        steps = derive_in_steps(*known, self._find, self._look, self._readers())
+        find = partial(self._find_for, job)
+        steps = derive_in_steps(*known, find, self._look, self._readers())
         while True:
             try:
                 next(steps)
@@ -121,6 +124,15 @@ class Predecessors:
 
     def _find(self, key: tuple[str, str]) -> Job | None:
         return job_lane(self.node.replica, *key).job
+
+    def _find_for(self, waiting: Job, key: tuple[str, str]) -> Job | None:
+        """The job that was meant: of those with this id, the last that was submitted before."""
+        found = self._find(key)
+        if found is None or found.scheduled_seq >= waiting.waiting_seq:
+            former = self.node.replica.former(job_key(*key))
+            found = former.state if former is not None else None
+        is_older = found is not None and found.scheduled_seq < waiting.waiting_seq
+        return found if is_older else None
 
     def _look(self, job: Job) -> Predecessor:
         if not job.is_terminal:

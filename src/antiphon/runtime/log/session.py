@@ -22,7 +22,7 @@ from antiphon.core.authority.rules import RETENTION_LEAST_MS
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.state import job_key
-from antiphon.core.family import NOTHING, UNSEEN_ROOT, Dep, Lane, Needs, Reads
+from antiphon.core.family import UNSEEN_ROOT, Dep, Lane, Needs, Reads
 from antiphon.core.opened_record import OpenedRecord, placed
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.record import subjects
@@ -30,7 +30,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import message_id
 from antiphon.core.record.op import Op, subject_of
 from antiphon.core.record.verdict import ABOUT_TIME, Verdict
-from antiphon.core.reducer import READS, Outcome, judge, settled
+from antiphon.core.reducer import Outcome, judge, settled
 from antiphon.errors import (
     AntiphonError,
     Corrupt,
@@ -78,7 +78,7 @@ def open_stored(protocol: Protocol, mesh: str, record: Record) -> OpenedRecord:
 
 def dep_of(protocol: Protocol, record: Record) -> Dep:
     """A record as a dependency of the op that names it."""
-    return opened_record.dep_of(protocol, record.subject, record.payload)
+    return opened_record.dep_of(protocol, record.subject, record.payload, record.commit_ms)
 
 
 _ControlKnown = tuple[Control, int]
@@ -319,12 +319,10 @@ class Session:
             known, applied = first[2]
             if known is control and applied == self.history.applied:
                 return first[3]
-        outcome, reads = judge(control, lane, opened), NOTHING
-        for _ in range(READS):
-            if isinstance(outcome, Needs):
-                more = await self._read(outcome, opened.seq, is_named=is_named)
-                reads = reads.with_more(more)
-                outcome = judge(control, lane, opened, reads)
+        outcome = judge(control, lane, opened)
+        if isinstance(outcome, Needs):
+            reads = await self._read(outcome, opened.seq, is_named=is_named)
+            outcome = judge(control, lane, opened, reads)
         self.merge(opened)
         return settled(outcome)
 
@@ -356,7 +354,7 @@ class Session:
         for record in await self.log.fetch_many(unknown) if unknown else ():
             dep = found[record.seq] = dep_of(self.protocol, record)
             self._deps.put(record.seq, dep, len(record.payload) if dep.op else len(dep.kind))
-        return Reads(records=found, mark=UNSEEN_ROOT, is_named=is_named)
+        return Reads(records=found, mark=UNSEEN_ROOT)
 
     async def _read_named(self, needs: Needs, seq: int) -> dict[LaneKey, Lane]:
         """Lanes as they were before a record, from copies of the log that have what it names."""

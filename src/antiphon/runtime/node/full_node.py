@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.families.jobs.ops import JobResolve
 from antiphon.core.families.jobs.state import HELD, JobLane, State
 from antiphon.core.families.seals import SEALS
 from antiphon.core.families.seals.ops import MeshSeal
@@ -98,6 +99,14 @@ def parts_of(batch: list[Record]) -> Iterator[list[Record]]:
             part, size = [], 0
     if part:
         yield part
+
+
+def named_by(op: Op | None) -> tuple[int, ...]:
+    """The sequences that an op names."""
+    if op is None or (not op.deps and not isinstance(op, JobResolve)):
+        return ()
+    ends = (seq for _, seq in op.body.children) if isinstance(op, JobResolve) else ()
+    return (*(seq for seq, _ in op.deps), *ends)
 
 
 class FullNode:
@@ -279,7 +288,8 @@ class FullNode:
         elif outcome.verdict is Verdict.SEAL:
             self._tell_mismatch(opened)
         error_text = opened.op.error_text() if outcome.changed and opened.op is not None else ""
-        self.replica.note(record, outcome.verdict, key, outcome.lane, error_text)
+        named = named_by(opened.op)
+        self.replica.note(record, outcome.verdict, key, outcome.lane, error_text, named)
         if self.watchers:
             self._tell(Applied(record, opened, outcome.verdict, outcome.lane.state, before.state))
 

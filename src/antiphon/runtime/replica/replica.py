@@ -184,6 +184,9 @@ class Replica:
             self._scalar(f"select coalesce(max(id), 0) from {table.name}")  # noqa: S608 - our own name
             for table in self.tables.values()
         )
+        self._named: list[tuple[int, LaneKey]] = []
+        self._former: dict[LaneKey, Lane] = {}
+        """Not in the file yet."""
         self._cursor = self._load_cursor()
 
     def _scalar(self, sql: str, *args: object) -> int:
@@ -230,6 +233,17 @@ class Replica:
         """A lane as of the last record that was noted."""
         return self._hold(key).lane
 
+    def former(self, key: LaneKey) -> Lane | None:
+        """What a lane was about before it was archived and began again; None if it did not.
+
+        No verdict needs it, but jobs may wait for what it was.
+        """
+        if key in self._former:
+            return self._former[key]
+        sql = "select body from former where family = ? and kind = ? and name = ?"
+        row = self._db.execute(sql, key).fetchone()
+        return None if row is None else self.tables[key.family].decode(row[0])
+
     def held(self, key: LaneKey) -> Lane | None:
         """The same if it is in memory; every lane is that is newer than in the file."""
         found = self._lanes.get(key)
@@ -266,15 +280,25 @@ class Replica:
         key: LaneKey | None = None,
         lane: Lane | None = None,
         error_text: str = "",
+        named: tuple[int, ...] = (),
     ) -> None:
-        """Add one judged record; nothing reaches the file before `flush`."""
+        """Add one judged record; nothing reaches the file before `flush`.
+
+        `named` are the sequences that its op names.
+        """
         self._pending.append(
             (record.seq, record.stamp_ns, record.subject, verdict.value, key, record.payload)
         )
         if key is None or lane is None:
             return
+        self._named += [(seq, key) for seq in named]
         held = self._hold(key)
-        if held.lane.state is None:
+        is_again = held.lane.state is not None and (
+            lane.state is None or lane.floor > held.lane.floor
+        )
+        if is_again:
+            self._former[key] = held.lane
+        if held.lane.state is None or is_again:
             held.first_seq = record.seq
         held.lane = lane
         if error_text:
@@ -290,8 +314,17 @@ class Replica:
         self._db.execute("begin immediate")
         try:
             self._write_lanes()
+            self._db.executemany(
+                "insert or replace into former values (?, ?, ?, ?)",
+                [(*key, msgspec.msgpack.encode(lane)) for key, lane in self._former.items()],
+            )
             rows = list(self._pending_rows())
             self._db.executemany("insert into records values (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._db.executemany(
+                "insert or ignore into names select lane, ? from records"
+                " where seq = ? and lane is not null",
+                [(self._lanes[key].row, seq) for seq, key in self._named],
+            )
             self.tree.extend((*row[:4], *row[5:]) for row in rows)
             self._db.execute("commit")
         except BaseException:
@@ -301,6 +334,8 @@ class Replica:
         last = self._pending[-1]
         self._cursor = Cursor(last[0], digest(last[5]))
         self._pending.clear()
+        self._former.clear()
+        self._named.clear()
         self._forget()
 
     def _pending_rows(self) -> Iterator[tuple[int, int, str, str, int | None, bytes, int]]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.replica.replica_table import LaneTable
 
 SCHEMA_VERSION: Final = 9
-TABLES: Final = ("records", "named", "follows", "evicted", "tallies")
+TABLES: Final = ("records", "named", "follows", "evicted", "tallies", "former", "purged", "names")
 SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
 create table if not exists named (  -- lanes that still need those bytes
@@ -22,6 +22,16 @@ create table if not exists named (  -- lanes that still need those bytes
 ) without rowid;
 create table if not exists follows (  -- lanes that wait, or waited, for a lane with this number
     before integer not null, lane integer not null, primary key (before, lane)
+) without rowid;
+create table if not exists purged (  -- up to where records of a lane are gone from the log
+    lane integer primary key, upto integer not null
+);
+create table if not exists names (  -- lanes whose ops name a record of another lane
+    named integer not null, lane integer not null, primary key (named, lane)
+) without rowid;
+create table if not exists former (  -- what a lane was about before it was archived and began again
+    family text not null, kind text not null, name text not null, body blob not null,
+    primary key (family, kind, name)
 ) without rowid;
 create table if not exists evicted (
     digest text primary key, at_ms integer not null, named_as text not null

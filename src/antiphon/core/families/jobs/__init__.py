@@ -56,6 +56,7 @@ JOBS: Final = Family(
     step=table.step,
     unfinished=table.unfinished,
     is_asked_again=table.is_asked_again,
+    deps_checked=replicas.deps_checked,
     columns=columns.COLUMNS,
     indexes=columns.INDEXES,
     blobs=columns.blobs,

@@ -115,12 +115,15 @@ def plan_of(op: JobSchedule, at: At) -> Op | Verdict:
     plan, derived = plan_behind(op, at), op.body.derived
     if plan is None or derived is None:
         return Verdict.DERIVED
-    at_ms, archive = due_ms(derived), at.control.archive
-    if at_ms > min(op.hlc[0], at.commit_ms):
+    if due_ms(derived) > min(op.hlc[0], at.commit_ms):
         return Verdict.EARLY
-    if at_ms <= archive.limit_ms(is_asked_again=is_asked_again(op.body.manifest)):
-        return Verdict.ARCHIVED  # its job may have been archived
-    return plan
+    return Verdict.ARCHIVED if may_be_archived(op, derived, at) else plan
+
+
+def may_be_archived(op: JobSchedule, derived: Derivation, at: At) -> bool:
+    """Whether the job of this tick or cause may have been on the log, and be archived."""
+    is_lasting = is_asked_again(op.body.manifest)
+    return due_ms(derived) <= at.control.archive.limit_ms(is_asked_again=is_lasting)
 
 
 def plan_behind(op: JobSchedule, at: At) -> Op | None:

@@ -51,9 +51,15 @@ def most_children(replicas: int) -> int:
 def until_ms(parent: ops.JobSchedule) -> int:
     """Until when a job may have replicas; it follows from its schedule alone.
 
-    So a replica whose lane was archived after that cannot come back, whatever rules come later.
+    Neither the lanes of replicas nor the parent's are archived before. So no replica can come back
+    that was archived, whatever rules come later.
     """
     return max(parent.hlc[0], parent.body.not_before or 0) + REPLICAS_WITHIN_MS
+
+
+def deps_checked(op: Op) -> int:
+    """A replica's first dep, its parent's schedule, counts as long as there may be replicas."""
+    return int(isinstance(op, ops.JobSchedule) and op.body.replica is not None)
 
 
 def is_contradictory(body: ops.ScheduleBody) -> bool:
@@ -105,7 +111,7 @@ def parent_of(op: ops.JobSchedule, at: At) -> ops.JobSchedule | Verdict:
         return Verdict.REPLICA
     if op.body != child_body(parent.body, op.deps[0][1], replica.index):
         return Verdict.REPLICA
-    if max(op.hlc[0], at.commit_ms) > until_ms(parent):
+    if max(op.hlc[0], at.commit_ms, at.control.archive.before_ms) > until_ms(parent):
         return Verdict.TOO_LATE
     if parent.body.derived is None:
         return parent

@@ -173,7 +173,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     is_asked_again: bool = False
     """Whether somebody may submit the same job again, so that it is archived later."""
     replica_until_ms: int = 0
-    """Of a replica: until when its parent may have replicas. It is not archived before."""
+    """Of a job with replicas, and of these: until when there may be more. It is not archived
+    before."""
 
     @property
     def account(self) -> str:
@@ -273,7 +274,7 @@ class JobLane(Lane, frozen=True, gc=False):
     state: Job | None = None
 
     def over(self, _control: Control) -> Over | None:
-        """Once the job has ended; a replica not before its parent can have no more of them."""
+        """Once the job has ended, and can have no more replicas."""
         job = self.state
         if job is None or not job.is_terminal:
             return None

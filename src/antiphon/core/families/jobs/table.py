@@ -143,7 +143,8 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
     begin_ms = max(wall_ms, not_before_ms)
     start_by_ms = body.start_by if body.start_by is not None else begin_ms + rules.start_by_ms
     latest_ms = begin_ms + rules.horizon_ms
-    start_by_ms = min(start_by_ms if body.replicas is None else replicas.until_ms(op), latest_ms)
+    replica_until_ms = replicas.until_ms(op) if body.replicas is not None else 0
+    start_by_ms = min(replica_until_ms or start_by_ms, latest_ms)
     start_window_ms = start_by_ms - begin_ms
     arguments, ulid = stored_arguments(body.manifest), body.manifest.ulid
     if start_window_ms <= 0:
@@ -151,7 +152,6 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
     if replicas.is_contradictory(body):
         return Verdict.REPLICAS
     on_behalf: Op | None = None
-    replica_until_ms = 0
     plan_name = ""
     if body.replica is not None:
         found = replicas.parent_of(op, at)

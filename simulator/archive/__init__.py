@@ -1,0 +1,1 @@
+"""A world of its own: days pass, lanes are archived and purged, old records are sent again."""

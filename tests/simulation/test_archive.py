@@ -1,0 +1,34 @@
+"""A simulated log that is archived and purged: every law holds, and each bug breaks one."""
+
+import pytest
+
+from simulator.archive import archive_mutants
+from simulator.archive.archive_world import ArchivePlan, run
+
+CAUGHT_BY = {
+    archive_mutants.archive_forgotten: (0, "all_agree"),
+    archive_mutants.replay_accepted: (1, "nothing_comes_back"),
+    archive_mutants.purged_too_early: (0, "all_agree"),
+    archive_mutants.half_purged: (1, "all_agree"),
+    archive_mutants.tick_again: (1, "no_tick_twice"),
+    archive_mutants.key_forgotten: (1, "nothing_comes_back"),
+    archive_mutants.known_lanes_kept: (6, "all_agree"),
+}
+"""For each bug a seed that shows it, and the law that it breaks."""
+
+
+@pytest.mark.parametrize("seed", sorted({seed for seed, _ in CAUGHT_BY.values()}))
+def test_nothing_comes_back_and_every_reader_agrees(seed):
+    outcome = run(ArchivePlan(seed=seed))
+    assert outcome.violations == []
+    assert outcome.archives > 3
+    assert outcome.purged > 3
+    assert outcome.lives > 0, "something began again"
+
+
+@pytest.mark.parametrize("mutant", archive_mutants.MUTANTS, ids=lambda one: one.__name__)
+def test_a_bug_breaks_a_law(mutant):
+    seed, law = CAUGHT_BY[mutant]
+    with mutant():
+        broken = run(ArchivePlan(seed=seed)).violations
+    assert any(one.startswith(law) for one in broken)
