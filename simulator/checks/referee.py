@@ -73,6 +73,8 @@ class Referee:
         self._leaves: list[bytes] = []
         self._accepted: dict[LaneKey, int] = {}
         """The last accepted record of each lane."""
+        self.afters: list[int] = []
+        """Of each record, what its leaf says that its lane accepted before it."""
         self._tree = Frontier()
         self._newest_unsealed = 0
         self.violations: list[Violation] = []
@@ -177,11 +179,20 @@ class Referee:
             if verdict is Verdict.OK:
                 self._accepted[opened.place.key] = record.seq
             else:
-                after = self._accepted.get(opened.place.key, 0)
+                after = self._accepted.get(opened.place.key, 0) if self._has_state(opened) else 0
+        self.afters.append(after)
         at = (record.seq, record.commit_ms, record.subject)
         self._leaves.append(leaf_of(*at, record.payload, verdict.value, after))
         if record.subject != self._seal_subject:
             self._newest_unsealed = record.seq
+
+    def _has_state(self, opened: OpenedRecord) -> bool:
+        """Whether the lane of a record has a state after it."""
+        if opened.place is None:
+            return False
+        key = opened.place.key
+        lane = self.lanes.get(key[1:]) if key.family == JOBS.name else self.others.get(key)
+        return lane is not None and lane.state is not None
 
     def _mark_at(self, upto: int) -> Mark:
         if upto < self._tree.size:

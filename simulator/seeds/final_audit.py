@@ -72,15 +72,12 @@ class Auditor:
 
     def seals_are_true(self) -> None:
         """Every accepted seal is the root of what lies on the log, computed here once more."""
-        hashes, accepted = list[bytes](), dict[LaneKey, int]()
-        for seq, verdict in enumerate(self.referee.verdicts, start=1):
-            record = self.referee.log.at(seq)
-            key = self.referee.protocol.lane_of(record.subject) if record is not None else None
-            after = 0
-            if key is not None:
-                after = 0 if verdict is Verdict.OK else accepted.get(key, 0)
-                accepted[key] = seq if verdict is Verdict.OK else after
-            hashes.append(_leaf(record, verdict.value, after))
+        hashes = [
+            _leaf(self.referee.log.at(seq), verdict.value, after)
+            for seq, (verdict, after) in enumerate(
+                zip(self.referee.verdicts, self.referee.afters, strict=True), start=1
+            )
+        ]
         for seq, verdict in enumerate(self.referee.verdicts, start=1):
             record = self.referee.log.at(seq)
             if record is None or not record.subject.endswith(".seal") or verdict is not Verdict.OK:

@@ -92,6 +92,9 @@ class Reader:
         self.history = ControlHistory(protocol, mesh)
         self.all_lanes: dict[LaneKey, Lane] = {}
         self.verdicts: dict[int, Verdict] = {}
+        self.accepted: dict[LaneKey, int] = {}
+        self.afters: dict[int, int] = {}
+        """Of rejected records: the last one before that their lane accepted."""
 
     @property
     def lanes(self) -> dict[tuple[str, str], JobLane]:
@@ -108,13 +111,9 @@ class Reader:
 
     def mark_at(self, upto: int) -> Mark:
         """Size and root of the log up to a sequence, as this reader judged it."""
-        tree, accepted = Frontier(), dict[LaneKey, int]()
+        tree = Frontier()
         for record in self.log[:upto]:
-            verdict, key = self.verdicts[record.seq], self.protocol.lane_of(record.subject)
-            after = 0
-            if key is not None:
-                after = 0 if verdict is Verdict.OK else accepted.get(key, 0)
-                accepted[key] = record.seq if verdict is Verdict.OK else after
+            verdict, after = self.verdicts[record.seq], self.afters.get(record.seq, 0)
             at = (record.seq, record.commit_ms, record.subject)
             tree.append(leaf_of(*at, record.payload, verdict.value, after))
         return Mark(tree.size, tree.root().hex())
@@ -132,6 +131,10 @@ class Reader:
             lane, opened, lambda needs: self._read(needs, sees_all, record.seq)
         )
         self.all_lanes[key] = outcome.lane
+        if outcome.verdict is Verdict.OK:
+            self.accepted[key] = record.seq
+        elif outcome.lane.state is not None:
+            self.afters[record.seq] = self.accepted.get(key, 0)
         return outcome.verdict
 
     def _read(self, needs: Needs, sees_all: bool = True, seq: int = 0) -> Reads:

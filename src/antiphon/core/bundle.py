@@ -388,8 +388,8 @@ def _replayed(
             lanes[where], verdict = outcome.lane, outcome.verdict
             if verdict is Verdict.OK:
                 accepted[where] = opened.seq
-            elif shown.verdict is verdict and shown.after != accepted[where]:
-                _refuse(f"record {shown.after}, which was accepted, is left out")
+            elif shown.verdict is verdict:
+                _check_after(shown, accepted[where] if outcome.lane.state is not None else 0)
             if where == key:
                 judged.append((opened, verdict))
         else:
@@ -402,6 +402,15 @@ def _replayed(
             )
     _check_needs(bundle, opened_records, beside)
     return history, lanes[key], judged
+
+
+def _check_after(shown: BundledRecord, accepted: int) -> None:
+    """Whether the last record that the lane accepted before a rejected one is there."""
+    if shown.after != accepted:
+        _refuse(
+            f"before record {shown.seq} its lane accepted record {shown.after}, and in the bundle"
+            f" {accepted or 'none'}: something is left out"
+        )
 
 
 def _check_needs(bundle: Bundle, opened_records: list[OpenedRecord], beside: set[int]) -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
-from antiphon.core.families.seals.state import leaf_of
+from antiphon.core.families.seals.state import Sealed, SealLane, leaf_of
 from antiphon.core.family import Mark
 from antiphon.core.proof import merkle
 from antiphon.core.record.verdict import Verdict
@@ -211,6 +211,19 @@ def test_the_tree_survives_reopening_at_every_size(tmp_path):
         leaves.append(leaf_of(record.seq, record.seq, record.subject, record.payload, "subject"))
         assert replica.tree.mark_at(record.seq) == Mark(leaves.size, leaves.root().hex())
         replica.close()
+
+
+def test_a_rejected_record_names_what_its_lane_accepted_last_unless_the_lane_is_empty():
+    replica = Replica(":memory:", mesh="m")
+    sealed = Sealed(1, (1, 0), "did:key:z6Mk", 1, 1)
+    states = [sealed, sealed, sealed, None, None]
+    for record, state in zip(records(5), states, strict=True):
+        verdict = Verdict.OK if record.seq == 1 else Verdict.STALE
+        replica.note(record, verdict, SEAL_LANE, SealLane((record.seq,), state))
+        if record.seq != 3:  # in the file, or only in memory
+            replica.flush()
+    assert [replica.record(seq).after for seq in range(1, 6)] == [0, 1, 1, 0, 0]
+    replica.close()
 
 
 def test_places_without_a_record_have_no_leaf():

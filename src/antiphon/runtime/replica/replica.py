@@ -179,7 +179,7 @@ class Replica:
         self._dirty: list[tuple[LaneKey, _Held]] = []
         self._texts: dict[LaneKey, str] = {}
         """The newest error of each lane that has one, not written yet."""
-        self._pending: list[tuple[int, int, str, str, LaneKey | None, bytes]] = []
+        self._pending: list[tuple[int, int, str, str, LaneKey | None, bytes, bool]] = []
         self._next_row = 1 + max(
             self._scalar(f"select coalesce(max(id), 0) from {table.name}")  # noqa: S608 - our own name
             for table in self.tables.values()
@@ -286,9 +286,9 @@ class Replica:
 
         `named` are the sequences that its op names.
         """
-        self._pending.append(
-            (record.seq, record.stamp_ns, record.subject, verdict.value, key, record.payload)
-        )
+        is_empty = lane is None or lane.state is None
+        at = (record.seq, record.stamp_ns, record.subject)
+        self._pending.append((*at, verdict.value, key, record.payload, is_empty))
         if key is None or lane is None:
             return
         self._named += [(seq, key) for seq in named]
@@ -339,14 +339,17 @@ class Replica:
         self._forget()
 
     def _pending_rows(self) -> Iterator[tuple[int, int, str, str, int | None, bytes, int]]:
-        """What was noted, as rows: each rejected record with the last accepted of its lane."""
+        """What was noted, as rows: each rejected record with the last accepted of its lane.
+
+        A lane without a state has none, whatever was on it before.
+        """
         accepted: dict[int, int] = {}
-        for seq, stamp, subject, verdict, key, payload in self._pending:
+        for seq, stamp, subject, verdict, key, payload, is_empty in self._pending:
             lane, after = self._lanes[key].row if key else None, 0
             if lane is not None and verdict == Verdict.OK:
                 accepted[lane] = seq
             elif lane is not None:
-                known = accepted.get(lane)
+                known = 0 if is_empty else accepted.get(lane)
                 after = accepted[lane] = self._accepted_in(lane) if known is None else known
             yield seq, stamp, subject, verdict, lane, payload, after
 

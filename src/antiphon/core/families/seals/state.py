@@ -71,7 +71,8 @@ class Leaf(NamedTuple):
     digest: Digest
     verdict: Verdict
     after: Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)] = 0
-    """Of a rejected record: the last accepted one of its lane, 0 if none. Of another: 0."""
+    """Of a rejected record: the last accepted one of its lane. 0 of others, and where the lane has
+    no state."""
 
 
 _leaf_decoder: Final = msgspec.json.Decoder(Leaf)
