@@ -11,7 +11,8 @@ from antiphon.engines.nats import LocalServer
 from antiphon.errors import Unavailable
 from antiphon.runtime.caller import ends as ends_module
 from antiphon.runtime.caller import submission
-from antiphon.runtime.caller.ends import LOOK_S, Ends, may_end
+from antiphon.runtime.caller.ends import LOOK_S, Ends
+from antiphon.runtime.caller.submission import may_end
 from antiphon.runtime.executors.handler_call import call_text
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines

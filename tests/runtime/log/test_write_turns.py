@@ -343,3 +343,30 @@ async def test_an_owner_that_starts_nothing_any_more_still_gets_its_writes():
     async with a_writer() as (_, _, intents, other):
         found = await written(WriteTurns(other, refuse), intents)
         assert [one.verdict for one in found] == [Verdict.OK] * 3
+
+
+async def test_a_flush_begins_a_turn_at_once_and_only_at_rest():
+    async with a_writer(4) as (turns, spy, intents, _):
+        told = []
+        spy.asked.clear()
+        for one in intents[:2]:
+            turns.begin(one, CLAIM, told.append)
+        turns.flush()
+        turns.begin(intents[2], CLAIM, told.append)
+        turns.flush()
+        assert spy.groups == [], "a flush itself sends nothing"
+        await asyncio.sleep(0)
+        assert spy.groups == [2], "what was there at the flush, before anything else was done"
+        turns.begin(intents[3], CLAIM, told.append)
+        while len(told) < 4:
+            await asyncio.sleep(0)
+        assert spy.groups == [2, 2], "what came meanwhile went together"
+        assert {one.written.verdict for one in told} == {Verdict.OK}
+
+
+async def test_control_is_asked_for_before_what_is_judged_by_it():
+    async with a_writer(2) as (turns, spy, intents, _):
+        spy.asked.clear()
+        for one in await written(turns, intents):
+            assert one.verdict is Verdict.OK
+        assert spy.asked.index("confirm") < spy.asked.index("read_lanes")

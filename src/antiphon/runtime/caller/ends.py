@@ -14,15 +14,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Self, cast
 
-import msgspec
-from msgspec import Struct
-
 from antiphon.core.families.jobs import subjects as job_subjects
-from antiphon.core.families.jobs.ops import JobClaim, JobStart
 from antiphon.core.families.jobs.state import EMPTY, JobLane, job_key
 from antiphon.errors import EngineDenied, Unavailable
 from antiphon.ports import LANES_AT_ONCE, SUBJECTS_AT_ONCE
-from antiphon.runtime.caller.submission import Ended, ended_of
+from antiphon.runtime.caller.submission import Ended, ended_of, may_end
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -42,14 +38,6 @@ READ_AT_ONCE: Final = 4 * LANES_AT_ONCE
 """Lanes that are read before their ends are handed out."""
 SILENT_S: Final = 30.0
 """How long a connected engine may fail every read before waiting ends with its error."""
-
-
-class _Peek(Struct):
-    type: str
-
-
-_peek: Final = msgspec.json.Decoder(_Peek).decode
-_NO_END: Final = frozenset({JobClaim.type_name(), JobStart.type_name()})
 
 
 class Ends:
@@ -246,11 +234,3 @@ class Ends:
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def may_end(payload: bytes) -> bool:
-    """Whether a record may be the end of its job; it is not verified."""
-    try:
-        return _peek(payload[: payload.index(b"\n")]).type not in _NO_END
-    except (ValueError, msgspec.MsgspecError):
-        return True

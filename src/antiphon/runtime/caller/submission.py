@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -14,10 +15,12 @@ from antiphon.core.families.jobs.ops import (
     EvictBody,
     Failure,
     JobCancel,
+    JobClaim,
     JobComplete,
     JobEvict,
     JobResolve,
     JobSchedule,
+    JobStart,
     JobYield,
     ScheduleBody,
 )
@@ -171,21 +174,43 @@ async def wait_for_end(session: Session, kind: str, job_id: str, *, is_known: bo
     `Rejected` at once if there is no such job, unless it `is_known` that there is.
     """
     subject = job_subjects.job(session.mesh, kind, job_id)
-    view = await session.read_lane(kind, job_id)
-    if view.lane.job is None and not is_known:
-        await session.pause(SECOND_LOOK)
+    after = 0
+    if not is_known:
         view = await session.read_lane(kind, job_id)
         if view.lane.job is None:
+            await session.pause(SECOND_LOOK)
+            view = await session.read_lane(kind, job_id)
+        if view.lane.job is None:
             raise no_job(kind, job_id)
-    ended = ended_of(view)
-    if ended is not None:
-        return ended
-    async with session.log.follow(view.lane.job_tail, subject=subject) as batches:
-        async for _ in batches:
+        ended = ended_of(view)
+        if ended is not None:
+            return ended
+        after = view.lane.job_tail
+    # What is on the subject already comes first, and only what may be an end is a reason to read.
+    async with session.log.follow(after, subject=subject) as batches:
+        async for batch in batches:
+            if not any(may_end(one.payload) for one in batch):
+                continue
             ended = ended_of(await session.read_lane(kind, job_id))
             if ended is not None:
                 return ended
     raise Unavailable("the log ended before the job did")
+
+
+class _Peek(Struct):
+    type: str
+
+
+_peek: Final = msgspec.json.Decoder(_Peek).decode
+_NO_END: Final = frozenset({JobClaim.type_name(), JobStart.type_name()})
+
+
+def may_end(payload: bytes) -> bool:
+    """Whether a record may be the end of its job; it is not verified."""
+    try:
+        return _peek(payload[: payload.index(b"\n")]).type not in _NO_END
+    except (ValueError, msgspec.MsgspecError):
+        return True
 
 
 def no_job(kind: str, job_id: str) -> Rejected:

@@ -95,14 +95,16 @@ class _Samples:
     """Of a turn's ops that are sure, one of each type is read back as a stranger's.
 
     Whoever does not check what it writes itself believes its own mistakes. So if that one is
-    rejected, for whatever reason, all others of its type are read as strangers' as well. `unread`
-    counts by type what was believed since; small turns share a sample.
+    rejected, for whatever reason, all others of its type are read as strangers' as well, and so is
+    the first of the next turn. `unread` counts by type what was believed since; small turns share
+    a sample.
     """
 
     def __init__(
         self, session: Session, stored: list[_Waiting], unread: dict[type[Op], int]
     ) -> None:
         self._session = session
+        self._unread = unread
         self._sure = [one for one in stored if one.policy.is_sure]
         self._doubted: set[int] = set()
         first: dict[type[Op], _Waiting] = {}
@@ -127,6 +129,7 @@ class _Samples:
     def judged(self, one: _Waiting, verdict: Verdict) -> None:
         """Told of every verdict."""
         if verdict is not Verdict.OK and not self.is_believed(one):
+            self._unread[one.intent.op] = SAMPLE_EVERY
             for other in self._sure:
                 if other.intent.op is one.intent.op and self.is_believed(other):
                     self._doubt(other)
@@ -174,6 +177,12 @@ class WriteTurns:
         if self._soon is None:
             # Whoever was woken in the same moment gets to say what it wants to write, too.
             self._soon = asyncio.get_running_loop().call_soon(self._next)
+
+    def flush(self) -> None:
+        """Begin a turn at once, if none is under way: nobody else is about to say anything."""
+        if self._soon is not None and not self._turns:
+            self._soon.cancel()
+            self._next()
 
     async def go_on(self, intent: Intent, policy: Policy, begun: Begun) -> Written:
         """The rest of what a turn has begun: nothing, where it went as hoped."""
@@ -276,6 +285,11 @@ class WriteTurns:
         if stored:
             self._session.confirm_soon(max(one.seq for one in stored))
         samples = _Samples(self._session, stored, self._unread)
+        if not own or not whole:
+            await asyncio.sleep(0)  # control is asked for first, and known when this is judged
+            await self._read_own(own, samples)
+            await self._read_whole(whole, samples)
+            return
         reads = (self._read_own(own, samples), self._read_whole(whole, samples))
         for problem in await asyncio.gather(*reads, return_exceptions=True):
             if problem is not None:

@@ -146,6 +146,7 @@ class JobDeliveries:
             self._take(delivery, kind, queue.loan_s)
             while self._credits.admits_now(kind) and (more := queue.next_now()) is not None:
                 self._take(more, kind, queue.loan_s)
+            self._leases.turns.flush()  # claims go out before the next request for jobs
             self._credits.top_up_soon()  # there may be more in the queue, and room for it
 
     def _take(self, delivery: Delivery, kind: str, loan_s: float) -> None:

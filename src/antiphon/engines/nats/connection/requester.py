@@ -139,6 +139,7 @@ class Requester:
                     sent.append(await self._begun(subject, payload, header, deadline))
                 except AntiphonError as error:
                     sent.append(error)
+            self._connection.write_out()  # now: what else this turn of the loop does can wait
             return [
                 one if isinstance(one, AntiphonError) else await _settled(one[1]) for one in sent
             ]
