@@ -14,9 +14,13 @@ from tests.acceptance.shell import Shell, until
 pytestmark = pytest.mark.nats
 
 
-def get(where: str, path: str, token: str = "", method: str = "GET") -> tuple[int, str]:
+def get(
+    where: str, path: str, token: str = "", method: str = "GET", body: bytes | None = None
+) -> tuple[int, str]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    request = urllib.request.Request(f"http://{where}{path}", headers=headers, method=method)
+    request = urllib.request.Request(
+        f"http://{where}{path}", data=body, headers=headers, method=method
+    )
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
@@ -61,6 +65,14 @@ def test_a_node_answers_probes_to_all_and_metrics_to_those_with_a_token(host, re
         assert (some["project"], some["role"]) == ("build", "read")
         status, text = get(where, "/metrics", some["token"])
         assert (status, json.loads(text)["reason"]) == (403, "project")
+
+        status, text = get(where, "/v1/jobs", operators, "POST", b'{"kind": "build.app"}')
+        assert status == 201, text
+        job = json.loads(text)["id"]
+        status, text = get(where, "/v1/jobs?state=pending&kind=build", some["token"])
+        assert (status, [one["id"] for one in json.loads(text)["items"]]) == (200, [job])
+        status, text = get(where, f"/v1/jobs/{job[:9]}/cancel", operators, "POST", b"{}")
+        assert (status, json.loads(text)["outcome"]) == (200, "cancelled")
 
         status, text = get(where, "/v1/tempo/freeze", operators, "POST")
         assert (status, json.loads(text)["adaptation"]["frozen"]) == (200, True)

@@ -101,6 +101,7 @@ WRONG = {
     "/v1/jobs?since=yesterday": 400,
     "/v1/jobs?since=2026-11-18": 400,
     "/v1/jobs?text=%22": 400,
+    f"/v1/counts?kind={'k' * 1_001}": 400,
     "/v1/jobs?by=nobody": 404,
     "/v1/jobs/ffff": 404,
     "/v1/jobs/not-an-id": 400,

@@ -41,6 +41,7 @@ _BY_REASON: Final = {
     "no_output": 404,
     "no_proof": 404,
     "not_ended": 409,
+    "not_sealed": 409,
     "ambiguous": 409,
     "cursor": 400,
     "text": 400,
@@ -114,11 +115,12 @@ def fields_of(body: bytes) -> dict[str, Any]:
 
 def tell_refused(_: Request, refused: Exception) -> Response:
     """A refusal of ours, or of Starlette: no such path, no such method."""
-    if not isinstance(refused, Refused):
-        return problem(refused.status_code if isinstance(refused, HTTPException) else 500)
-    answer = problem(
-        refused.status_code, detail=refused.detail, reason=refused.reason, hint=refused.hint
-    )
+    if not isinstance(refused, HTTPException):
+        return problem(500)
+    said = {}
+    if isinstance(refused, Refused):
+        said = {"detail": refused.detail, "reason": refused.reason, "hint": refused.hint}
+    answer = problem(refused.status_code, **said)
     answer.headers.update(refused.headers or {})
     return answer
 

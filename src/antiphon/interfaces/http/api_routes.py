@@ -14,7 +14,7 @@ from starlette.routing import Route
 from antiphon.errors import AntiphonError
 from antiphon.interfaces.http import openapi
 from antiphon.interfaces.http.answers import HEADERS, Refused, json_of, too_many
-from antiphon.interfaces.http.endpoints import ENDPOINTS, JOB_FILTERS
+from antiphon.interfaces.http.endpoints import ENDPOINTS, JOB_FILTERS, MOST_CHARACTERS
 from antiphon.sdk.http import models
 from antiphon.sdk.http.node_api import CANCEL, READ_BY, SCHEDULE
 from antiphon.sdk.mesh import Verdict
@@ -65,7 +65,10 @@ class ApiRoutes:
         answer = getattr(self, name)
 
         async def answering(request: Request) -> Response:
-            found: Response = await answer(request, self._require(request, _COMMANDS[role]))
+            bearer = self._require(request, _COMMANDS[role])
+            if any(len(value) > MOST_CHARACTERS for value in request.query_params.values()):
+                raise Refused(400, f"a value has at most {MOST_CHARACTERS} characters", "malformed")
+            found: Response = await answer(request, bearer)
             return found
 
         return answering

@@ -8,7 +8,8 @@ from antiphon.sdk.defaults import StateName
 from antiphon.sdk.http import models
 
 LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
-TEXT: Final = {"type": "string", "maxLength": 1_000}
+MOST_CHARACTERS: Final = 1_000
+TEXT: Final = {"type": "string", "maxLength": MOST_CHARACTERS}
 STATES: Final = [state.value for state in StateName]
 
 

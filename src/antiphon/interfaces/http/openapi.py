@@ -11,6 +11,10 @@ from antiphon.interfaces.http.endpoints import ENDPOINTS, Endpoint
 from antiphon.sdk.http.models import Problem
 
 REF: Final = "#/components/schemas/{name}"
+_PATH: Final = {
+    "job": {"type": "string", "pattern": "^([0-9a-f]{1,64}|[0-7][0-9A-HJKMNP-TV-Z]{25})$"},
+    "reason": {"type": "string", "pattern": "^[a-z_]+$"},
+}
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -43,7 +47,12 @@ def document() -> dict[str, Any]:
 
 def _operation(one: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
     params = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": _PATH.get(name, {"type": "string"}),
+        }
         for name in _IN_PATH.findall(one.path)
     ]
     for param in one.params:

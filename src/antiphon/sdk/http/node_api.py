@@ -17,7 +17,7 @@ from blake3 import blake3
 from antiphon.core.authority.job_rights import READ_BY
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.story import tell
-from antiphon.errors import Malformed, Rejected, Unavailable
+from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.replica.job_pages import is_visible
 from antiphon.sdk.http import models
 from antiphon.sdk.http.job_content import JobContent
@@ -189,8 +189,9 @@ class NodeApi:
         job = await self.job(bearer, text)
         made = await bundles.bundle_bytes(self._node.replica, job_key(job.kind, job.id))
         if made is None:
-            raise Unavailable(
+            raise Rejected(
                 "no seal covers this job yet",
+                reason="not_sealed",
                 hint="a seal follows within a bar, about half a minute; ask again",
             )
         return made
