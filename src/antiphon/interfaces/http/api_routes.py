@@ -311,9 +311,9 @@ def _paged(request: Request) -> dict[str, Any]:
     return {"limit": int(text), "after": request.query_params.get("after", "")}
 
 
-async def _read(request: Request, kind: type[T]) -> T:
+async def _read(request: Request, of: type[T]) -> T:
     try:
-        return msgspec.json.decode(await request.body() or b"{}", type=kind)
+        return msgspec.json.decode(await request.body() or b"{}", type=of)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
         raise Refused(400, f"the body is not what is asked for: {problem}", "malformed") from None
 
