@@ -1,6 +1,7 @@
 """What is sealed goes to the archive: whole files, once, whatever happens meanwhile."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from antiphon.core import bundle as core_bundle
 from antiphon.core.archive import checkpoint
@@ -145,5 +146,8 @@ async def test_only_the_coordinators_key_signs(tmp_path):
         await node.reached(archived.node.applied)
         writer = archived.new_writer()
         writer.node, writer._keyring = node, connection.keyring
-        assert not await writer.look()
+        with capture_logs() as logged:
+            assert not await writer.look()
+            assert not await writer.look()
         assert files_of(tmp_path) == {}
+        assert [one["event"] for one in logged] == ["archive_needs_coordinator"], "said once"

@@ -52,7 +52,7 @@ class ArchiveWriter:
         self.store = store
         self._keyring = keyring
         self._round_s = round_s
-        self._is_clean = False
+        self._is_clean = self._is_told = False
 
     async def run(self) -> None:
         """Archive until cancelled."""
@@ -101,7 +101,12 @@ class ArchiveWriter:
         if not self.node.replica.tree.is_kept:
             return None
         seal = await ReplicaSource(self.node.replica).newest_seal()
-        return seal if seal is not None and seal.op.author == self._keyring.did else None
+        if seal is not None and seal.op.author != self._keyring.did:
+            if not self._is_told:
+                _log.warning("archive_needs_coordinator", coordinator=seal.op.author)
+            self._is_told = True
+            return None
+        return seal
 
     async def _begin(self) -> int:
         """How many records an earlier writer has archived; `Corrupt` if they are not these."""
