@@ -22,7 +22,6 @@ from antiphon.core.families.jobs.ops import JobComplete
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.protocol import Protocol
@@ -49,12 +48,7 @@ class RecordVerifier:
         """Threads begin with the first work for them."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *given: object) -> None:
         """End the threads; what they have not begun is not done."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
