@@ -7,6 +7,7 @@ from importlib import import_module
 
 COMMANDS = {
     "apply": "bench.apply",
+    "archive": "bench.archive",
     "artifacts": "bench.artifacts",
     "authority": "bench.authority",
     "counts": "bench.counts.command",

@@ -7,12 +7,12 @@ from simulator.archive.archive_world import ArchivePlan, run
 
 CAUGHT_BY = {
     archive_mutants.archive_forgotten: (0, "all_agree"),
-    archive_mutants.replay_accepted: (1, "nothing_comes_back"),
+    archive_mutants.replay_accepted: (4, "nothing_comes_back"),
     archive_mutants.purged_too_early: (0, "all_agree"),
     archive_mutants.half_purged: (1, "all_agree"),
-    archive_mutants.tick_again: (1, "no_tick_twice"),
-    archive_mutants.key_forgotten: (1, "nothing_comes_back"),
-    archive_mutants.known_lanes_kept: (6, "all_agree"),
+    archive_mutants.tick_again: (10, "no_tick_twice"),
+    archive_mutants.key_forgotten: (3, "nothing_comes_back"),
+    archive_mutants.known_lanes_kept: (9, "all_agree"),
 }
 """For each bug a seed that shows it, and the law that it breaks."""
 
