@@ -286,7 +286,7 @@ class LaneReader:
                 until = upto if no_further else math.inf
                 await self._judge(place, [one for one in records or () if one.seq <= until])
                 is_whole = records is not None and place.reach >= upto
-                is_whole = is_whole and not self._may_be_purged(place)
+                is_whole = is_whole and await self._is_whole(place)
                 yield key, place.view(self._by) if is_whole else None
 
     async def read_on(self, known: Mapping[LaneKey, Lane]) -> dict[LaneKey, LaneView]:
@@ -305,7 +305,7 @@ class LaneReader:
                 place = self._known(known[key])
                 fresh = [one for one in records if one.seq >= place.reach]
                 await self._judge(place, fresh)
-                is_whole = place.is_continued and not self._may_be_purged(place)
+                is_whole = place.is_continued and await self._is_whole(place)
                 views[key] = place.view(self._by) if is_whole else await self.read(key)
         return views
 

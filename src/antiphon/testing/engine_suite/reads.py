@@ -268,15 +268,26 @@ class PurgeSuite(EngineSuite):
             assert await engine.log.fetch(1) is None
             assert await engine.log.purge(site.job(1), upto=2) == 0
 
-    async def test_a_lane_goes_by_its_filter(self) -> None:
+    async def test_all_subjects_of_a_lane_go_with_one_request(self) -> None:
         async with self.site() as site:
             engine = await site.connect()
             await site.announce(engine, range(2))
             await site.append(engine, site.job(0))
             await site.append(engine, site.job(1))
-            for pattern in job_subjects.lane(site.mesh, "render", job_id(0)):
-                await engine.log.purge(pattern, upto=4)
+            lane = f"ap.{site.mesh}.jobs.*.render.{job_id(0)}"
+            assert await engine.log.purge(lane, upto=4) == 2
             assert seqs((await engine.log.read(0, limit=9)).records) == [2, 4]
+
+    async def test_all_lanes_of_a_kind_go_below_a_sequence_and_no_other_kind(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(2))
+            below = job_subjects.job(site.mesh, "render.video", job_id(0))
+            await site.append(engine, below)  # 3
+            await site.append(engine, site.job(0))
+            await site.append(engine, site.job(1))
+            assert await engine.log.purge(f"ap.{site.mesh}.jobs.*.render.*", upto=4) == 3
+            assert seqs((await engine.log.read(0, limit=9)).records) == [3, 5]
 
     async def test_sequences_are_not_reused(self) -> None:
         async with self.site() as site:
