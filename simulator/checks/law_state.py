@@ -367,6 +367,15 @@ def _yield(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord)
     lane.start_by_ms = max(lane.start_by_ms, lane.retry_after_ms + lane.start_window_ms)
 
 
+def parts_in(body: dict[str, Any]) -> list[Any]:
+    """The parts of a stream in a record; none where they are elsewhere, or are none."""
+    try:
+        found = json.loads(body.get("value", "[]"))
+    except ValueError:
+        return []
+    return found if isinstance(found, list) else []
+
+
 def _artifact(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     body = fact.body
@@ -374,7 +383,7 @@ def _artifact(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) ->
     if body["as"] == "step":
         lane.steps.setdefault(body["name"], StepFacts(fact.fence, body.get("value", "")))
     elif body["as"] == "part":
-        lane.parts += json.loads(body.get("value", "[]"))
+        lane.parts += parts_in(body)
 
 
 def _expire(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:

@@ -21,6 +21,7 @@ from simulator.checks.law_state import (
     LaneFacts,
     LawState,
     origin_of,
+    parts_in,
     told,
 )
 from simulator.checks.plain_record import Key, PlainRecord, signed_part, stated
@@ -120,7 +121,7 @@ def parts_in_order(
     if fact.type != "job.artifact" or not now.took_effect or not now.is_honest:
         return
     if fact.body["as"] == "part":
-        first, parts = len(lane.parts), json.loads(fact.body.get("value", "[]"))
+        first, parts = len(lane.parts), parts_in(fact.body)
         if parts != list(range(first, first + len(parts))):
             yield f"the parts {parts} were stored after {first} others"
 
