@@ -9,7 +9,6 @@ ledger (`law_state.py`), their own memory; they do not ask the core.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Final
 

@@ -96,7 +96,8 @@ class RandomLane:
             return None
         known = self.family.enter(first.op, first.seq, first.op_id)
         assert known is not None, "a place where it can be entered"
-        lane = self.family.lane((place,), known)
+        time_ms = max(first.op.hlc[0], first.commit_ms)
+        lane = self.family.lane((place,), known, 0, time_ms)
         for record in self.records:
             if record.seq > place:
                 lane = self._judged(lane, record).lane

@@ -7,6 +7,7 @@ import pytest
 
 from antiphon.core import opened_record, reducer
 from antiphon.core.authority import chain_check
+from antiphon.core.authority.control import Control
 from antiphon.core.authority.delegations import Grants
 from antiphon.core.derivations import quorum_derivation
 from antiphon.core.derivations.limit_use import LimitUse
@@ -158,7 +159,6 @@ KNOWN_TO_CATCH = {
     "routes_unread": 5,
     "anyone_stores": 1,
     "numbers_unread": 2,
-    "old_fences_store": 3,
     "pauses_unread": 4,
     "old_fences_store": 4,
 }
@@ -170,7 +170,7 @@ def patchable():
     return [
         table._holder_fault,
         table.stands_for,
-        table.is_paused,
+        Control.pause_of,
         replicas.quorum_fault,
         quorum_derivation.derive,
         completion_proof.is_proved,

@@ -29,6 +29,7 @@ from antiphon.files import replace_file
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.retries import retrying
+from antiphon.sdk.http.models import Problem
 from antiphon.sdk.messages.message_body import checked_body, encoded_payload
 
 if TYPE_CHECKING:
@@ -213,14 +214,13 @@ class HttpSender:
 def _refusal(answer: Response) -> Unavailable | Rejected:
     """What an answer says that is no success; whether it may be different later."""
     try:
-        told = msgspec.json.decode(answer.content, type=dict[str, str])
+        told = msgspec.json.decode(answer.content, type=Problem)
     except msgspec.MsgspecError:
-        told = {}
-    message = told.get("error") or f"the answer has status {answer.status_code}"
-    hint = told.get("hint", "")
+        told = Problem(type="", title="", status=answer.status_code)
+    message, hint = told.detail or f"the answer has status {answer.status_code}", told.hint
     if answer.status_code == _TOO_MANY or answer.status_code >= _SERVER_ERROR:
         return Unavailable(message, hint=hint)
-    return Rejected(message, reason=told.get("reason", "http"), hint=hint)
+    return Rejected(message, reason=told.reason or "http", hint=hint)
 
 
 def _checked(url: str) -> str:

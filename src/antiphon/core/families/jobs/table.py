@@ -265,13 +265,6 @@ def _called(job: Job, at: At) -> Job:
     )
 
 
-def is_paused(control: Control, job: Job) -> bool:
-    """Whether nobody may begin a job now; who holds it goes on (spec §7.3)."""
-    if not control.pauses:
-        return False
-    return control.pause_of(job.kind, job.concurrency, job.plan_name) is not None
-
-
 def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
     body, wall_ms = op.body, op.hlc[0]
     if body.fence is not None:
@@ -284,7 +277,7 @@ def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
         return Verdict.TOO_LATE
     if job.cooling and any(who == op.author and wall_ms < until for who, until in job.cooling):
         return Verdict.COOLDOWN
-    if is_paused(at.control, job):
+    if at.control.pause_of(job.kind, job.concurrency, job.plan_name):
         return Verdict.PAUSED
     route = at.control.route_for(job.kind)
     if route is not None and not stands_for(at.control, op, at.seq, route):
