@@ -33,6 +33,7 @@ from antiphon import (
     StreamHandle,
     Task,
 )
+from antiphon.sdk.queries.page import Page
 
 mesh = Mesh.open(engine="memory")
 
@@ -266,7 +267,7 @@ def namespaces_in_a_thread() -> None:
         assert_type(shop.memory["shop.tea"].keys(), list[str])
         with shop.lock("tea") as lock:
             assert_type(lock.fence, str)
-        assert_type(shop.run(shop.unblocked.jobs()), list[Job])
+        assert_type(shop.run(shop.unblocked.jobs()), Page[Job])
 
 
 def total(order: Order) -> Decimal:
