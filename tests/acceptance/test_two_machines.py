@@ -68,7 +68,7 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
         assert "gpu-box/worker-1 states that it ran" in host.run("proof", job).out
         assert host.run("export", job, "-o", "job.json").code == 0
         proved = host.run("verify", "job.json").out
-        assert "- gpu-box/worker-1 (did:key:" in " ".join(proved.split())
+        assert "- the worker gpu-box/worker-1 (did:key:" in " ".join(proved.split())
         assert "signed by the same worker (gpu-box/worker-1)" in " ".join(proved.split())
         seen_there = box.run("show", job, "--json").json
         assert (seen_there["state"], seen_there["result"]) == ("succeeded", 5)

@@ -430,12 +430,12 @@ BATCHES: Final = [
     _false_path("a tree of another size", lambda tree, _: _with(tree, of=3)),
     _false_path(
         "a path that goes on above the root",
-        lambda tree, _: _with(tree, path=(*tree.blocks[0].path, "0" * 64)),
+        lambda tree, _: _with(tree, path=tree.blocks[0].path + bytes(32)),
     ),
-    _false_path("a path that stops below the root", lambda tree, _: _with(tree, path=())),
+    _false_path("a path that stops below the root", lambda tree, _: _with(tree, path=b"")),
     _false_path(
         "a path longer than any tree",
-        lambda tree, _: _with(tree, path=("0" * 64,) * 13),
+        lambda tree, _: _with(tree, path=bytes(32) * 13),
         Verdict.MALFORMED,
     ),
     _false_path("a tree of no records", lambda tree, _: _with(tree, of=0)),
