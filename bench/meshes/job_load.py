@@ -52,7 +52,7 @@ async def wait_for_jobs(
 ) -> list[Record]:
     """The records behind `before`, once all jobs are submitted, and done if that is asked for."""
     root = subjects.root(session.mesh)
-    about, wanted, records = (".job.", 2, 3) if are_done else (".jobs.1.", 1, 1)
+    about, wanted, records = (".jobs.job.", 2, 3) if are_done else (".jobs.1.", 1, 1)
     total = before + jobs * records
     async with asyncio.timeout(DRAINED_WITHIN_S):
         while True:
