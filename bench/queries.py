@@ -85,7 +85,8 @@ def fill(replica: Replica, jobs: int) -> None:
     for number in range(jobs):
         job = job_number(number, chance)
         stamp_ns = job.scheduled_ms * NANOSECONDS_PER_MS
-        record = Record(number + 1, stamp_ns, f"ap.{MESH}.jobs.job.{job.kind}.{job.id}", b"{}" * 100)
+        subject = f"ap.{MESH}.jobs.job.{job.kind}.{job.id}"
+        record = Record(number + 1, stamp_ns, subject, b"{}" * 100)
         text = ""
         if job.state is State.FAILED:
             text = f"RuntimeError: {' '.join(chance.sample(WORDS, 3))} number{number}"
