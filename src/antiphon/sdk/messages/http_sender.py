@@ -29,7 +29,6 @@ from antiphon.files import replace_file
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.retries import retrying
-from antiphon.sdk.http.models import Problem
 from antiphon.sdk.messages.message_body import checked_body, encoded_payload
 
 if TYPE_CHECKING:
@@ -211,12 +210,20 @@ class HttpSender:
         return sorted(self._spool.glob("*.json"))
 
 
+class _Problem(msgspec.Struct, frozen=True):
+    """What an answer without success says that matters here (RFC 9457)."""
+
+    detail: str = ""
+    reason: str = ""
+    hint: str = ""
+
+
 def _refusal(answer: Response) -> Unavailable | Rejected:
     """What an answer says that is no success; whether it may be different later."""
     try:
-        told = msgspec.json.decode(answer.content, type=Problem)
+        told = msgspec.json.decode(answer.content, type=_Problem)
     except msgspec.MsgspecError:
-        told = Problem(type="", title="", status=answer.status_code)
+        told = _Problem()
     message, hint = told.detail or f"the answer has status {answer.status_code}", told.hint
     if answer.status_code == _TOO_MANY or answer.status_code >= _SERVER_ERROR:
         return Unavailable(message, hint=hint)
