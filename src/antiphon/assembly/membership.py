@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from antiphon.engines.nats import UserKey
     from antiphon.ports import Engine
 
+JOIN_WITHIN_S: Final = 30.0
+"""How long the gate has to answer: it writes what the ticket grants first, on a disk that others may
+be using."""
 TICKET_S: Final = 15 * 60
 """How long a ticket can be used."""
 
@@ -118,7 +121,7 @@ async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
         )
         engine = await retrying(lambda: _knock(ticket), SystemEntropy())
         try:
-            login = await gate_requests.ask(engine.bus, where, payload)
+            login = await gate_requests.ask(engine.bus, where, payload, within_s=JOIN_WITHIN_S)
         finally:
             await engine.close()
     finally:
