@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from antiphon.ports import Engine
 
 JOIN_WITHIN_S: Final = 30.0
-"""How long the gate has to answer: it writes what the ticket grants first, on a disk that others may
-be using."""
+"""How long the gate has to answer: it first writes what is granted, perhaps to a busy disk."""
 TICKET_S: Final = 15 * 60
 """How long a ticket can be used."""
 
