@@ -32,8 +32,8 @@ from chaos.extremes.target import Target
 SPACE: Final = "y.notes"
 PLAN: Final = "ordinary"
 LOOK_S: Final = 0.1
-LOOKS: Final = 300
-"""On a machine that keeps up, half a minute."""
+LOOKS: Final = 2_000
+"""On a machine that keeps up, some minutes; a busy one has needed half of one."""
 TOLD: Final = 200
 
 T = TypeVar("T")
