@@ -55,7 +55,8 @@ class Machine:
 
     def kill(self) -> None:
         """End its worker as a power cut would."""
-        self._process.kill()
+        with suppress(ProcessLookupError):
+            self._process.kill()
 
     def stall(self) -> None:
         """Stop its worker in the middle of whatever it does."""
@@ -70,8 +71,7 @@ class Machine:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ENDING_S):
                     await self._process.communicate()
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self.kill()
         await self._process.wait()
 
 

@@ -65,7 +65,8 @@ class _Showing:
     async def perform(self, directory: Path) -> Shown:
         from antiphon.sdk.demo.story import perform
 
-        return await perform(directory, self._say, *([self._look] if self._open_page else []))
+        then = [self._look] if self._open_page else []
+        return await perform(directory, self._say, self._stop.last_acts, *then)
 
     def _say(self, words: str, ended: str) -> None:
         if not self._as_json:
