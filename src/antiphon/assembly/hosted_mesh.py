@@ -263,6 +263,7 @@ async def gatekeeping(
     try:
         async with beside(*services, ready=house.ready):
             await storeroom.ready.wait()
+            await gate.ready.wait()
             with suppress(Unavailable):  # whoever waits for the last gate then asks again later
                 await bus.publish(MESSAGE_GATE.at(), b"")
             yield gate

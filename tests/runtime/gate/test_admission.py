@@ -107,7 +107,7 @@ class GateUnderTest:
         members = MemberRegistry(self.directory / "members")
         gate = Gate(connection.session, self.issuer, self.tickets, members, as_owner)
         task = asyncio.ensure_future(gate.run())
-        await asyncio.sleep(0.05)
+        await gate.ready.wait()
         try:
             yield gate
         finally:

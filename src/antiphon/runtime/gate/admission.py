@@ -92,6 +92,8 @@ class Gate:
         self._owner = owner
         self.requests: Counter[tuple[str, str]] = Counter()
         """By what was asked for and what became of it, since the gate began."""
+        self.ready = asyncio.Event()
+        """Set once machines can join: what is asked before, nobody hears."""
         self._joining = asyncio.Lock()
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
         self._waiting: dict[str, deque[BusMessage]] = {}
@@ -170,6 +172,7 @@ class Gate:
     async def _hear_joins(self, group: asyncio.TaskGroup) -> None:
         where = JOIN.at(user="*")
         async with self._bus.subscribe(where, max_pending=1024) as requests:
+            self.ready.set()
             async for request in requests:
                 caller = request.subject.split(".")[1]
                 waiting = self._waiting.get(caller)
