@@ -15,6 +15,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.runtime.archive.record_source import ReplicaSource
 from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.retry import retry
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.plans.cron_ticks import CronTicks
@@ -73,6 +74,21 @@ async def test_a_tick_runs_as_its_plan_says():
         assert await asyncio.wait_for(ran.get(), 60) == "nightly"
         (job,) = node.replica.ask(ReplicaPlans).derived(nightly.op_id, limit=1)
         assert (job.scheduler, job.priority) == (here.author.did, "high")
+
+
+@in_virtual_time
+async def test_a_tick_that_failed_can_be_retried():
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(connection=await mesh.connection(mesh.owner))
+        here = (await mesh.connection()).session
+        nightly = await put(here, plan(Cron(at="*/10 * * * * *", zone="UTC")))
+        (job,) = await eventually(
+            lambda: node.replica.ask(ReplicaPlans).derived(nightly.op_id, limit=1)
+        )
+        await end(here, job, PLANNED)
+        again = await retry(here, PLANNED, job.id)
+        lane = (await here.read_lane(PLANNED, again.id)).lane
+        assert (again.is_new, lane.job.state, lane.job.derived) == (True, "pending", None)
 
 
 @in_virtual_time

@@ -35,6 +35,7 @@ def retried(body: ScheduleBody, job_id: str) -> ScheduleBody:
         not_before=None,
         retry_of=job_id,
         replica=None,
+        derived=None,
     )
 
 
