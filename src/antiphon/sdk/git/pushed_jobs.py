@@ -1,8 +1,9 @@
 """Jobs that were pushed as commits: may the signer submit them, and submitting them.
 
 The bridge submits under its own delegation, and only what the signer could submit itself: both are
-asked, so a bridge gives nobody more than they have. The commit, with its signature, becomes an
-input of the job, so that the log names it by content.
+asked, so a bridge gives nobody more than they have. The signer must also be able to read the jobs
+whose results it names: the coordinator asks that of whoever submits, and that is the bridge. The
+commit, with its signature, becomes an input of the job, so that the log names it by content.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.authority.grant_reach import State
+from antiphon.core.derivations.plan_authority import may_read
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import job_key
@@ -70,6 +72,12 @@ def pushed_job(
         )
     require_handler_call(manifest)
     given = inputs_of(manifest)
+    if any(isinstance(one, BlobInput) for one in given):
+        raise Malformed(
+            "job.yaml names content by its digest, and a digest does not show who may have it",
+            reason="manifest",
+            hint="give it as an argument, or submit the job with 'antiphon submit'",
+        )
     if len(given) >= MAX_INPUTS:
         raise Malformed("job.yaml has as many inputs as a job may have", reason="manifest")
     pushed = BlobInput(
@@ -118,6 +126,13 @@ class PushedJobs:
                     f"{words}, {short_node(did)}, may not submit {job.kind}: {fault.in_words}",
                     reason=fault.value,
                     hint=f"antiphon delegate {did} --can schedule --kind {job.kind}",
+                )
+        for kind in dict.fromkeys(kind for kind, _ in body.predecessors):
+            if not may_read(control, session.protocol.branches, job.signer, kind, now_ms):
+                raise Rejected(
+                    f"the key that signed it, {short_node(job.signer)}, may not read {kind}",
+                    reason="not_readable",
+                    hint=f"antiphon delegate {job.signer} --can read --kind {kind}",
                 )
 
     async def submit(self, job: PushedJob) -> bool:
