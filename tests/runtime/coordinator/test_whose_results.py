@@ -13,7 +13,9 @@ from antiphon.core.families.jobs.ops import (
     YieldBody,
 )
 from antiphon.core.proof.output import Output
+from antiphon.errors import Rejected
 from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.retry import retry
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
 from tests.runtime.by_hand import called, completed, finished
 from tests.runtime.coordinator.test_coordinator import cancelled_because, coordinated, state
@@ -125,3 +127,18 @@ async def test_who_may_read_a_job_may_wait_for_it(engine):
         assert state(node, job) == "waiting"
         await finished(owner, RENDER, first, result())
         await eventually(lambda: state(node, job) == "pending")
+
+
+@on_both_engines
+async def test_who_may_read_more_does_not_retry_a_job_for_one_who_may_not(engine):
+    """A retry is judged by its own submitter's rights; its result stays where the first was."""
+    async with coordinated(engine, CLOSED) as (mesh, owner, node):
+        caller = await member(mesh, owner, "schedule")
+        secret = await completed(owner, owner, SECRET, result())
+        job = await call(caller, "again", kind=RENDER, after=((SECRET, secret.id),))
+        await node.reached(job.seq)
+        await eventually(lambda: state(node, job) == "aborted")
+        with pytest.raises(Rejected, match=r"secret\.salary, which its submitter may not read"):
+            await retry(owner, RENDER, job.id)
+        await grant(owner, caller.author.did, can=("read",), kinds=("secret.*",))
+        assert (await retry(owner, RENDER, job.id)).is_new

@@ -5,21 +5,26 @@ import os
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon import Mesh
 from antiphon.assembly.mesh_connection import place
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.grant_terms import Terms
+from antiphon.core.clock import hlc
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.families.jobs.derivation import Cron
+from antiphon.core.families.jobs.ops import ArtifactBody, ClaimBody, JobArtifact, JobClaim
 from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.plans.ops import PlanPut
 from antiphon.core.families.plans.state import PlanLane
-from antiphon.core.manifest import BlobInput, Manifest
+from antiphon.core.manifest import BlobInput, Manifest, with_nonce
 from antiphon.core.proof.output import Output, Stored
 from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import EngineDenied, Rejected
 from antiphon.runtime.artifacts.store import Artifacts
+from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.retry import retry
 from antiphon.runtime.gate.blob_rights import BlobRights
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -29,7 +34,7 @@ from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.hosting import hosted_mesh
 from tests.runtime.by_hand import called, completed
 from tests.runtime.coordinator.test_whose_results import given_back
-from tests.runtime.meshes import KIND, a_mesh, eventually
+from tests.runtime.meshes import CALM, KIND, a_mesh, eventually
 
 BIG = bytes(range(256)) * 8_000
 
@@ -273,3 +278,51 @@ async def test_a_long_text_of_ones_own_child_comes_back_in_an_offer(tmp_path):
         )
         assert [one.hash for one in results] == [long.hash]
         assert await rights.vouches("U1", KIND, job.id, long.hash) == "others"
+
+
+async def test_a_retry_names_a_blob_by_the_word_of_whoever_submitted_the_job_first(tmp_path):
+    """Otherwise a member could read any blob: by having another retry its job."""
+    async with a_mesh("memory") as mesh:
+        one, two, gate = [(await mesh.connection()).session for _ in range(3)]
+        nodes = {"U1": one.author.did, "U2": two.author.did}
+        rights = BlobRights(
+            gate, {}.get, nodes.get, lambda who: [u for u in nodes if nodes[u] in who]
+        )
+        secret = Output(name="secret", stored=Stored(hash="blake3:" + "ab" * 32, size=9_999))
+        job = await called(one, KIND, inputs=(secret,))
+        for _ in range(2):
+            await submission.cancel(one, KIND, job.id, reason="")
+            job = await retry(two, KIND, job.id)
+            assert await rights.vouches("U1", KIND, job.id, secret.hash) == {"U1"}
+            assert await rights.vouches("U2", KIND, job.id, secret.hash) == "others"
+        other = await called(one, KIND)
+        forged = replace(
+            (await one.read_lane(KIND, job.id)).submitted_with, retry_of=other.id, priority="low"
+        )
+        forged = replace(forged, manifest=with_nonce(forged.manifest, "ab" * 16, "random"))
+        job = await submission.submit(two, forged)
+        assert await rights.vouches("U2", KIND, job.id, secret.hash) == {"U2"}
+
+
+async def test_a_step_and_a_part_of_a_stream_name_their_content(tmp_path):
+    async with a_mesh("memory") as mesh:
+        one, two, gate = [(await mesh.connection()).session for _ in range(3)]
+        nodes = {"U1": one.author.did, "U2": two.author.did}
+        rights = BlobRights(gate, {}.get, nodes.get, lambda who: [])
+        job = await called(one, KIND)
+        claim = ClaimBody(kind=KIND, job=job.id, lease_ms=CALM.lease_ms, begin=True)
+        draft = two.draft(JobClaim, claim, prev=0)
+        seq = await two.commit(draft)
+        body = ArtifactBody(
+            kind=KIND,
+            job=job.id,
+            fence=hlc.pack(draft.op.hlc),
+            as_="part",
+            name="parts",
+            n=0,
+            digest="blake3:" + "ab" * 32,
+            size=9_999,
+        )
+        await two.commit(two.draft(JobArtifact, body, prev=seq))
+        assert await rights.vouches("U1", KIND, job.id, body.digest) == "others"
+        assert await rights.vouches("U2", KIND, job.id, body.digest) == {"U2"}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from antiphon.core.derivations.plan_authority import may_read
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.policy import retry as retry_policy
 from antiphon.errors import Rejected
@@ -34,7 +35,9 @@ async def retry(session: Session, kind: str, job_id: str) -> Submitted:
     turn if it ended without a result as well.
     """
     for _ in range(LONGEST_CHAIN):
-        body = _retryable(await session.read_lane(kind, job_id), kind, job_id)
+        view = await session.read_lane(kind, job_id)
+        body = _retryable(view, kind, job_id)
+        await _require_readable(session, view, body)
         submitted = await submission.submit(session, retry_policy.retried(body, job_id))
         if submitted.is_new:
             return submitted
@@ -53,6 +56,25 @@ async def links_of(session: Session, view: JobView) -> RetryLinks:
     ahead = retry_policy.retry_id(body, job.id)
     is_there = (await session.read_lane(job.kind, ahead)).lane.job is not None
     return RetryLinks(retry_of=body.retry_of, retried_as=ahead if is_there else None)
+
+
+async def _require_readable(session: Session, view: JobView, body: ScheduleBody) -> None:
+    """`Rejected` if its submitter may not read what it waits for.
+
+    Whoever retries it may read more, and would get for the submitter what that one may not have.
+    """
+    job = view.lane.job
+    if job is None or not body.predecessors or job.scheduler == session.author.did:
+        return
+    control, now_ms = await session.sync_control(), session.wall.now_ms()
+    branches = session.protocol.branches
+    for kind in dict.fromkeys(kind for kind, _ in body.predecessors):
+        if not may_read(control, branches, job.scheduler, kind, now_ms):
+            raise Rejected(
+                f"job {job.id[:8]} waits for {kind}, which its submitter may not read",
+                reason="not_readable",
+                hint="submit it yourself, if whoever reads its result may have that one too",
+            )
 
 
 def _retryable(view: JobView, kind: str, job_id: str) -> ScheduleBody:

@@ -7,7 +7,8 @@ same member. Such records give it only what it stored itself, or what a machine 
 permission was delegated to.
 
 An offer repeats what other jobs ended with. The coordinator writes it, and vouches for nothing: it
-counts as the completion that it repeats.
+counts as the completion that it repeats. So does whoever retries another's job: the retry counts as
+the first submission.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from antiphon.core.authority.chain_check import path_to_author
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import (
+    JobArtifact,
     JobClaim,
     JobComplete,
     JobKey,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 JOB_ID_LENGTH: Final = 64
+RETRIES_FOLLOWED: Final = 64
 Named = tuple[Op | None, int, int]
 """A record that names a blob: its op, its sequence and its commit time."""
 Vouching = Literal["others"] | frozenset[str]
@@ -121,9 +124,34 @@ class BlobRights:
             through.update(own)
         return frozenset((user, *self._users_of(through))) if through else frozenset()
 
+    async def _first(self, named: Named, digest: str) -> Named | None:
+        """A record, or the submission that it repeats; None if it was retried too often to tell."""
+        for _ in range(RETRIES_FOLLOWED):
+            op, _, _ = named
+            if not isinstance(op, JobSchedule) or op.body.retry_of is None:
+                return named
+            before = await self._session.read(LaneKey(JOBS.name, op.body.kind, op.body.retry_of))
+            found = (
+                (judged.opened.op, judged.opened.seq, judged.opened.commit_ms)
+                for judged in before.history
+                if judged.verdict is Verdict.OK
+                and isinstance(judged.opened.op, JobSchedule)
+                and names(judged.opened.op, digest)
+            )
+            first = next(found, None)
+            if first is None:
+                return named
+            named = first
+        return None
+
     async def _with_sources(self, view: JobView, named: list[Named], digest: str) -> list[Named]:
-        """The same, with the completions that offers repeat in place of the offers."""
-        found = [one for one in named if not isinstance(one[0], JobOffer)]
+        """The same, with what offers and retries repeat in their place."""
+        found = [
+            first
+            for op, seq, commit_ms in named
+            if not isinstance(op, JobOffer)
+            and (first := await self._first((op, seq, commit_ms), digest)) is not None
+        ]
         offers = [seq for op, seq, _ in named if isinstance(op, JobOffer)]
         sources = [key for seq in offers for key in repeated_in(view, seq, digest)]
         for kind, name in dict.fromkeys(sources):
@@ -176,6 +204,8 @@ def names(op: Op | None, digest: str) -> bool:
         return isinstance(op.body.value, Stored) and op.body.value.hash == digest
     if isinstance(op, JobClaim | JobYield):
         return op.body.checkpoint is not None and op.body.checkpoint.hash == digest
+    if isinstance(op, JobArtifact):
+        return op.body.digest == digest
     if isinstance(op, JobOffer):
         return any(result.hash == digest for result in op.body.results)
     return False
