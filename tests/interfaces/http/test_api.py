@@ -20,7 +20,9 @@ from antiphon.runtime.log.writer import Intent, write_one
 from tests.interfaces.http.client import OPERATOR, connected, request, served
 from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
 from tests.patience import PATIENCE_S
+from tests.runtime.by_hand import completed
 from tests.runtime.meshes import CALM
+from tests.runtime.plans.plan_meshes import grant
 
 pytestmark = pytest.mark.processes
 
@@ -379,6 +381,28 @@ async def test_the_outputs_of_a_job_are_read_whole_or_by_range_and_its_proof_is_
         assert (missing.status, missing.json["reason"]) == (404, "no_output")
         proof = checked(await node.ask(f"/v1/jobs/{job}/proof", OPERATOR), "proof")
         assert proof.payload_type.startswith("application/vnd.in-toto")
+
+
+async def test_nobody_has_content_shown_that_only_their_own_records_name(tmp_path):
+    """A node may read every blob, and a completion can name any."""
+    async with served(CLOSED, long_bars) as node:
+        owner = (await node.mesh.connection(node.mesh.owner)).session
+        worker, reader = [
+            await Holder(node, long_bars).granted(can="read", kinds="build.*") for _ in range(2)
+        ]
+        await grant(owner, worker.key.did, can=("claim",), kinds=("build.*",))
+        secret = tmp_path / "secret"
+        secret.write_bytes(b"of another kind" * 10_000)
+        store = node.program.connection._artifacts = Artifacts(owner.engine.blobs)
+        named = await store.keep(secret, "result")
+        there = (await node.mesh.connection(worker.key)).session
+        job = await completed(owner, there, "build.app", named)
+        await node.node.reached((await owner.log.last()).seq)
+        path = f"/v1/jobs/{job.id}/outputs/result"
+        refused = await node.ask(path, worker.token(project="build"))
+        assert (refused.status, refused.json["reason"]) == (403, "own_content")
+        for token in (reader.token(project="build"), OPERATOR):
+            assert (await node.ask(path, token)).body == secret.read_bytes()
 
 
 async def test_what_a_job_prints_and_how_far_it_is_are_told_while_it_runs():

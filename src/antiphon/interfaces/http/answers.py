@@ -36,6 +36,8 @@ _BY_REASON: Final = {
     "not_owner": 403,
     "role": 403,
     "project": 403,
+    "own_content": 403,
+    "not_readable": 403,
     "no_job": 404,
     "no_node": 404,
     "no_output": 404,

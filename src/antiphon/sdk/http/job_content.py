@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from antiphon.core.authority.scope import NOTHING
 from antiphon.errors import Rejected
+from antiphon.runtime.gate.blob_rights import BlobRights
 from antiphon.sdk.http import models
 from antiphon.sdk.jobs.job_lookup import handle_on
 from antiphon.sdk.proofs.proof import proof_of
@@ -16,6 +18,7 @@ from antiphon.sdk.proofs.proof import proof_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from antiphon.core.bar_tokens.bar_token import Bearer
     from antiphon.core.families.jobs.state import Job
     from antiphon.core.proof.output import Output
     from antiphon.sdk.connection.connection import Connection
@@ -30,8 +33,9 @@ LOOK_S: Final = 1.0
 class JobContent:
     """One job, found and permitted already."""
 
-    def __init__(self, connection: Connection, job: Job) -> None:
+    def __init__(self, connection: Connection, job: Job, bearer: Bearer) -> None:
         self._connection = connection
+        self._bearer = bearer
         self._job = job
         self._handle: JobHandle[Any] = handle_on(connection, job.kind, job.id)
 
@@ -54,8 +58,25 @@ class JobContent:
         """One of them; `Rejected` if it wrote nothing of this name."""
         for one in await self._handle.outputs():
             if one.name == name:
+                await self._require_shown(one)
                 return one
         raise Rejected(f"the job has no output {name[:80]!r}", reason="no_output")
+
+    async def _require_shown(self, output: Output) -> None:
+        """`Rejected` if only its own records name content that is stored outside the log.
+
+        This node may read every blob: otherwise a party got any by completing a job that names it.
+        """
+        if output.text is not None or self._bearer.has_every_kind:
+            return
+        rights = BlobRights(self._connection.session, lambda _: NOTHING, str, tuple)
+        of = (self._job.kind, self._job.id)
+        if await rights.vouches(self._bearer.holder, *of, output.hash) != "others":
+            raise Rejected(
+                "only records of this token's own key name this content",
+                reason="own_content",
+                hint="read it where it was stored",
+            )
 
     async def content(self, output: Output, first: int, last: int) -> AsyncIterator[bytes]:
         """Its bytes from one to another, both included.

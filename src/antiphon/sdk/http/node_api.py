@@ -182,7 +182,7 @@ class NodeApi:
 
     async def content(self, bearer: Bearer, text: str) -> JobContent:
         """What a job wrote and prints."""
-        return JobContent(self._mesh.connection, await self.job(bearer, text))
+        return JobContent(self._mesh.connection, await self.job(bearer, text), bearer)
 
     async def bundle(self, bearer: Bearer, text: str) -> bytes:
         """The bundle of a job that ended and is sealed."""
