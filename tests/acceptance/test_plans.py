@@ -105,6 +105,7 @@ def test_a_plan_without_the_file_that_it_names_is_refused_when_it_is_added(shell
         (["--cron", "@daily", "--tz", "Berlin", "--", "ls"], "Europe/Berlin"),
         (["--", "ls"], "either --cron or --on"),
         (["--cron", "@daily"], "nothing to run"),
+        (["--cron", "@daily", "example.add", "1", "2"], "try: --task example.add -- 1 2"),
         (["--on", "failed", "--", "ls"], "needs --of"),
         (["--on", "failed", "--of", "command", "--", "ls"], "would trigger itself"),
         (["--cron", "@daily", "--task", "a.b", "--network"], "--network is for commands"),

@@ -214,10 +214,20 @@ def _put_command(
     kind, options = asked.kind or COMMAND_KIND, _call_options(asked)
 
     async def put(mesh: Mesh) -> bool:
+        await _require_no_task(mesh, words)
         job = await with_inputs(mesh.artifacts, content, files)
         return await mesh.plans.put_manifest(name, when, kind, job, options=options)
 
     return put
+
+
+async def _require_no_task(mesh: Mesh, words: list[str]) -> None:
+    """A task's name in place of a command would fail at every run."""
+    name, *rest = words
+    live = await mesh.presence.live() if "." in name and "/" not in name else ()
+    if any(name in one.card.kinds for one in live):
+        typed = f" -- {' '.join(rest)}" if rest else ""
+        raise WrongUsage(f"{name} is a task, and not a command", hint=f"--task {name}{typed}")
 
 
 @plan.command("list")
