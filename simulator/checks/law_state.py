@@ -71,6 +71,8 @@ class Tenure(Struct):
     auth: tuple[str, ...]
     """The delegations that the claim or its last renewal named."""
     auth_seq: int
+    is_audited: bool
+    """Whether audit of model calls was in force at its claim."""
 
 
 class PlanFacts(Struct, frozen=True):
@@ -145,6 +147,8 @@ class LaneFacts(Struct):
     """How many of each sort its runs have stored."""
     steps: dict[str, StepFacts] = field(default_factory=dict)
     """The first of each name."""
+    snapshots: list[str] = field(default_factory=list)
+    """The digests of what its runs have stored of model calls."""
     parts: list[Any] = field(default_factory=list)
     """What its stream has, as far as it is in records."""
 
@@ -164,6 +168,8 @@ class LawState:
         self.authority_model = AuthorityModel()
         self.signed: dict[str, set[bytes]] = {}
         """What each key really signed: ops and delegations."""
+        self.audits_all = False
+        """Whether the rules audit the model calls of every tenure."""
         self.limits: dict[str, int] = {}
         """How many jobs with each label may be offered at once."""
         self.counted: Counter[str] = Counter()
@@ -212,6 +218,7 @@ class LawState:
         if now.key is None:
             rules: dict[str, Any] = now.fact.body.get("rules", {})
             if now.fact.type in {"mesh.genesis", "mesh.rules"}:
+                self.audits_all = rules.get("audit_inference", False)
                 self.limits = {one["label"]: one["at_once"] for one in rules.get("limits", [])}
                 self.rules = {
                     name: rules.get(name, default) for name, default in WORD_DEFAULTS.items()
@@ -291,12 +298,18 @@ def _offer(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> N
         lane.newest = (fact.wall_ms, fact.logical)
 
 
-def _claim(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
+def _claim(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     lease_ms = int(fact.body["lease_ms"])
     deadline_ms, seq = fact.wall_ms + lease_ms, now.record.seq
     if lane.held is None:
-        lane.held = Tenure(fact.own_fence, fact.author, deadline_ms, lease_ms, fact.auth, seq)
+        grants = ledger.authority_model.grants
+        is_audited = ledger.audits_all or any(
+            grants[cid].claims.audits for cid in fact.auth if cid in grants
+        )
+        lane.held = Tenure(
+            fact.own_fence, fact.author, deadline_ms, lease_ms, fact.auth, seq, is_audited
+        )
         lane.fences.append(fact.own_fence)
     else:
         lane.held.deadline_ms = max(lane.held.deadline_ms, deadline_ms)
@@ -384,6 +397,8 @@ def _artifact(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) ->
         lane.steps.setdefault(body["name"], StepFacts(fact.fence, body.get("value", "")))
     elif body["as"] == "part":
         lane.parts += parts_in(body)
+    else:
+        lane.snapshots.append(body.get("digest") or content_of({"text": body["value"]})[0])
 
 
 def _expire(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:

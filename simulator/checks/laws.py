@@ -23,7 +23,7 @@ from simulator.checks.law_state import (
     parts_in,
     told,
 )
-from simulator.checks.plain_record import Key, PlainRecord, signed_part, stated
+from simulator.checks.plain_record import Key, PlainRecord, content_of, signed_part, stated
 
 NEVER_HONEST: Final = frozenset(
     {
@@ -40,6 +40,7 @@ NEVER_HONEST: Final = frozenset(
         Verdict.MESH,
         Verdict.PLAN,
         Verdict.DERIVED,
+        Verdict.AUDIT,
     }
 )
 """Verdicts that only a broken or lying writer earns."""
@@ -52,6 +53,8 @@ BEFORE_AUTHORITY: Final = frozenset(
 )
 """Verdicts on what is looked at before the author's authority is."""
 
+SNAPSHOT: Final = "likewise.inference.snapshot"
+"""The type of an output that is a snapshot of a model call."""
 UNREAD: Final = "may not read jobs of kind"
 """How a job ends whose submitter or worker may not read what it waits for."""
 
@@ -90,6 +93,22 @@ def proved(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) ->
     said = stated(fact.mesh, fact.author, fact.body) if fact.body.get("proof") else b""
     if said not in ledger.signed.get(fact.author, ()):
         yield "the result's author did not sign a proof of just that"
+
+
+def calls_accounted_for(
+    _: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """An audited result names the stored snapshot of each model call, and says how many."""
+    if fact.type != "job.complete" or not now.took_effect or lane.held is None:
+        return
+    outputs, calls = fact.body.get("outputs", ()), fact.body.get("calls")
+    if calls is None:
+        if lane.held.is_audited:
+            yield "an audited result says nothing of its model calls"
+        return
+    named = [content_of(one)[0] for one in outputs if one.get("type") == SNAPSHOT]
+    if len(named) != calls or named != lane.snapshots:
+        yield f"{calls} model calls, {len(named)} named, {len(lane.snapshots)} stored"
 
 
 def stored_by_holder(
@@ -509,6 +528,7 @@ LAWS: Final[tuple[Law, ...]] = (
     not_while_paused,
     one_result,
     proved,
+    calls_accounted_for,
     stored_by_holder,
     parts_in_order,
     fences_rise,

@@ -136,7 +136,7 @@ def stated(mesh: str, author: str, body: dict[str, Any]) -> bytes:
             "isolation": {"level": "none"},
             **proof,
             **{name: body[name] for name in ("kind", "job", "fence", "status")},
-            **({"exit": body["exit"]} if "exit" in body else {}),
+            **{name: body[name] for name in ("exit", "calls") if name in body},
             "started": body["fence"],
             "mesh": mesh,
             "worker": author,
@@ -162,6 +162,8 @@ class Claims(Struct, frozen=True):
     ends_s: int | None
     mesh: str
     """The only mesh that it is meant for; empty if it does not say."""
+    audits: bool
+    """Whether model calls under it are audited."""
 
 
 @lru_cache(maxsize=4096)
@@ -182,6 +184,7 @@ def read_claims(token: str) -> Claims:
         begins_s=payload.get("nbf"),
         ends_s=payload["exp"],
         mesh=payload.get("meta", {}).get("mesh", ""),
+        audits=payload.get("meta", {}).get("audit_inference") is True,
     )
 
 

@@ -317,7 +317,15 @@ class Story:
         return self._put(JobStart, StartBody, by, {"fence": fence or self.fence}, how)
 
     def complete(
-        self, by=ALICE, *, fence=None, status="succeeded", outputs=(), proof=TRUE, **how
+        self,
+        by=ALICE,
+        *,
+        fence=None,
+        status="succeeded",
+        outputs=(),
+        calls=None,
+        proof=TRUE,
+        **how,
     ) -> Verdict:
         """By default with a proof of just that."""
         body = CompleteBody(
@@ -326,6 +334,7 @@ class Story:
             fence=fence or self.fence,
             status=status,
             outputs=outputs,
+            calls=calls,
             proof=None if proof is TRUE else proof,
         )
         if proof is TRUE:

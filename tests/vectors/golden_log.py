@@ -21,6 +21,7 @@ from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobSchedule, Result, Retry, ScheduleBody
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.inference.snapshot import SNAPSHOT_TYPE
 from antiphon.core.manifest import ResultInput, job_id
 from antiphon.core.proof.output import Output
 from antiphon.core.proof.statement import UNSIGNED, Proof, Runner
@@ -49,7 +50,8 @@ def artifacts_of(job: Job) -> list[object]:
     found = job.artifacts
     if found is None:
         return []
-    return [found.steps, found.parts, found.snapshots, found.text_bytes, list(found.outside)]
+    counts = [found.steps, found.parts, found.snapshots, found.text_bytes]
+    return [*counts, list(found.outside), found.snapshots_digest]
 
 
 def state_digest(reader: Reader) -> str:
@@ -254,7 +256,10 @@ def following_story(ledger: Ledger) -> None:
     reader.artifact(BOB, how={"at": 50_428})  # not_claimer
     outside = {"digest": digest(b"2"), "size": 1, "of": digest(b"1")}
     reader.artifact(ALICE, as_="part", **outside, how={"at": 50_429})
-    reader.complete(ALICE, at=50_430)
+    reader.artifact(ALICE, as_="snapshot", value="{}", how={"at": 50_430})
+    reader.complete(ALICE, calls=1, at=50_431)  # audit
+    snapshot = Output(name="snapshot-0", type=SNAPSHOT_TYPE, text="{}")
+    reader.complete(ALICE, calls=1, outputs=(snapshot,), at=50_432)
 
 
 def stray_seal_story(ledger: Ledger) -> None:

@@ -29,6 +29,8 @@ NONCE_BYTES: Final = 12
 _ALIAS: Final = "alias"
 NETWORK: Final = "network"
 """Metadata that allows commands to use the network if every link of a chain has it."""
+AUDIT: Final = "audit_inference"
+"""Metadata that has model calls audited if any link of a chain has it."""
 
 
 class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +45,8 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A name for the audience."""
     network: bool = False
     """Whether commands that are claimed under it may use the network."""
+    audit: bool = False
+    """Whether the model calls of what is claimed under it are audited."""
 
 
 class Rights:
@@ -116,7 +120,7 @@ class Rights:
                 pol=Policy([] if command in job_rights.TEMPO_BY else _policy(terms.kinds)),
                 nonce=nonce(NONCE_BYTES),
                 exp=terms.until_s,
-                meta=_meta(terms.alias, mesh, network=terms.network),
+                meta=_meta(terms.alias, mesh, network=terms.network, audit=terms.audit),
             )
             for command in commands
         ]
@@ -154,8 +158,10 @@ def passing_on(
     )
 
 
-def _meta(alias: str, mesh: str, *, network: bool) -> dict[str, Any] | UnsetType:
-    named = {_ALIAS: alias, MESH_META: mesh, NETWORK: network}
+def _meta(
+    alias: str, mesh: str, *, network: bool, audit: bool = False
+) -> dict[str, Any] | UnsetType:
+    named = {_ALIAS: alias, MESH_META: mesh, NETWORK: network, AUDIT: audit}
     return {key: value for key, value in named.items() if value} or UNSET
 
 

@@ -29,6 +29,7 @@ _YEAR_MS: Final = 366 * _DAY_MS
 Positive = Annotated[int, Meta(ge=1, le=_YEAR_MS * 10)]
 Prefix = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_.-]*\Z", max_length=128)]
 Selection = Literal["queue", "rendezvous"]
+SnapshotPart = Literal["prompt", "context", "output"]
 
 
 class Limit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -92,6 +93,10 @@ class Rules(
     tracebacks: bool = True
     """Whether workers write the tracebacks of failed handlers to the log. No verdict depends on
     it: whoever may read a job's lane could read its handler's paths and source lines there."""
+    audit_inference: bool = False
+    """Whether the model calls of every tenure are audited, from its claim on (spec §12)."""
+    redact_inference: Annotated[tuple[SnapshotPart, ...], Meta(max_length=3)] = ()
+    """Which parts of a model call a snapshot has as a digest alone. No verdict depends on it."""
     selection: Annotated[tuple[tuple[Prefix, Selection], ...], Meta(max_length=256)] = ()
     """Selection by kind prefix; the longest match decides; `queue` if none matches."""
     limits: Annotated[tuple[Limit, ...], Meta(max_length=256)] = ()

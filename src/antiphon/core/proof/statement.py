@@ -139,6 +139,7 @@ class Predicate(_Account, frozen=True, kw_only=True):
     started: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
     status: Literal["succeeded", "failed"]
     exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
+    calls: Annotated[Count, Meta(description="Model calls, where these are audited.")] | None = None
     isolation: Isolation
 
 

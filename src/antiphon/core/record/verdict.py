@@ -89,6 +89,7 @@ class Verdict(StrEnum):
     QUORUM = "quorum"
     CHECKPOINT = "checkpoint"
     ARTIFACT = "artifact"
+    AUDIT = "audit"
 
     # plans
     PLAN = "plan"
@@ -218,6 +219,8 @@ _WORDS = {
     " earlier checkpoints are still kept",
     Verdict.ARTIFACT: "its number is not the next one, it has no value or two, or the runs of the"
     " job have stored as much as they may",
+    Verdict.AUDIT: "it does not account for its model calls: it has to say how many there were, and"
+    " to name the snapshots that the runs of the job have stored, in their order",
     Verdict.PLAN: "the plan would trigger itself, has a time that only a single job can have, or"
     " leaves no room in a record for what a derived job adds",
     Verdict.DERIVED: "it does not follow from the plan that it names",

@@ -88,6 +88,8 @@ class Chain:
     policies: tuple[tuple[int, Policy], ...]
     reads: frozenset[str] | None
     """The fields of the arguments that its policies depend on; None: all of them."""
+    says: frozenset[str]
+    """The names that the metadata of some link sets to true."""
 
     @classmethod
     def of(
@@ -114,6 +116,7 @@ class Chain:
             expires=min(ends, default=None),
             policies=tuple((i, p.pol) for i, p in enumerate(payloads) if p.pol.statements),
             reads=frozenset().union(*named) if len(named) == len(fields) else None,
+            says=frozenset(name for p in payloads for name in _true_in(p.meta)),
         )
 
     def judge(
@@ -187,6 +190,11 @@ class Chain:
             if not holds:
                 return Outcome(ChainVerdict.POLICY, at)
         return None
+
+
+def _true_in(meta: object) -> list[str]:
+    found = meta.items() if isinstance(meta, dict) else ()
+    return [name for name, value in found if value is True]
 
 
 def _follow(

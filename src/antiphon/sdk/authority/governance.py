@@ -41,6 +41,8 @@ MEANINGS: Final = {
     "plans_max": "How many plans of one member run: the oldest.",
     "derived_per_minute": "Jobs that one member's plans submit within any minute, and replicas.",
     "tracebacks": "Whether the log keeps the tracebacks of failed handlers: true or false.",
+    "audit_inference": "Whether model calls are audited on the whole mesh: true or false.",
+    "redact_inference": "Of a model call, only the digest is kept: prompt,context,output or none.",
     "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
     "limits": "Jobs at once or per period, by label; 'antiphon limits' changes them.",
 }

@@ -1,16 +1,20 @@
 """What a completion and its proof state together, and whether it is proved (spec §9).
 
-Whether a completion is accepted is decided by `table._complete`: fence, claimer, this.
+Whether a completion is accepted is decided by `table._complete`: fence, claimer, this, and what it
+says of model calls (`audited_calls`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from antiphon.core.families.jobs.audited_calls import are_accounted_for
 from antiphon.core.proof import statement
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
+    from antiphon.core.families.jobs.state import Job
     from antiphon.core.family import At
     from antiphon.core.proof.statement import DsseEnvelope, Proof, Statement
 
@@ -34,6 +38,7 @@ def statement_of(mesh: str, author: str, body: CompleteBody, proof: Proof) -> St
         policy_root=proof.policy_root,
         usage=proof.usage,
         cost=proof.cost,
+        calls=body.calls,
     )
     return statement.made_of(predicate, body.outputs)
 
@@ -44,6 +49,16 @@ def envelope_of(mesh: str, author: str, body: CompleteBody) -> DsseEnvelope | No
     if proof is None:
         return None
     return statement.in_envelope(statement_of(mesh, author, body, proof), proof.sig)
+
+
+def fault(job: Job, body: CompleteBody, author: str, at: At) -> Verdict | None:
+    """Why a completion of this job by its holder is not accepted; None: it is."""
+    if not is_proved(body, author, at):
+        return Verdict.PROOF
+    # Nearly every job is neither audited nor says anything of model calls.
+    if (job.is_audited or body.calls is not None) and not are_accounted_for(job, body):
+        return Verdict.AUDIT
+    return None
 
 
 def is_proved(body: CompleteBody, author: str, at: At) -> bool:

@@ -221,6 +221,9 @@ class CompleteBody(_OnJob, frozen=True):
     outputs: Annotated[tuple[Output, ...], Meta(max_length=1024)] = ()
     error: Failure | None = None
     exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
+    calls: Annotated[int, Meta(ge=0, le=MAX_ARTIFACTS["snapshot"])] | None = None
+    """How many model calls its runs have made; said where these are audited, and then each of
+    them has a snapshot among the outputs."""
     proof: Proof | None = None
 
 
@@ -246,7 +249,7 @@ class ArtifactBody(_OnJob, frozen=True):
 
     fence: Fence
     as_: Literal["step", "part", "snapshot"] = field(name="as")
-    """A step's result, a part of a stream, or the state of a model."""
+    """A step's result, a part of a stream, or a snapshot of a model call."""
     name: Annotated[str, Meta(min_length=1, max_length=MAX_ARTIFACT_NAME)]
     n: Annotated[int, Meta(ge=0, lt=max(MAX_ARTIFACTS.values()))]
     """How many of the same sort the job had before: none can be left out or stored twice."""

@@ -23,6 +23,7 @@ from antiphon.core.authority import parties
 from antiphon.core.families.jobs import ops, planned
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
 from antiphon.core.family import At, Needs
+from antiphon.core.inference.snapshot import SNAPSHOT_TYPE
 from antiphon.core.manifest import job_id, with_nonce
 from antiphon.core.record import codec
 from antiphon.core.record.branches import LaneKey
@@ -126,9 +127,10 @@ def parent_of(op: ops.JobSchedule, at: At) -> ops.JobSchedule | Verdict:
 def compared(outputs: Iterable[Output]) -> tuple[Output, ...]:
     """The outputs that have to be equal: a function's result, or what a command wrote.
 
-    What a command says on standard error is often different in each run, and not compared.
+    What a command says on standard error is often different in each run, and not compared; nor
+    are snapshots of model calls, which say when and by whom.
     """
-    kept = tuple(one for one in outputs if one.name != _NOT_COMPARED)
+    kept = tuple(one for one in outputs if one.name != _NOT_COMPARED and one.type != SNAPSHOT_TYPE)
     return tuple(one for one in kept if (one.name, one.type) == _RESULT) or kept
 
 

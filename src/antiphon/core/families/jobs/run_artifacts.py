@@ -6,10 +6,13 @@ and says is in the records, which whoever needs it reads.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from antiphon.core.families.jobs import ops
 from antiphon.core.families.jobs.state import Job, RunArtifacts
+from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 
 NONE = RunArtifacts()
@@ -45,8 +48,24 @@ def with_artifact(job: Job, op: ops.JobArtifact) -> Job | Verdict:
         snapshots=before.snapshots + (body.as_ == "snapshot"),
         text_bytes=text_bytes,
         outside=outside,
+        snapshots_digest=before.snapshots_digest,
     )
+    if body.as_ == "snapshot":
+        content = body.digest or digest((body.value or "").encode())
+        found = replace(found, snapshots_digest=_next(before.snapshots_digest, content))
     return replace(job, artifacts=found, hlc=op.hlc, hlc_author=op.author)
+
+
+def snapshots_digest(contents: Iterable[str]) -> str:
+    """The digest of these snapshots, by the digest of each, as a state has it."""
+    so_far = ""
+    for content in contents:
+        so_far = _next(so_far, content)
+    return so_far
+
+
+def _next(so_far: str, content: str) -> str:
+    return digest(f"{so_far} {content}".encode())
 
 
 def ended(job: Job) -> RunArtifacts | None:

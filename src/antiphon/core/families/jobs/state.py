@@ -56,6 +56,8 @@ class RunArtifacts(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=Tr
     """Of all values that are in the records themselves."""
     outside: tuple[str, ...] = ()
     """Digests of those that are stored outside the log; none after the end of the job."""
+    snapshots_digest: str = ""
+    """Of the contents of all snapshots, one after the other: a completion names the same."""
 
 
 class Job(Struct, frozen=True, kw_only=True, gc=False):
@@ -147,6 +149,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     auth: tuple[str, ...] = ()
     """The delegations under which the current tenure was begun or last renewed."""
     auth_seq: int = 0
+    is_audited: bool = False
+    """Whether the model calls of the current tenure are audited; after the end, of the last."""
     deadline_ms: int = 0
     tenure_lease_ms: int = 0
     retry_after_ms: int = 0

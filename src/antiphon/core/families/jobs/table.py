@@ -38,6 +38,7 @@ from antiphon.core.authority.chain_check import (
 from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import pack, unpack
 from antiphon.core.families.jobs import (
+    audited_calls,
     completion_proof,
     ops,
     planned,
@@ -293,6 +294,7 @@ def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
         fence=pack(op.hlc),
         auth=op.auth,
         auth_seq=at.seq,
+        is_audited=audited_calls.is_in_force(at.control, op.auth, before=at.seq),
         deadline_ms=wall_ms + body.lease_ms,
         tenure_lease_ms=body.lease_ms,
     )
@@ -353,12 +355,10 @@ def _artifact(job: Job, op: ops.JobArtifact, _: At) -> Job | Verdict:
 
 
 def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Verdict:
-    fault = _holder_fault(job, op)
+    body = op.body
+    fault = _holder_fault(job, op) or completion_proof.fault(job, body, op.author, at)
     if fault is not None:
         return fault
-    body = op.body
-    if not completion_proof.is_proved(body, op.author, at):
-        return Verdict.PROOF
     state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
     if job.replica_of and state is State.SUCCEEDED:
         job = replace(job, fingerprint=replicas.fingerprint(body.outputs))

@@ -54,6 +54,7 @@ class GrantOptions(Options):
     )
     alias: str = typer.Option("", help="A name for the node.")
     network: bool = typer.Option(False, "--network", help="Allow its commands to use the network.")
+    audit: bool = typer.Option(False, "--audit", help="Audit the model calls of its jobs.")
 
     def terms(self, now_s: float) -> Terms:
         """The same as terms of a grant."""
@@ -67,7 +68,7 @@ class GrantOptions(Options):
             can=tuple(self.can),
             kinds=tuple(self.kind or ["*"]),
             until_s=until_s(self.until, now_s),
-            **fields(self, "alias", "network"),
+            **fields(self, "alias", "network", "audit"),
         )
 
 
@@ -98,7 +99,7 @@ async def _delegate(home: Path | None, node: str, terms: Terms) -> Answer:
         held = await mesh.authority.who()
     facts = {
         "node": granted.node,
-        **fields(granted.terms, "alias", "network", "can", "kinds", "until_s"),
+        **fields(granted.terms, "alias", "network", "audit", "can", "kinds", "until_s"),
         "ends_s": granted.ends_s,
         "from": granted.issuer,
         "grants": granted.cids,
@@ -115,6 +116,7 @@ def _tell(granted: Granted, held: Holdings) -> None:
     if "all" in terms.can:
         what = f"do {what}"
     what += ", with network access," * terms.network
+    what += ", with its model calls audited," * terms.audit
     name = f"{terms.alias} {short_node(granted.node)}".strip()
     out.pieces(
         ("✓ ", "succeeded"), (name, "strong"), (f" may {what} {in_words(terms.until_s, now_s)}", "")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.authority.delegation import RulesChanged
 
 NONE: Final = "none"
-SWITCHES: Final = frozenset({"tracebacks"})
+SWITCHES: Final = frozenset({"audit_inference", "tracebacks"})
 SWITCH_WORDS: Final = {"true": True, "on": True, "false": False, "off": False}
 WARNINGS: Final = {
     "chain": "closed: only the owner and nodes with a grant may act; antiphon who lists grants",
@@ -83,6 +83,8 @@ def parse_value(name: str, text: str) -> Any:
             "limits have a command of their own",
             hint="antiphon limits gpu --at-once 3 --kind 'render.*'",
         )
+    if name == "redact_inference":
+        return [] if text == NONE else [one.strip() for one in text.split(",")]
     if name in SWITCHES:
         if text.lower() not in SWITCH_WORDS:
             raise WrongUsage(f"{name} is true or false, not {text!r}", hint=f"{name}=false")
@@ -115,6 +117,8 @@ def in_words(name: str, value: Any) -> str:
         return ",".join(f"{prefix}:{how}" for prefix, how in value) or NONE
     if name == "limits":
         return ", ".join(f"{one.label}: {limit_words(one)}" for one in value) or NONE
+    if name == "redact_inference":
+        return ",".join(value) or NONE
     return str(value).lower() if name in SWITCHES else str(value)
 
 

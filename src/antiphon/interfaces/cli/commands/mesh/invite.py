@@ -37,6 +37,7 @@ def invite(
     def words() -> None:
         what = f"{', '.join(terms.can)} {', '.join(map(shlex.quote, terms.kinds))}"
         what += ", with network access" * terms.network
+        what += ", with its model calls audited" * terms.audit
         until = in_words(terms.until_s, now_s)
         err.say(f"A ticket for {terms.alias or 'one machine'}: {what}, {until}.")
         err.say(f"It works once, within {within}. On the other machine:")
@@ -44,5 +45,5 @@ def invite(
         err.say("")
         out.verbatim(text)
 
-    about = fields(terms, "can", "kinds", "until_s", "alias", "network")
+    about = fields(terms, "can", "kinds", "until_s", "alias", "network", "audit")
     return Answer({"ticket": text, **fields(ticket, "id", "expires_s"), **about}, words)
