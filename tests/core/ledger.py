@@ -301,9 +301,11 @@ class Story:
         checkpoint=None,
         beats_left=None,
         progress=None,
+        answers=False,
         **how,
     ) -> Verdict:
         fields = {
+            "answers": answers,
             "lease_ms": lease_ms,
             "begin": begin,
             "fence": fence,
@@ -349,6 +351,7 @@ class Story:
         reason="drain",
         retry_after_ms=0,
         after=(),
+        until=None,
         checkpoint=None,
         **how,
     ) -> Verdict:
@@ -357,6 +360,7 @@ class Story:
             "checkpoint": checkpoint,
             "reason": reason,
             "after": tuple(after),
+            "until": until,
             "retry_after_ms": retry_after_ms,
         }
         return self._put(JobYield, YieldBody, by, fields, how)

@@ -125,14 +125,21 @@ def schedule(option: int):
     """All lists of a schedule; its inputs are of this sort."""
 
     def made(ledger: Ledger):
-        alone = {"retry": Retry(), "score": None, "budget": None, "replica": None, "derived": None}
+        alone = {
+            "retry": Retry(),
+            "score": None,
+            "budget": None,
+            "replica": None,
+            "derived": None,
+            "question": None,
+        }
         return ledger.draft(JobSchedule, full(JobSchedule, option, kind="x", **alone), ALICE)
 
     return made
 
 
 def plan(ledger: Ledger):
-    alone = {"score": None, "budget": None, "replica": None, "derived": None}
+    alone = {"score": None, "budget": None, "replica": None, "derived": None, "question": None}
     trigger = Reaction(on="failed", kinds="y")
     body = full(PlanPut, 1, kind="x", name="p", trigger=trigger, **alone)
     inputs = body.manifest.inputs[1:]  # a derived job has one more

@@ -45,7 +45,7 @@ def fault(control: Control, op: Op, *, seq: int, commit_ms: int) -> Verdict | No
         return Verdict.NO_CHAIN
     outcome = chain.judge(
         op.author,
-        op.COMMAND,
+        op.command_of(op.body),
         arguments_of(op.body, chain.reads),
         (op.hlc[0] // 1000, commit_ms // 1000),
         grants.revoked(op.auth, before=seq),

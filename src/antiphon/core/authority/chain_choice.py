@@ -123,7 +123,7 @@ class ChainChoice:
         """The chain that an op should name; empty if it needs none, or there is none."""
         if control.rules.authority == "open" or self._did == control.owner:
             return ()
-        command = op_type.COMMAND
+        command = op_type.command_of(body)
         if not command:
             return ()
         key = (command, getattr(body, "kind", ""))

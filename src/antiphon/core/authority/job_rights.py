@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-READ_BY: Final = ("/job/read", "/job/claim")
-"""Permission to claim a kind includes permission to read it."""
+ANSWERS: Final = "/job/answer"
+"""Permission to answer questions, and nothing else: no job of another sort can be claimed by it."""
+READ_BY: Final = ("/job/read", "/job/claim", ANSWERS)
+"""Permission to claim a kind, or to answer, includes permission to read it."""
 CALLED_BY: Final = ("/job/schedule", "/job/complete")
 TEMPO_BY: Final = ("/tempo",)
 """Permission to send beats and reports."""
@@ -17,6 +19,7 @@ SEND_BY: Final = ("/message/send",)
 """Permission to send messages to agents; their kinds are those of messages."""
 WORKED_BY: Final = (
     "/job/claim",
+    ANSWERS,
     "/job/complete",
     "/job/cancel",
     "/job/schedule",

@@ -31,7 +31,7 @@ AUTHOR_BYTES: Final = 1 << 30
 """Bytes of accepted records by one author in an hour that the owner should know about."""
 CONTROL: Final = "ctl"
 """The kind of records that are not about a job."""
-WRITING: Final = ("/job/schedule", "/job/claim", "/job/complete")
+WRITING: Final = ("/job/schedule", "/job/claim", "/job/complete", "/job/answer")
 
 What = Literal["kind", "author"]
 

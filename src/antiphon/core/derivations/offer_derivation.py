@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from antiphon.core.families.jobs.ops import CancelBody, Failure, OfferBody, Result
 from antiphon.core.families.jobs.state import State
@@ -124,7 +125,8 @@ def derive_in_steps(
         failures = sum(one.state is not State.SUCCEEDED for one in found.values())
         results = _Results(failures)
         for key in job.children:
-            results.add(key, results.of_child(look(found[key])))
+            is_answer = found[key].question is not None
+            results.add(key, results.of_child(look(found[key])), is_answer=is_answer)
             yield
         return results.offer(job)
     results = _Results()
@@ -180,19 +182,19 @@ class _Results:
         output = next((one for one in child.outputs if one.name == RESULT), None)
         return output or Result(text="null")  # a command has no result, only files
 
-    def add(self, of: tuple[str, str], one: Output | Result) -> None:
+    def add(self, of: tuple[str, str], one: Output | Result, *, is_answer: bool = False) -> None:
         """The next result, which is an output of this job."""
         if isinstance(one, Result):
-            self._results.append(one)
+            self._results.append(replace(one, is_answer=is_answer) if is_answer else one)
             return
         size = _encoded_size(one.text) if one.text is not None else 0
         if one.text is not None and size <= min(INLINE_EACH, self._left):
             self._left -= size
-            self._results.append(Result(text=one.text))
+            self._results.append(Result(text=one.text, is_answer=is_answer))
         else:
             if one.text is not None:
                 self._to_store.append((of, one.name))
-            self._results.append(Result(hash=one.hash, size=one.size))
+            self._results.append(Result(hash=one.hash, size=one.size, is_answer=is_answer))
 
     def offer(self, job: Job) -> Derived:
         """The offer that carries them."""

@@ -55,7 +55,7 @@ node reads no more: what one sends at once is what all others wait for."""
 _RECORD_BYTES: Final = 4_096
 _RECORD_LINKS: Final = 32
 """Jobs that a record waits for, each of which a node looks up."""
-_ANSWERS: Final = frozenset({"/job/claim", "/job/complete"})
+_ANSWERS: Final = frozenset({"/job/claim", "/job/complete", "/job/answer"})
 PAUSE_S: Final = 10
 LONGEST_PAUSE_S: Final = 320
 FORGIVEN_S: Final = 600

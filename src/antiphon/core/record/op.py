@@ -88,6 +88,11 @@ class Op(
         """Its type as written in its bytes, such as `job.claim`."""
         return str(cls.__struct_config__.tag)
 
+    @classmethod
+    def command_of(cls, _body: Any) -> str:
+        """The command that the author of such an op with this body must hold."""
+        return cls.COMMAND
+
     def subject(self, mesh: str) -> str:
         """The only subject on which it is accepted."""
         raise NotImplementedError

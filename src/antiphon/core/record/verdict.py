@@ -90,6 +90,9 @@ class Verdict(StrEnum):
     CHECKPOINT = "checkpoint"
     ARTIFACT = "artifact"
     AUDIT = "audit"
+    QUESTION = "question"
+    SELF = "self"
+    ANSWER = "answer"
 
     # plans
     PLAN = "plan"
@@ -221,6 +224,11 @@ _WORDS = {
     " job have stored as much as they may",
     Verdict.AUDIT: "it does not account for its model calls: it has to say how many there were, and"
     " to name the snapshots that the runs of the job have stored, in their order",
+    Verdict.QUESTION: "the question cannot be answered as it is, or the job is a question and the"
+    " op is for other jobs, or the reverse",
+    Verdict.SELF: "whoever asked may not answer, nor may the parties that the question excludes",
+    Verdict.ANSWER: "the answer is not one of the choices, or does not match the schema, or answers"
+    " another question",
     Verdict.PLAN: "the plan would trigger itself, has a time that only a single job can have, or"
     " leaves no room in a record for what a derived job adds",
     Verdict.DERIVED: "it does not follow from the plan that it names",

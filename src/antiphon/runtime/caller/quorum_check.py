@@ -36,7 +36,8 @@ async def check_quorums(session: Session, bodies: Iterable[ScheduleBody]) -> Non
     """
     wanted: dict[str, int] = {}
     for body in bodies:
-        if body.quorum is not None:
+        # Of people nobody knows who is there, and who of them will ever answer.
+        if body.quorum is not None and body.question is None:
             wanted[body.kind] = max(body.quorum, wanted.get(body.kind, 0))
     if not wanted or session.control.rules.authority == "open":
         return

@@ -62,7 +62,7 @@ class PaceWatch:
         op, control = applied.opened.op, self._node.session.history.current
         if op is None or control is None:
             return ""
-        if not is_counted(op.COMMAND, is_accepted=applied.verdict.is_accepted):
+        if not is_counted(op.command_of(op.body), is_accepted=applied.verdict.is_accepted):
             return ""
         known = self._parties.get((op.author, op.auth))
         if known is None:

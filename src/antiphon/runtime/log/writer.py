@@ -365,7 +365,7 @@ def _member(session: Session) -> str:
 
 def _not_admitted(session: Session, denied: EngineDenied, intent: Intent) -> EngineDenied:
     """What the server did not let this login write, by its permission instead of its subject."""
-    command, kind = intent.op.COMMAND, getattr(intent.body, "kind", "")
+    command, kind = intent.op.command_of(intent.body), getattr(intent.body, "kind", "")
     if not kind or not command or isinstance(denied, NotPermitted):
         return denied
     rights = session.protocol.rights
@@ -387,7 +387,7 @@ def _refusal(session: Session, what: str, verdict: Verdict, intent: Intent) -> R
         hint = HINT if why else "'antiphon doctor' compares the clocks"
     elif verdict in LACKS_AUTHORITY:
         hint = "'antiphon who' shows who may do what"
-        command, kind = intent.op.COMMAND, getattr(intent.body, "kind", "")
+        command, kind = intent.op.command_of(intent.body), getattr(intent.body, "kind", "")
         if kind and command and verdict in (Verdict.NO_CHAIN, Verdict.COMMAND, Verdict.POLICY):
             rights, node = session.protocol.rights, _member(session)
             why = f"{verdict.in_words}; this key may not {rights.word_for(command)} {kind}"

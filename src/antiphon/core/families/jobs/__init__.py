@@ -10,12 +10,12 @@
     priority           which waiting job is handed out first
     derivation         what a job was derived from, and what a plan waits for
     planned            whether a derived schedule follows from its plan
-    spending           what the tenures of a job cost
+    questions          questions to people, and who may answer them
+    entitlement        who may write without a chain of delegations
     run_artifacts      what the runs of a job store before its end: steps, parts, snapshots
     stored_content     what is stored outside the log for a job
     subjects           where the records are on the log
     columns            what a replica can be queried by
-    words              ops as sentences, for people
 
 To add an op, follow docs/ARCHITECTURE.md, "A new op in an existing family": it also lists the
 places outside this folder.
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.families.jobs import columns, ops, replicas, state, table
+from antiphon.core.families.jobs import columns, entitlement, ops, replicas, state, table
 from antiphon.core.family import Family
 
 JOBS: Final = Family(
@@ -46,13 +46,14 @@ JOBS: Final = Family(
     branches=(ops.WAIT, ops.CALL, ops.JOB),
     rights={
         "claim": ("/job/claim", "/job/complete"),
+        "answer": ("/job/answer",),
         "schedule": ("/job/schedule", "/job/read"),
         "read": ("/job/read",),
         "cancel": ("/job/cancel",),
     },
     lane=state.JobLane,
     standing=table.standing,
-    entitled=table.entitled,
+    entitled=entitlement.entitled,
     last=table.last,
     step=table.step,
     unfinished=table.unfinished,

@@ -47,8 +47,14 @@ def _offered_ms(job: Job) -> int | None:
 
 
 def _recall_ms(job: Job) -> int | None:
-    """When it should be offered again; None unless pending."""
-    return job.recall_ms if job.state is State.PENDING else None
+    """When it should be offered again; None unless pending. A question never is."""
+    return job.recall_ms if job.state is State.PENDING and job.question is None else None
+
+
+def _asked_ms(job: Job) -> int | None:
+    """Since when it is an open question to people; one person of a quorum is asked no more."""
+    is_open = job.question is not None and not job.is_terminal and not job.replica_of
+    return job.scheduled_ms if is_open else None
 
 
 def _kept_ms(job: Job) -> int | None:
@@ -115,6 +121,7 @@ COLUMNS: Final = (
     Column("derived_ms", "integer", _derived_ms, is_fixed=True),
     Column("tick_ms", "integer", _tick_ms, is_fixed=True),
     Column("ended_seq", "integer", _ended_seq),
+    Column("asked_ms", "integer", _asked_ms),
 )
 INDEXES: Final = (
     Index(("first_seq",), of="state"),
@@ -139,6 +146,7 @@ INDEXES: Final = (
     Index(("plan", "tick_ms"), of="plan"),
     Index(("plan", "first_seq"), of="plan"),
     Index(("ended_seq",), of="ended_seq"),
+    Index(("asked_ms",), of="asked_ms"),
 )
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.core.families.jobs.audited_calls import are_accounted_for
-from antiphon.core.proof import statement
+from antiphon.core.proof import answer, statement
+from antiphon.core.proof.answer import Answered, AnswerPredicate, AnswerStatement
 from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
+    from antiphon.core.cost.job_cost import Cost
     from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
     from antiphon.core.families.jobs.state import Job
     from antiphon.core.family import At
@@ -43,9 +45,28 @@ def statement_of(mesh: str, author: str, body: CompleteBody, proof: Proof) -> St
     return statement.made_of(predicate, body.outputs)
 
 
+def answer_statement_of(
+    mesh: str, author: str, body: CompleteBody, said: Answered
+) -> AnswerStatement:
+    """What whoever answered a question states."""
+    predicate = AnswerPredicate(
+        mesh=mesh,
+        kind=body.kind,
+        job=body.job,
+        text=said.text,
+        answer=answer.answer_in(body.outputs) or "",
+        key=author,
+        fence=body.fence,
+        answered=said.at,
+    )
+    return answer.statement_about(predicate)
+
+
 def envelope_of(mesh: str, author: str, body: CompleteBody) -> DsseEnvelope | None:
     """The proof of a completion as other tools read it; None if it has none."""
-    proof = body.proof
+    proof, said = body.proof, body.answered
+    if said is not None:
+        return answer.in_envelope(answer_statement_of(mesh, author, body, said), said.sig)
     if proof is None:
         return None
     return statement.in_envelope(statement_of(mesh, author, body, proof), proof.sig)
@@ -55,8 +76,9 @@ def fault(job: Job, body: CompleteBody, author: str, at: At) -> Verdict | None:
     """Why a completion of this job by its holder is not accepted; None: it is."""
     if not is_proved(body, author, at):
         return Verdict.PROOF
-    # Nearly every job is neither audited nor says anything of model calls.
-    if (job.is_audited or body.calls is not None) and not are_accounted_for(job, body):
+    # Nearly every job is neither audited nor says anything of model calls; people make none.
+    is_about_calls = body.calls is not None or (job.is_audited and body.answered is None)
+    if is_about_calls and not are_accounted_for(job, body):
         return Verdict.AUDIT
     return None
 
@@ -66,7 +88,7 @@ def is_proved(body: CompleteBody, author: str, at: At) -> bool:
 
     A reader that has just signed or verified the proof does not verify it again.
     """
-    if body.proof is not None and at.is_verified:
+    if at.is_verified and (body.proof is not None or body.answered is not None):
         return True
     return _is_signed(at.control.mesh, author, body)
 
@@ -77,7 +99,14 @@ def is_signed(op: JobComplete) -> bool:
 
 
 def _is_signed(mesh: str, author: str, body: CompleteBody) -> bool:
-    proof = body.proof
+    proof, said = body.proof, body.answered
+    if said is not None:
+        return answer.is_signed_by_key(answer_statement_of(mesh, author, body, said), said.sig)
     if proof is None:
         return False
     return statement.is_signed_by(statement_of(mesh, author, body, proof), author, proof.sig)
+
+
+def cost_in_proof(body: CompleteBody) -> Cost | None:
+    """What a completion says that its tenure cost; its proof has been checked."""
+    return None if body.proof is None else body.proof.cost

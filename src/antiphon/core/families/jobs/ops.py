@@ -9,11 +9,12 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta, field
 
-from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
+from antiphon.core.authority.job_rights import ANSWERS, CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.cost.job_cost import Cost
 from antiphon.core.families.jobs.derivation import Cause, Derivation, Tick
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority, place_of
 from antiphon.core.manifest import Manifest, job_id, results_read
+from antiphon.core.proof.answer import Answered, Question
 from antiphon.core.proof.output import Output
 from antiphon.core.proof.statement import Proof
 from antiphon.core.record.branches import Branch
@@ -109,6 +110,8 @@ class ScheduleBody(Body, frozen=True):
     """The W3C `traceparent` of its submission; no verdict depends on it."""
     derived: Derivation | None = None
     """What it was derived from by the coordinator: a tick or a cause of the plan that it names."""
+    question: Question | None = None
+    """What people are asked: then no worker runs it. Its manifest has the question's digest."""
 
     @property
     def waits(self) -> bool:
@@ -158,6 +161,8 @@ class Result(Body, frozen=True):
     outcome: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
     """In one word, why a child has no result; its `error` may say more."""
     error: Failure | None = None
+    is_answer: bool = False
+    """Whether the child was a question to people."""
 
     @property
     def has_value(self) -> bool:
@@ -197,6 +202,8 @@ class ClaimBody(_OnJob, frozen=True):
     """
 
     lease_ms: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+    answers: bool = False
+    """Whether its author is about to answer a question, which takes a permission of its own."""
     begin: bool = False
     fence: Fence | None = None
     beats_left: Count | None = None
@@ -225,6 +232,8 @@ class CompleteBody(_OnJob, frozen=True):
     """How many model calls its runs have made; said where these are audited, and then each of
     them has a snapshot among the outputs."""
     proof: Proof | None = None
+    answered: Answered | None = None
+    """In place of a proof, where the job is a question."""
 
 
 class YieldBody(_OnJob, frozen=True):
@@ -237,6 +246,8 @@ class YieldBody(_OnJob, frozen=True):
     """`error` and `overrun` are attempts; `later` (the job asked for another try) has a cap of its
     own, and so have all others together."""
     after: Annotated[tuple[JobKey, ...], Meta(max_length=MAX_AFTER)] = ()
+    until: WallMs | None = None
+    """How long the jobs in `after` may take: the job waits at least so long."""
     retry_after_ms: Count = 0
     error: Failure | None = None
     checkpoint: Checkpoint | None = None
@@ -303,7 +314,7 @@ class JobSchedule(Op, frozen=True, tag="job.schedule"):
     def subject(self, mesh: str) -> str:
         """With the announcements of its priority, or with the waiting jobs if it needs an offer."""
         body, name = self.body, job_id(self.body.manifest)
-        if body.waits:
+        if body.waits or body.question is not None:
             return WAIT.subject(mesh, body.kind, name, "wait")
         return CALL.subject(mesh, body.kind, name, place_of(body.priority))
 
@@ -313,6 +324,8 @@ class JobSchedule(Op, frozen=True, tag="job.schedule"):
         what = f"{body.kind} with {body.priority} priority"
         if body.replica is not None:
             what = f"it as replica {body.replica.index + 1} of {body.replica.of[:SHORT]}"
+        if body.question is not None:
+            return f"asked: {body.question.text}{_wait(self.hlc[0], body)}"
         return f"submitted {what}{_origin(body)}{_wait(self.hlc[0], body)}"
 
 
@@ -349,9 +362,16 @@ class JobClaim(_JobOp, frozen=True, tag="job.claim"):
     body: ClaimBody
     COMMAND: ClassVar[str] = "/job/claim"
 
+    @classmethod
+    def command_of(cls, body: ClaimBody) -> str:
+        """Another one for whoever answers a question."""
+        return ANSWERS if body.answers else cls.COMMAND
+
     def words(self) -> str:
         """In a sentence."""
         body, lease = self.body, _seconds(self.body.lease_ms)
+        if body.answers:
+            return f"took it for {lease} to answer it"
         if body.fence is not None:
             return f"renewed the lease for {lease}{_kept(body)}"
         return f"claimed it for {lease}{' and started it' if body.begin else ''}"
@@ -372,9 +392,16 @@ class JobComplete(_JobOp, frozen=True, tag="job.complete"):
 
     body: CompleteBody
 
+    @classmethod
+    def command_of(cls, body: CompleteBody) -> str:
+        """Another one for whoever answers a question."""
+        return cls.COMMAND if body.answered is None else ANSWERS
+
     def words(self) -> str:
         """In a sentence."""
         body = self.body
+        if body.answered is not None:
+            return f"answered: {body.outputs[0].text if body.outputs else ''}"
         why = f": {body.error.name}: {body.error.message}" if body.error else ""
         return f"completed it, {body.status}{why}{_degraded(body)}"
 

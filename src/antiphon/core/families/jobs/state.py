@@ -9,12 +9,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from antiphon.core.cost.job_cost import Spent
+from antiphon.core.cost.job_cost import Cost, Spent
 from antiphon.core.families.jobs.derivation import Derivation
 from antiphon.core.families.jobs.ops import Checkpoint, Result
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
 from antiphon.core.family import Lane, Over
+from antiphon.core.proof.answer import Question
 from antiphon.core.record.branches import LaneKey
 
 if TYPE_CHECKING:
@@ -176,6 +178,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """What its tenures have cost, by node, as far as they said so."""
     is_asked_again: bool = False
     """Whether somebody may submit the same job again, so that it is archived later."""
+    question: Question | None = None
+    """What people are asked; None: a worker runs it."""
     replica_until_ms: int = 0
     """Of a job with replicas, and of these: until when there may be more. It is not archived
     before."""
@@ -192,6 +196,14 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         for _, spent in self.spent:
             found = found.with_more(spent)
         return found
+
+    def with_cost(self, node: str, cost: Cost | None) -> Job:
+        """The job after a tenure of this node, which said what it cost; no verdict uses that."""
+        if cost is None:
+            return self
+        spent = dict(self.spent)
+        spent[node] = spent.get(node, Spent()).plus(cost)
+        return replace(self, spent=tuple(spent.items()))
 
     @property
     def is_terminal(self) -> bool:

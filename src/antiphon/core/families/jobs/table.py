@@ -32,7 +32,6 @@ from msgspec.structs import replace
 from antiphon.core import manifest
 from antiphon.core.authority.chain_check import (
     has_lost_authority,
-    is_revoked_since,
     stands_for,
 )
 from antiphon.core.authority.rules import Rules
@@ -42,9 +41,9 @@ from antiphon.core.families.jobs import (
     completion_proof,
     ops,
     planned,
+    questions,
     replicas,
     run_artifacts,
-    spending,
     stored_content,
 )
 from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
@@ -60,32 +59,7 @@ Cell = Callable[[Job, Any, At], Job | Verdict | Needs]
 """Each cell takes the one op type of its row; the table's key guarantees it."""
 
 
-# --- who may write, and the state before an op --------------------------------------------------
-
-
-def entitled(control: Control, job: Job | None, op: Op, at: At) -> Verdict | bool:
-    """Some ops may be authorised without a chain, by the author's part in the job or the mesh.
-
-    The coordinator alone may submit replicas of a job and what follows from a plan, and resolve a
-    job by its replicas. It may offer any job; the submitter and the coordinator may cancel a job
-    and evict its outputs.
-    """
-    match op:
-        case ops.JobSchedule(body=body) if body.is_derived:
-            return op.author == control.coordinator or Verdict.NOT_COORDINATOR
-        case ops.JobResolve():
-            return op.author == control.coordinator or Verdict.NOT_COORDINATOR
-        case ops.JobOffer():
-            return op.author == control.coordinator
-        case ops.JobCancel() | ops.JobEvict():
-            if op.author == control.coordinator:
-                return True
-            if job is None or job.scheduler != op.author:
-                return False
-            auth, since = job.call_auth, job.scheduled_seq
-            return not is_revoked_since(control, op.author, auth, since=since, seq=at.seq)
-        case _:
-            return False
+# --- the state before an op ---------------------------------------------------------------------
 
 
 def standing(control: Control, job: Job | None, seq: int) -> Job | None:
@@ -152,6 +126,9 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         return Verdict.TOO_LATE
     if replicas.is_contradictory(body):
         return Verdict.REPLICAS
+    asked = questions.schedule_fault(body)
+    if asked is not None:
+        return asked
     on_behalf: Op | None = None
     plan_name = ""
     if body.replica is not None:
@@ -207,6 +184,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         charge_to=(body.budget.charge_to or "") if body.budget is not None else "",
         is_asked_again=manifest.is_asked_again(body.manifest),
         replica_until_ms=replica_until_ms,
+        question=body.question,
     )
     # Whoever submitted the parent, or wrote the plan, must still be allowed to.
     return job if on_behalf is None else Moved(Verdict.OK, job, on_behalf=on_behalf)
@@ -252,6 +230,8 @@ def _offer_first(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
 
 
 def _offer_again(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
+    if job.question is not None:
+        return Verdict.QUESTION
     # An announcement does not change the job's timestamp: a claim that is already on its way
     # must not become stale because the job was announced again.
     if op.body.priority != job.priority:
@@ -280,6 +260,9 @@ def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
         return Verdict.COOLDOWN
     if at.control.pause_of(job.kind, job.concurrency, job.plan_name):
         return Verdict.PAUSED
+    fault = questions.claim_fault(job, op, at)
+    if fault is not None:
+        return fault
     route = at.control.route_for(job.kind)
     if route is not None and not stands_for(at.control, op, at.seq, route):
         return Verdict.NOT_ROUTED
@@ -306,6 +289,8 @@ def _claim_held(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
         return Verdict.HELD if body.fence is None else Verdict.FENCE
     if body.fence is not None and body.fence != job.fence:
         return Verdict.FENCE
+    if body.answers != (job.question is not None):
+        return Verdict.QUESTION
     # The lease must still run by both clocks. Otherwise a holder could backdate its renewal
     # into a lease that everyone else has seen end.
     if wall_ms > job.deadline_ms or at.commit_ms > job.deadline_ms:
@@ -337,7 +322,8 @@ def _holder_fault(job: Job, op: _ByHolder) -> Verdict | None:
         return Verdict.FENCE
     if op.author != job.claimer:
         return Verdict.NOT_CLAIMER
-    return None
+    is_question = job.question is not None
+    return Verdict.QUESTION if is_question and type(op) is not ops.JobComplete else None
 
 
 def _start_held(job: Job, op: ops.JobStart, _: At) -> Job | Verdict:
@@ -356,13 +342,17 @@ def _artifact(job: Job, op: ops.JobArtifact, _: At) -> Job | Verdict:
 
 def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Verdict:
     body = op.body
-    fault = _holder_fault(job, op) or completion_proof.fault(job, body, op.author, at)
+    fault = (
+        _holder_fault(job, op)
+        or questions.answer_fault(job, body)
+        or completion_proof.fault(job, body, op.author, at)
+    )
     if fault is not None:
         return fault
     state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
     if job.replica_of and state is State.SUCCEEDED:
         job = replace(job, fingerprint=replicas.fingerprint(body.outputs))
-    job = spending.with_cost(job, op.author, spending.cost_in_proof(body))
+    job = job.with_cost(op.author, completion_proof.cost_in_proof(body))
     return _ended(
         replace(job, stored=stored_content.stored(body.outputs)), op, at, state, body.status
     )
@@ -388,7 +378,7 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
     body, rules = op.body, at.control.rules
     if (body.reason == "after") != bool(body.after) or _names_twice(body.after):
         return Verdict.AFTER
-    job = spending.with_cost(job, op.author, body.cost)
+    job = job.with_cost(op.author, body.cost)
     if body.after:
         return _yield_after(job, op, at)
     kept = stored_content.with_checkpoint(job, body.checkpoint)
@@ -455,8 +445,14 @@ def _yield_after(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
         continuations=continuations,
         children=op.body.after,
         child_results=(),
-        start_by_ms=max(job.start_by_ms, op.hlc[0] + job.start_window_ms),
+        start_by_ms=max(job.start_by_ms, _waits_until(op, at) + job.start_window_ms),
     )
+
+
+def _waits_until(op: ops.JobYield, at: At) -> int:
+    """When a job that waits for others may begin again at the latest; every wait ends."""
+    wall_ms = op.hlc[0]
+    return max(wall_ms, min(op.body.until or 0, wall_ms + at.control.rules.horizon_ms))
 
 
 def _expire_held(job: Job, op: ops.JobExpire, at: At) -> Job | Verdict:
@@ -466,7 +462,8 @@ def _expire_held(job: Job, op: ops.JobExpire, at: At) -> Job | Verdict:
     # Neither the author's clock alone nor the engine's alone is evidence (spec §7.2).
     if wall_ms <= job.deadline_ms or at.commit_ms <= job.deadline_ms:
         return Verdict.EARLY
-    attempts = job.attempts + 1
+    is_question = job.question is not None
+    attempts = job.attempts + (not is_question)
     if attempts >= job.attempts_max:
         return _ended(
             replace(job, attempts=attempts, expired_fence=job.fence),
@@ -489,7 +486,10 @@ def _expire_held(job: Job, op: ops.JobExpire, at: At) -> Job | Verdict:
         deadline_ms=0,
         expired_fence=job.fence,
         cooling=(*cooling, (job.claimer, cooled_ms)),
-        start_by_ms=max(job.start_by_ms, cooled_ms + job.start_window_ms),
+        # A question is open until its time, whoever took it meanwhile.
+        start_by_ms=job.start_by_ms
+        if is_question
+        else max(job.start_by_ms, cooled_ms + job.start_window_ms),
     )
 
 
@@ -522,7 +522,9 @@ def without_authority(job: Job) -> Job:
         deadline_ms=0,
         expired_fence=job.fence,
         # The window to start begins again where the lease would have ended at the latest.
-        start_by_ms=max(job.start_by_ms, job.deadline_ms + job.start_window_ms),
+        start_by_ms=job.start_by_ms
+        if job.question is not None
+        else max(job.start_by_ms, job.deadline_ms + job.start_window_ms),
     )
 
 

@@ -1,0 +1,72 @@
+"""The part of JSON Schema that a question may use, and what matches it."""
+
+import pytest
+
+from antiphon.core.proof.answer import Question, answer_problem, question_problem
+from antiphon.core.proof.answer_schema import MAX_PARTS, schema_problem, value_problem
+
+TEXT = {"type": "string", "minLength": 2, "maxLength": 4}
+WHOLE = {"type": "integer", "minimum": 1, "maximum": 3}
+LIST = {"type": "array", "items": WHOLE, "minItems": 1, "maxItems": 2}
+MIXED = {"enum": ["a", 1, None, True]}
+FORM = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "why": {"type": "string"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "schema, right, wrong",
+    [
+        ({}, [None, 1, "a", [], {}], []),
+        (TEXT, ["ab", "abcd"], ["a", "abcde", 12, None, ["ab"]]),
+        (WHOLE, [1, 3], [0, 4, True, 1.5, "1"]),
+        ({"type": "number", "maximum": 2.5}, [2, 2.5, -1], [2.75, False, "2"]),
+        ({"type": "boolean"}, [True, False], [0, 1, "true"]),
+        ({"type": "null"}, [None], [0, ""]),
+        (MIXED, ["a", 1, None, True], ["b", 0, False, [1]]),
+        ({"enum": [1]}, [1], [True]),
+        (LIST, [[1], [1, 2]], [[], [1, 2, 3], [4], [True], 1]),
+        (FORM, [{"n": 1}, {"n": 1, "why": "so"}], [{}, {"n": "1"}, {"n": 1, "x": 1}, []]),
+        ({"properties": {"n": WHOLE}}, [{"m": 9}, 7], [{"n": 9}]),
+    ],
+)
+def test_it_decides_as_json_schema_does(schema, right, wrong):
+    assert schema_problem(schema) == ""
+    assert [value_problem(schema, one) for one in right] == [""] * len(right)
+    assert all(value_problem(schema, one) for one in wrong)
+
+
+@pytest.mark.parametrize(
+    "schema, word",
+    [
+        ([], "not an object"),
+        ({"type": "text"}, "type"),
+        ({"$ref": "#"}, "$ref"),
+        ({"pattern": "(a+)+"}, "pattern"),
+        ({"enum": []}, "enum"),
+        ({"enum": [[1]]}, "enum"),
+        ({"minimum": "1"}, "minimum"),
+        ({"maxLength": 1.5}, "maxLength"),
+        ({"required": "n"}, "required"),
+        ({"required": [1]}, "required"),
+        ({"properties": {"n": 1}}, ".n"),
+        ({"additionalProperties": {}}, "additionalProperties"),
+        ({"properties": {str(n): {} for n in range(MAX_PARTS)}}, "too many"),
+    ],
+)
+def test_what_a_question_cannot_use_is_named(schema, word):
+    assert word in schema_problem(schema)
+
+
+def test_a_deep_schema_or_answer_is_no_crash():
+    assert schema_problem(_nested(20))
+    assert question_problem(Question(text="?", schema="[" * 5_000))
+    assert answer_problem(Question(text="?"), "[" * 5_000)
+    assert answer_problem(Question(text="?"), '"' + "x" * 20_000 + '"')
+
+
+def _nested(depth):
+    return {"items": _nested(depth - 1)} if depth else {}
