@@ -37,6 +37,7 @@ from tests.vectors import (
     golden_log_memory,
     golden_log_pauses,
     golden_log_plans,
+    golden_log_questions,
     golden_log_quorum,
     golden_log_tempo,
 )
@@ -288,6 +289,7 @@ STORIES = (
     stray_seal_story,
     golden_log_quorum.story,
     golden_log_pauses.story,
+    golden_log_questions.story,
     *golden_log_closed.STORIES,
     *golden_log_plans.STORIES,
     golden_log_tempo.story,
