@@ -75,7 +75,7 @@ async def measure(ops: int, loop: Any) -> dict[str, object]:
             await Sealer(node, bar_s=0).seal()
             await node.reached(await _newest(session))
             began = time.perf_counter()
-            await archiver.purge_all()
+            await archiver.purge()
             purge_s += time.perf_counter() - began
             hot.append(await _hot(session))
             say(f"{(number + 1) * ROUND_S / HOUR_S:.1f} h: {hot[-1][0]:,} records are hot")

@@ -53,9 +53,11 @@ async def test_ended_lanes_are_purged_once_a_seal_covers_the_archive():
         await end(session, late.id)
         await asyncio.sleep(1.1 * HOUR_S)
         assert await archiver.archive()
-        assert not await archiver.purge(), "it is not sealed"
+        assert not await archiver.purge(), "there is no snapshot"
+        assert await archiver.make_snapshot()
+        assert not await archiver.purge(), "no seal names the snapshot"
         await sealed(node)
-        await archiver.purge_all()
+        await archiver.purge()
         assert archiver.purged == 14
         assert archiver.requests == 2, "those before the lane that stays go together"
         assert await there(session, *done, late, lasting) == [0] * 7 + [1]
@@ -65,8 +67,9 @@ async def test_ended_lanes_are_purged_once_a_seal_covers_the_archive():
         await end(session, again.id)
         await asyncio.sleep(1.1 * HOUR_S)
         assert await archiver.archive()
+        assert await archiver.make_snapshot()
         await sealed(node)
-        await archiver.purge_all()
+        await archiver.purge()
         assert archiver.purged == 16, "its second life, too"
 
 
@@ -88,13 +91,22 @@ async def test_a_lane_stays_as_long_as_one_that_names_it_and_as_its_youngest_rec
         subject = job_subjects.job(mesh.mesh, KIND, junked.id)
         await session.log.append(subject, b"junk", message_id="j", expected_last=last)
         assert await archiver.archive()
+        assert await archiver.make_snapshot()
         await sealed(node)
-        await archiver.purge_all()
+        await archiver.purge()
         assert archiver.purged == 0
         await submission.cancel(session, KIND, written.lane.job.id, reason="done with")
         await asyncio.sleep(1.1 * HOUR_S)
         assert await archiver.archive()
+        assert await archiver.make_snapshot()
         await sealed(node)
-        await archiver.purge_all()
+        await archiver.purge()
+        assert archiver.purged == 5
+        assert await there(session, named, junked) == [2, 0], "first the lane that names it"
+        await asyncio.sleep(1.1 * HOUR_S)
+        assert await archiver.archive()
+        assert await archiver.make_snapshot()
+        await sealed(node)
+        await archiver.purge()
         assert archiver.purged == 7
         assert await there(session, named, junked) == [0, 0]

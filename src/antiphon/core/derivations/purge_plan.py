@@ -40,11 +40,20 @@ class Purge(NamedTuple):
 
 
 def purges(
-    mesh: str, family: Family, kind: str, lanes: Iterable[OldLane], *, below: int
+    mesh: str,
+    family: Family,
+    kind: str,
+    lanes: Iterable[OldLane],
+    *,
+    below: int,
+    line: int | None = None,
 ) -> list[Purge]:
-    """The requests for one kind, in order; `lanes` are all that it has below the archive there."""
+    """The requests for one kind, in order; `lanes` are all that begin there, or before `line`.
+
+    `line` is where one begins that stays, or of which nothing is known here.
+    """
     found = sorted(lanes, key=lambda lane: lane.first)
-    line = min((one.first for one in found if not one.is_gone), default=below)
+    line = oldest_kept(found, below if line is None else line)
     going = [one for one in found if one.is_gone]
     together = [one.name for one in going if one.last < line]
     if len(together) < TOGETHER:
@@ -61,6 +70,11 @@ def purges(
             for subject in lane_filters(mesh, family, kind, "*")
         ]
     return steps
+
+
+def oldest_kept(lanes: Iterable[OldLane], line: int) -> int:
+    """Where the oldest lane begins that stays; `line` if none begins before it."""
+    return min([line, *(one.first for one in lanes if not one.is_gone)])
 
 
 def lane_filters(mesh: str, family: Family, kind: str, name: str) -> list[str]:

@@ -1,44 +1,66 @@
-"""Writes `mesh.archive` from time to time, and purges what it emptied (spec §7.5).
+"""Writes `mesh.archive` from time to time, makes snapshots, and purges what was emptied (§7.5).
 
-It runs beside a full node that is the coordinator. An archive is one small record; purging takes
-requests to the engine, each of which costs about as much as a write, so they are made a few at a
-time and with pauses. A lane is purged when a seal covers the archive, if no record of it is younger
-than the archive's time (an op may still depend on it), and after every lane that names it.
+It runs beside a full node that is the coordinator. An archive is one small record. When it is on
+the log, this decides which lanes go: those that it emptied, if no record of theirs is younger than
+the archive's time (an op may still depend on it), no lane that stays names them, and no job waits
+for them. A snapshot says what is left. Lanes are purged when a seal names the snapshot, so whoever
+finds records missing finds the snapshot too.
 
-A coordinator that has just begun waits for a while before its first archive: ticks of plans that
-passed while none ran are derived first, and those below an archive's time would be refused.
+Purging takes requests to the engine, each of which costs about as much as a write, so they are made
+a few at a time and with pauses. A coordinator that begins makes its first archive after a while:
+ticks of plans that passed while none ran are derived first. Those below an archive's time would be
+refused, so an archive stays behind what plans and quorums still have to write.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core.derivations.purge_plan import OldLane, Purge, purges
+from antiphon.core.archive.snapshot import MAX_BYTES, Head, Snapshot, left_out, ranges
+from antiphon.core.derivations.purge_plan import OldLane, Purge, oldest_kept, purges
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.replicas import until_ms
 from antiphon.core.families.mesh.ops import ArchiveBody, MeshArchive
 from antiphon.core.lane_archive import behind
 from antiphon.core.opened_record import open_anywhere
+from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, EngineDenied
 from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.node.full_node import SEAL_LANE
 from antiphon.runtime.replica.replica_archive import OldRow, ReplicaArchive
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
+    from antiphon.core.families.seals.state import SealLane
     from antiphon.core.family import Family
-    from antiphon.runtime.node.full_node import FullNode
+    from antiphon.ports import Blobs
+    from antiphon.runtime.node.full_node import Applied, FullNode
 
 LANES_AT_ONCE: Final = 2_000
 """Lanes of one family that are looked at for one round of purges."""
+LANES_PER_SLICE: Final = 200
+HASHES_PER_SLICE: Final = 64
+"""What is looked at before other tasks get a turn."""
 SHARE: Final = 0.2
 """Of the engine's time for this coordinator's requests, what purges take at most."""
+KEPT: Final = 2
+"""Snapshots that stay: somebody may be reading the last but one."""
+SEALED_WITHIN_S: Final = 120.0
+BLOCK_BYTES: Final = 256 * 1024
+LONGEST_HOLD_MS: Final = 24 * 3_600_000
+"""How long something that is still to be written may keep an archive from moving on."""
 _log = LazyLogger(__name__)
+
+Unwritten = Callable[[], int | None]
+"""The time of the oldest tick or cause from which something is still to be derived."""
 
 
 class Archiving(Struct, frozen=True):
@@ -46,20 +68,36 @@ class Archiving(Struct, frozen=True):
 
     every_s: float
     is_purging: bool = False
-    """Whether what was archived is purged. New full nodes cannot read what is gone, so this is for
-    logs of which somebody keeps a copy."""
+    """Whether what was archived is purged."""
 
 
 class Archiver:
     """Archives and purges beside one full node."""
 
-    def __init__(self, node: FullNode, archiving: Archiving) -> None:
-        """Nothing is archived yet."""
+    def __init__(
+        self,
+        node: FullNode,
+        archiving: Archiving,
+        *,
+        blobs: Blobs | None = None,
+        unwritten: Unwritten = lambda: None,
+    ) -> None:
+        """Nothing is archived yet. Snapshots go to `blobs`; None: to the engine's."""
         self.node = node
         self.archiving = archiving
+        self.blobs = blobs or node.session.engine.blobs
+        self.unwritten = unwritten
         self.requests = 0
         self.purged = 0
         """Purge requests, and the records that they removed."""
+        self.snapshot: Snapshot | None = None
+        """The newest that was made here."""
+        self._going: set[int] = set()
+        """The rows of the lanes that it leaves out."""
+        self._seals: tuple[int, SealLane] | None = None
+        """The newest archive that was applied while this ran, and the seals there."""
+        self._stored: list[str] = []
+        node.watchers.append(self._applied)
 
     async def run(self) -> None:
         """Go on until cancelled."""
@@ -68,12 +106,30 @@ class Archiver:
             chance = self.node.session.entropy.random()
             await asyncio.sleep(self.archiving.every_s * (0.9 + chance / 5))
             try:
-                if self._is_due():
-                    await self.archive()
-                if self.archiving.is_purging:
-                    await self.purge_all()
+                await self.look()
+            except EngineDenied as denied:
+                _log.warning("archiver_denied", problem=denied.message)
+                return  # a coordinator that is a member may not purge
             except AntiphonError as problem:
                 _log.warning("archiver_waits", problem=problem.message)
+
+    async def look(self) -> None:
+        """One round: first what the last one could not finish, then an archive."""
+        if not self._is_due():
+            return
+        if self.archiving.is_purging:
+            await self.purge()
+        if await self.archive() and self.archiving.is_purging:
+            await self.make_snapshot()
+            await self._until_sealed()
+            await self.purge()
+
+    async def _until_sealed(self) -> None:
+        """Wait until a seal names the snapshot; not for ever: the next round looks again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(SEALED_WITHIN_S, self.archiving.every_s)):
+                while self.snapshot is not None and not self._is_sealed:
+                    await self.node.reached(self.node.applied + 1)
 
     @property
     def _control(self) -> Control:
@@ -82,72 +138,86 @@ class Archiver:
     def _is_due(self) -> bool:
         return self._control.coordinator == self.node.did
 
+    def _applied(self, applied: Applied) -> None:
+        if isinstance(applied.opened.op, MeshArchive) and applied.verdict is Verdict.OK:
+            self._seals = (applied.record.seq, self.node.seals)
+
+    # --- archives ---------------------------------------------------------------------------------
+
     async def archive(self) -> bool:
-        """Write an archive, as late as the rules allow; whether it was accepted."""
+        """Write an archive, as late as the rules and what is unwritten allow; whether it counts."""
         session, control = self.node.session, self._control
         # A little less than allowed: its stamp may be earlier than this machine's time.
         now_ms = session.now_by_both_clocks_ms() - control.rules.max_drift_ms
         rules, last = control.rules, control.archive
+        limit_ms = now_ms - rules.retention_ms
+        unwritten_ms = self.unwritten()
+        if unwritten_ms is not None and unwritten_ms > limit_ms - LONGEST_HOLD_MS:
+            limit_ms = min(limit_ms, unwritten_ms - 1)
         body = ArchiveBody(
-            before=max(last.before_ms, now_ms - rules.retention_ms, 0),
-            memo_before=max(last.memo_before_ms, now_ms - rules.horizon_ms, 0),
+            before=max(last.before_ms, limit_ms, 0),
+            memo_before=max(last.memo_before_ms, min(limit_ms, now_ms - rules.horizon_ms), 0),
         )
         await session.sync_control()
         written = await write_one(session, Intent(MeshArchive, body))
         await self.node.reached(written.seq)
         return written.verdict is Verdict.OK
 
-    async def purge_all(self) -> None:
-        """Purge until nothing is left that may go."""
-        has_more = True
-        while has_more:
-            has_more = await self.purge()
+    # --- snapshots --------------------------------------------------------------------------------
 
-    async def purge(self) -> bool:
-        """One round of requests; whether there may be more to do."""
+    async def make_snapshot(self) -> Snapshot | None:
+        """A snapshot at the newest archive, stored where seals name it; None if it cannot be made.
+
+        It cannot where the archive was applied before this began: the next one is waited for.
+        """
         node, archive = self.node, self._control.archive
-        if not self._is_due() or not archive.seq or node.seals.upto < archive.seq:
-            return False
+        if self._seals is None or self._seals[0] != archive.seq or not node.replica.tree.is_kept:
+            return None
         node.replica.flush()
-        has_more = False
+        going = await self._find_going(archive.seq)
+        head = await self._head(archive.seq, self._seals[1], going)
+        found: list[bytes] = []
+        for level, place in left_out(head.size, head.kept):
+            found.append(node.replica.tree.subtree(level, place))
+            if len(found) % HASHES_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        snapshot = Snapshot(head, b"".join(found))
+        data = snapshot.encoded()
+        if len(data) > MAX_BYTES:
+            _log.error("snapshot_too_large", at=archive.seq, bytes=len(data))
+            return None
+        await self.blobs.put(_blocks(data), digest=digest(data))
+        node.snapshot_made = (archive.seq, digest(data))
+        self.snapshot, self._going = snapshot, going
+        await self._remove_older(digest(data))
+        _log.info("snapshot_made", at=archive.seq, bytes=len(data), going=len(going))
+        return snapshot
+
+    async def _find_going(self, at: int) -> set[int]:
+        """The lanes that the newest archive lets go."""
+        node, going = self.node, set[int]()
         for family in node.session.protocol.families:
-            if family.is_asked_again is not None:
-                has_more |= await self._purge_family(family, archive.seq)
-        return has_more
+            if family.is_asked_again is None:
+                continue
+            after, is_full, table = 0, True, node.replica.tables[family.name]
+            while is_full:
+                found = node.replica.ask(ReplicaArchive).old(
+                    table, at, limit=LANES_PER_SLICE, after=after
+                )
+                going |= {one.row for one in found if self._may_go(family, one)}
+                is_full = len(found) == LANES_PER_SLICE
+                after = found[-1].first if found else after
+                await asyncio.sleep(0)
+        return going
 
-    async def _purge_family(self, family: Family, below: int) -> bool:
-        replica = self.node.replica
-        old = replica.ask(ReplicaArchive).old(
-            replica.tables[family.name], below, limit=LANES_AT_ONCE
-        )
-        if len(old) == LANES_AT_ONCE:
-            below = old[-1].first  # lanes behind this one are not known here
-        before = self.requests
-        for kind, rows in groupby(sorted(old, key=_kind), key=_kind):
-            found = list(rows)
-            lanes = [
-                OldLane(one.name, one.first, one.last, one.last < below and self._may_go(one))
-                for one in found
-            ]
-            ids = {one.name: one.row for one in found}
-            for step in purges(self.node.session.mesh, family, kind, lanes, below=below):
-                await self._request(step, [ids[name] for name in step.lanes])
-        return len(old) > 0 and self.requests > before
-
-    async def _request(self, step: Purge, rows: list[int]) -> None:
-        wall = self.node.session.wall
-        began_s = wall.boot_s()
-        self.purged += await self.node.session.log.purge(step.subject, upto=step.upto)
-        self.requests += 1
-        self.node.replica.ask(ReplicaArchive).went(rows, step.upto)
-        await asyncio.sleep((wall.boot_s() - began_s) * (1 / SHARE - 1))
-
-    def _may_go(self, one: OldRow) -> bool:
+    def _may_go(self, family: Family, one: OldRow) -> bool:
         """Whether all of a lane's records below the archive may leave the log."""
         control, queries = self._control, self.node.replica.ask(ReplicaArchive)
         lane, before_ms = behind(control, one.lane), control.archive.before_ms
         floor = control.archive.seq if lane.state is None else lane.floor
         if one.last >= floor or one.newest_ms > before_ms or queries.is_named(one.row):
+            return False
+        if family.follows is not None and queries.is_awaited(one.kind, one.name):
             return False
         return all(
             self._until_ms(payload) < before_ms for payload in queries.with_replicas(one.row)
@@ -159,6 +229,106 @@ class Archiver:
         op = open_anywhere(session.protocol, session.mesh, payload).op
         return until_ms(op) if isinstance(op, JobSchedule) else 0
 
+    async def _head(self, at: int, seals: SealLane, going: set[int]) -> Head:
+        """What a snapshot says besides hashes."""
+        replica = self.node.replica
+        queries, tree = replica.ask(ReplicaArchive), replica.tree
+        beside = going | {replica.row_of(SEAL_LANE)}
+        kept = [one.seq for one in replica.control_records() if one.seq <= at]
+        after = 0
+        while True:
+            found, after = queries.records_upto(at, after=after, lanes=LANES_PER_SLICE)
+            kept += [seq for lane, seq in found if lane not in beside]
+            if not after:
+                break
+            await asyncio.sleep(0)
+        size = tree.size_at(at)
+        gaps = tuple(queries.gaps(at))
+        head = Head(
+            mesh=self.node.session.mesh,
+            at=at,
+            size=size,
+            root=tree.root_at(size).hex(),
+            kept=(),
+            gaps=gaps,
+            seals=seals,
+        )
+        return Head(
+            mesh=head.mesh,
+            at=at,
+            size=size,
+            root=head.root,
+            kept=ranges(map(head.leaf, sorted(kept))),
+            gaps=gaps,
+            seals=seals,
+        )
+
+    async def _remove_older(self, newest: str) -> None:
+        """Snapshots that were made here before."""
+        if newest not in self._stored:
+            self._stored.append(newest)
+        while len(self._stored) > KEPT:
+            await self.blobs.remove(self._stored.pop(0))
+
+    # --- purging ----------------------------------------------------------------------------------
+
+    @property
+    def _is_sealed(self) -> bool:
+        """Whether the newest seal names the newest archive's snapshot, which was made here."""
+        node, at = self.node, self._control.archive.seq
+        last = node.seals.state
+        if self.snapshot is None or last is None or self.snapshot.head.at != at:
+            return False
+        return last.snapshot == node.snapshot_made[1] and last.upto >= at
+
+    async def purge(self) -> int:
+        """Purge everything that may go now; how many records that were."""
+        node, before = self.node, self.purged
+        if not self._is_due() or not self._is_sealed:
+            return 0
+        node.replica.flush()
+        for family in node.session.protocol.families:
+            if family.is_asked_again is not None:
+                await self._purge_family(family, self._control.archive.seq)
+        return self.purged - before
+
+    async def _purge_family(self, family: Family, at: int) -> None:
+        """Page by page, by where the lanes begin: each kind together until one that stays."""
+        replica, session = self.node.replica, self.node.session
+        lines: dict[str, int] = {}
+        after, is_full = 0, bool(self._going)
+        while is_full and self._is_due():
+            old = replica.ask(ReplicaArchive).old(
+                replica.tables[family.name], at, limit=LANES_AT_ONCE, after=after
+            )
+            is_full = len(old) == LANES_AT_ONCE and bool(self._going)
+            after = old[-1].first if old else after
+            for kind, rows in groupby(sorted(old, key=_kind), key=_kind):
+                found = list(rows)
+                ids = {one.name: one.row for one in found}
+                lanes = [
+                    OldLane(one.name, one.first, one.last, one.row in self._going) for one in found
+                ]
+                line = lines.get(kind, after if is_full else at)
+                for step in purges(session.mesh, family, kind, lanes, below=at, line=line):
+                    await self._request(step, [ids[name] for name in step.lanes])
+                if any(not one.is_gone for one in lanes):
+                    lines[kind] = oldest_kept(lanes, line)
+
+    async def _request(self, step: Purge, rows: list[int]) -> None:
+        wall = self.node.session.wall
+        began_s = wall.boot_s()
+        self.purged += await self.node.session.log.purge(step.subject, upto=step.upto)
+        self.requests += 1
+        self.node.replica.ask(ReplicaArchive).went(rows, step.upto)
+        self._going.difference_update(rows)
+        await asyncio.sleep((wall.boot_s() - began_s) * (1 / SHARE - 1))
+
 
 def _kind(one: OldRow) -> str:
     return one.kind
+
+
+async def _blocks(data: bytes) -> AsyncGenerator[bytes]:
+    for first in range(0, len(data), BLOCK_BYTES):
+        yield data[first : first + BLOCK_BYTES]

@@ -3,9 +3,10 @@
 It applies records in sequence, in batches, and never blocks the event loop for long; signatures
 are verified ahead, in threads (`record_verifier.py`). When the
 kinds that it may read change, the replica is built again: some records of new kinds are before
-its cursor, and jobs of lost kinds would never end. Where the log is shorter than the cursor, or
-has another record there, it stops with `Corrupt`: what to do about a restored engine is a
-decision for a person, not for a loop.
+its cursor, and jobs of lost kinds would never end. The same if it was away while records were
+purged that it had not read. It begins with the newest snapshot, if there is one. Where the log is
+shorter than the cursor, or has another record there, it stops with `Corrupt`: what to do about a
+restored engine is a decision for a person, not for a loop.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.families.jobs.ops import JobResolve
 from antiphon.core.families.jobs.state import HELD, JobLane, State
 from antiphon.core.families.seals import SEALS
@@ -30,17 +32,20 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import subject_of
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import EngineDenied, LogReplaced, Unavailable
+from antiphon.errors import Corrupt, EngineDenied, LogReplaced, Unavailable
 from antiphon.runtime.attention.item_guard import ItemGuard, reason_of
 from antiphon.runtime.log.known_end import find_end
 from antiphon.runtime.log.session import Session, dep_of
 from antiphon.runtime.log.writer import Intent, Policy, Written, give_up, write
+from antiphon.runtime.node import purged_lanes
+from antiphon.runtime.node.snapshot_search import newest_snapshot
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from antiphon.core.archive.snapshot import Snapshot
     from antiphon.core.families.jobs.priority import Priority
     from antiphon.core.record.op import Op
-    from antiphon.ports import Record
+    from antiphon.ports import Blobs, Record
     from antiphon.runtime.log.author import Draft
     from antiphon.runtime.node.record_verifier import RecordVerifier
     from antiphon.runtime.replica.replica import Replica
@@ -113,19 +118,32 @@ class FullNode:
     """Keeps one replica up to date with the log."""
 
     def __init__(
-        self, session: Session, replica: Replica, verifier: RecordVerifier | None = None
+        self,
+        session: Session,
+        replica: Replica,
+        verifier: RecordVerifier | None = None,
+        *,
+        blobs: Blobs | None = None,
     ) -> None:
         """The replica may contain any prefix of the log, or nothing.
 
-        `verifier` opens records ahead of it, in threads.
+        `verifier` opens records ahead of it, in threads. `blobs` is where snapshots are; None: with
+        the engine.
         """
         self._verifier = verifier
+        self._blobs = blobs or session.engine.blobs
+        self._snapshot: Snapshot | None = None
+        """What this node began with, if it did."""
+        self._is_behind = False
+        """Whether records that it has not read were purged."""
         self.session = session
         self.replica = replica
         self.watchers: list[Watcher] = []
         self.ready = asyncio.Event()
         """Set once everything is applied that was on the log when `run` began."""
         self.applied = 0
+        self.snapshot_made = (0, "")
+        """The archive of the newest snapshot that was made here, and its digest: seals name it."""
         self.passed: dict[tuple[str, Priority], tuple[int, int]] = {}
         """By kind and priority: the newest announcement that was answered, and when (wall ms)."""
         self._progress = asyncio.Condition()
@@ -153,6 +171,11 @@ class FullNode:
                     # The server may refuse before the new login is there.
                     if not await self._has_another_scope():
                         raise
+                except Unavailable:
+                    if not self.replica.tree.is_unfinished:
+                        raise
+                    # What the snapshot counts on was purged meanwhile: there is a newer one.
+                    await self.session.pause(LONGEST_PAUSE)
             goal = await self._begin_again()
 
     async def _has_another_scope(self) -> bool:
@@ -184,10 +207,18 @@ class FullNode:
         wall = self.session.wall
         told_s = wall.boot_s()
         if self.applied >= goal:
+            await purged_lanes.read_again(self.session, self.replica)
             self.ready.set()
-        async for batch in batches:
+        async for found in batches:
+            batch = self._counting(found)
+            if not batch:
+                continue
+            if self._has_gap(batch) and await self._may_begin_anew():
+                self._is_behind = True
+                return
             await self.apply(batch)
-            if self.applied >= goal:
+            if self.applied >= goal and not self.ready.is_set():
+                await purged_lanes.read_again(self.session, self.replica)
                 self.ready.set()
             elif wall.boot_s() - told_s >= TELL_EVERY_S:
                 told_s = wall.boot_s()
@@ -204,21 +235,76 @@ class FullNode:
         self.passed.clear()
         self.replica.begin_anew(reads)
 
+    def _counting(self, batch: list[Record]) -> list[Record]:
+        """Without the records before the snapshot's place that no longer count."""
+        snapshot = self._snapshot
+        if snapshot is None or batch[0].seq > snapshot.head.at:
+            return batch
+        at = snapshot.head.at
+        return [one for one in batch if one.seq > at or snapshot.keeps(one.seq)]
+
+    def _has_gap(self, batch: list[Record]) -> bool:
+        """Whether records are missing that a reader of the whole log should find here."""
+        if self.replica.reads != WHOLE:
+            return False
+        at = self._snapshot.head.at if self._snapshot is not None else 0
+        found = [max(self.applied, at), *(one.seq for one in batch if one.seq > at)]
+        return found[-1] - found[0] != len(found) - 1
+
+    async def _may_begin_anew(self) -> bool:
+        """Whether records are missing because they were purged, and a snapshot replaces them."""
+        session = self.session
+        if not (await session.sync_control()).archives:
+            return False
+        found = await newest_snapshot(session, self._blobs)
+        if found is None or found.head.at <= self.applied:
+            raise Corrupt(
+                f"records behind {self.applied} were purged, and there is no snapshot of them",
+                hint="move the replica's file away, or copy one from another full node",
+            )
+        _log.warning("replica_rebuilding", applied=self.applied, snapshot=found.head.at)
+        return True
+
+    async def _begin_with_snapshot(self) -> None:
+        """Begin anew, with the newest snapshot if there is one."""
+        self.ready.clear()
+        self.passed.clear()
+        self._is_behind, reads = False, self.session.log.reads
+        snapshot = None
+        if reads == WHOLE:
+            snapshot = await newest_snapshot(self.session, self._blobs)
+        self.replica.begin_anew(reads, snapshot)
+        self._snapshot = snapshot
+        if snapshot is not None:
+            self.replica.put_lane(SEAL_LANE, snapshot.head.seals)
+            _log.info("replica_begins", snapshot=snapshot.head.at, records=snapshot.head.size)
+
     async def resume(self) -> None:
         """Restore the control state from the replica, and check that the log agrees with it."""
         self._adopt_scope()
-        cursor = self.replica.cursor
+        replica = self.replica
+        is_whole = not (self._is_behind or replica.tree.is_unfinished)
+        if (
+            replica.cursor.seq == 0
+            or not is_whole
+            or await purged_lanes.missed_some(self.session, replica)
+        ):
+            await self._begin_with_snapshot()
+        cursor = replica.cursor
         await self.session.feed_control(self.replica.control_records(), cursor.seq)
         self.applied = cursor.seq
         if cursor.seq == 0:
             return
         session = self.session
-        record = await find_end(session.log, cursor.seq, session.pause)
-        if record is None:
-            return  # archived since
-        if digest(record.payload) != cursor.record_digest:
+        seq, known = cursor.seq, cursor.record_digest
+        record = await find_end(session.log, seq, session.pause)
+        if record is None:  # purged since; control never is
+            *_, newest = self.replica.control_records()
+            seq, known = newest.seq, digest(newest.payload)
+            record = await find_end(session.log, seq, session.pause)
+        if record is None or digest(record.payload) != known:
             raise LogReplaced(
-                f"record {cursor.seq} on the log differs from the one in this replica",
+                f"record {seq} on the log differs from the one in this replica",
                 hint="the engine's history was replaced; find out which copy is right",
             )
 
@@ -390,11 +476,16 @@ class FullNode:
     async def _placed(self, intent: Intent) -> Intent:
         """With what it follows, where only the log knows whether that was purged."""
         lane, session = intent.lane, self.session
-        if lane is None or not lane.floor or intent.prev is not None:
+        if lane is None or intent.prev is not None:
             return intent
+        lane = session.behind(lane)
+        floor = lane.floor if lane.state is not None else session.control.archive.seq
+        is_known = lane.state is not None or any(lane.tails) or self.replica.tree.base > 0
+        if not floor or not is_known:
+            return intent  # nothing was ever there
         subject = subject_of(session.compose(intent.op, intent.body, prev=0))
         place, last = session.protocol.place_of(subject), 0
-        if place is None or lane.tails[place.slot] > lane.floor:
+        if place is None or lane.tails[place.slot] > floor:
             return intent
         async for page in session.log.read_lane([subject]):
             last = page[-1].seq

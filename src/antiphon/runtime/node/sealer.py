@@ -9,6 +9,7 @@ did not take, is made again; nothing depends on any single one.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
@@ -51,7 +52,9 @@ class Sealer:
                 await self._calm()
                 await self._try()
             else:
-                await self.node.reached(seen + 1)
+                with suppress(TimeoutError):  # a snapshot may be made while nothing is written
+                    async with asyncio.timeout(self.bar_s):
+                        await self.node.reached(seen + 1)
 
     def is_due(self) -> bool:
         """Whether this node is the coordinator, and something besides seals is not sealed yet."""
@@ -61,8 +64,26 @@ class Sealer:
             control is not None
             and control.coordinator == node.session.author.did
             and node.replica.tree.is_kept
-            and node.replica.ask(ReplicaRecords).newest_beside(self._subject) > node.seals.upto
+            and (
+                node.replica.ask(ReplicaRecords).newest_beside(self._subject) > node.seals.upto
+                or self._has_snapshot
+            )
         )
+
+    @property
+    def _snapshot(self) -> str | None:
+        """The newest archive's snapshot, if it was made here; else the one of the last seal."""
+        node, last = self.node, self.node.seals.state
+        at, made = node.snapshot_made
+        if made and at == node.session.control.archive.seq:
+            return made
+        return last.snapshot if last is not None else None
+
+    @property
+    def _has_snapshot(self) -> bool:
+        """Whether a snapshot was made that no seal names yet."""
+        last = self.node.seals.state
+        return last is not None and self._snapshot != last.snapshot
 
     async def seal(self) -> bool:
         """Seal everything up to here; False if another record came first, or it is not due."""
@@ -73,7 +94,7 @@ class Sealer:
         mark = self._whole_mark(upto)
         if mark is None:
             return False
-        body = SealBody(upto=upto, size=mark.size, root=mark.root)
+        body = SealBody(upto=upto, size=mark.size, root=mark.root, state=self._snapshot)
         intent = Intent(MeshSeal, body, prev=node.seals.tail)
         return (await node.write(intent)).verdict is Verdict.OK
 

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
+from antiphon.core.archive.snapshot import Snapshot
 from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.family import Evicted, Lane
 from antiphon.core.protocol import PROTOCOL, Protocol
@@ -184,6 +185,9 @@ class Replica:
             self._scalar(f"select coalesce(max(id), 0) from {table.name}")  # noqa: S608 - our own name
             for table in self.tables.values()
         )
+        self._put_ms = 0
+        self._begun: list[_Held] = []
+        """Lanes that had no records on the log, perhaps."""
         self._named: list[tuple[int, LaneKey]] = []
         self._former: dict[LaneKey, Lane] = {}
         """Not in the file yet."""
@@ -205,16 +209,21 @@ class Replica:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def begin_anew(self, reads: tuple[str, ...]) -> None:
-        """Delete everything and become a replica of what these filters show; one transaction."""
+    def begin_anew(self, reads: tuple[str, ...], snapshot: Snapshot | None = None) -> None:
+        """Delete everything and become a replica of what these filters show; one transaction.
+
+        With a snapshot, of the records that count there, which are noted next, and what follows.
+        """
         self._db.execute("begin immediate")
         try:
             lanes = (table.name for table in self.tables.values())
             for table in (*replica_schema.TABLES, *lanes, *replica_tree.TABLES):
                 self._db.execute(f"delete from {table}")  # noqa: S608 - our own names
             self.texts.delete_all()
-            self._db.execute("delete from meta where name = 'leaves'")
+            self._db.execute("delete from meta where name in ('leaves', 'base')")
             self._db.execute("insert or replace into meta values ('reads', ?)", (" ".join(reads),))
+            if snapshot is not None and reads == WHOLE:
+                self.tree.begin_at(snapshot)
             self._db.execute("commit")
         except BaseException:
             self._db.execute("rollback")
@@ -223,6 +232,16 @@ class Replica:
         self.tree.load(0)
         if reads != WHOLE:
             self.tree.keep_none()
+        elif snapshot is not None:
+            self.tree.fill(snapshot)
+
+    def put_lane(self, key: LaneKey, lane: Lane, *, at_ms: int = 0) -> None:
+        """Set a lane's state without a record; what it evicts is noted with that time."""
+        held = self._hold(key)
+        held.lane, self._put_ms = lane, at_ms
+        if not held.dirty:
+            held.dirty = True
+            self._dirty.append((key, held))
 
     @property
     def cursor(self) -> Cursor:
@@ -300,6 +319,7 @@ class Replica:
             self._former[key] = held.lane
         if held.lane.state is None or is_again:
             held.first_seq = record.seq
+            self._begun.append(held)
         held.lane = lane
         if error_text:
             self._texts[key] = error_text
@@ -309,7 +329,7 @@ class Replica:
 
     def flush(self) -> None:
         """Write everything noted so far in one transaction."""
-        if not self._pending:
+        if not self._pending and not self._dirty:
             return
         self._db.execute("begin immediate")
         try:
@@ -317,6 +337,9 @@ class Replica:
             self._db.executemany(
                 "insert or replace into former values (?, ?, ?, ?)",
                 [(*key, msgspec.msgpack.encode(lane)) for key, lane in self._former.items()],
+            )
+            self._db.executemany(
+                "insert or ignore into hot values (?)", [(held.row,) for held in self._begun]
             )
             rows = list(self._pending_rows())
             self._db.executemany("insert into records values (?, ?, ?, ?, ?, ?, ?)", rows)
@@ -331,10 +354,12 @@ class Replica:
             self._db.execute("rollback")
             self.tree.load(self._cursor.seq)
             raise
-        last = self._pending[-1]
-        self._cursor = Cursor(last[0], digest(last[5]))
+        if self._pending:
+            last = self._pending[-1]
+            self._cursor = Cursor(last[0], digest(last[5]))
         self._pending.clear()
         self._former.clear()
+        self._begun.clear()
         self._named.clear()
         self._forget()
 
@@ -418,7 +443,8 @@ class Replica:
                 self._db.executemany(sql, [(one, held.row) for one in digests])
         if gone != held.gone:
             # The newest record about it, which an eviction is; the state's own time may be older.
-            at_ms = self._pending[-1][1] // NANOSECONDS_PER_MS
+            stamps_ns = [one[1] for one in self._pending[-1:]]
+            at_ms = max([self._put_ms, *(one // NANOSECONDS_PER_MS for one in stamps_ns)])
             before = frozenset(held.gone)
             rows = [(one.digest, at_ms, one.named_as) for one in gone if one not in before]
             self._db.executemany(
@@ -486,7 +512,7 @@ class Replica:
         row = self._db.execute(
             "select seq, stamp_ns, subject, payload, verdict, after from records"
             " where lane = ? and (? is null or verdict = ?) order by seq desc limit 1",
-            (self._row_of(key), verdict, verdict),
+            (self.row_of(key), verdict, verdict),
         ).fetchone()
         return StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) if row else None
 
@@ -495,7 +521,7 @@ class Replica:
         rows = self._db.execute(
             "select seq, stamp_ns, subject, payload, verdict, after from records"
             " where lane = ? and (? is null or verdict = ?) order by seq",
-            (self._row_of(key), verdict, verdict),
+            (self.row_of(key), verdict, verdict),
         )
         return [StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) for row in rows]
 
@@ -504,11 +530,11 @@ class Replica:
         rows = self._db.execute(
             "select seq, stamp_ns, subject, payload, verdict, after from records"
             " where lane = ? and seq < ? and verdict = 'ok' order by seq desc limit ?",
-            (self._row_of(key), seq, limit),
+            (self.row_of(key), seq, limit),
         )
         return [StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) for row in rows]
 
-    def _row_of(self, key: LaneKey) -> int:
+    def row_of(self, key: LaneKey) -> int:
         """The row of a lane; 0, which no lane has, if there is none."""
         row = self._db.execute(self.tables[key.family].find, (key.name, key.kind)).fetchone()
         return int(row[0]) if row else 0

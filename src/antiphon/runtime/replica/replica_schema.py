@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from antiphon.runtime.replica.replica_table import LaneTable
 
-SCHEMA_VERSION: Final = 9
-TABLES: Final = ("records", "named", "follows", "evicted", "tallies", "former", "purged", "names")
+SCHEMA_VERSION: Final = 10
+TABLES: Final = (
+    *("records", "named", "follows", "evicted", "tallies", "former", "purged", "names", "hot"),
+)
 SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
 create table if not exists named (  -- lanes that still need those bytes
@@ -26,6 +28,7 @@ create table if not exists follows (  -- lanes that wait, or waited, for a lane 
 create table if not exists purged (  -- up to where records of a lane are gone from the log
     lane integer primary key, upto integer not null
 );
+create table if not exists hot (lane integer primary key);  -- lanes with records on the log
 create table if not exists names (  -- lanes whose ops name a record of another lane
     named integer not null, lane integer not null, primary key (named, lane)
 ) without rowid;

@@ -22,7 +22,7 @@ class SealBody(Body, frozen=True):
     """The number of these records."""
     root: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     state: Digest | None = None
-    """Reserved for the digest of a snapshot; for now it must be None."""
+    """The digest of the newest snapshot (`core/archive/snapshot.py`); no verdict depends on it."""
 
 
 class MeshSeal(Op, frozen=True, tag="mesh.seal"):

@@ -35,6 +35,8 @@ class Sealed(Struct, frozen=True):
     hlc_author: str
     upto: int
     commit_ms: int
+    snapshot: str | None = None
+    """The digest of the newest snapshot, if it names one."""
 
 
 class SealLane(Lane, frozen=True):

@@ -28,12 +28,12 @@ def step(state: Sealed | None, op: MeshSeal, at: At) -> Moved | Verdict | Needs:
     body = op.body
     if state is not None and body.upto <= state.upto:
         return Verdict.STALE
-    if body.upto >= at.seq or body.size > body.upto or body.state is not None:
+    if body.upto >= at.seq or body.size > body.upto:
         return Verdict.SEAL
     own = at.reads.mark
     if own is None:
         return Needs(upto=body.upto)
-    sealed = Sealed(at.seq, op.hlc, op.author, body.upto, at.commit_ms)
+    sealed = Sealed(at.seq, op.hlc, op.author, body.upto, at.commit_ms, body.state)
     if own == UNSEEN_ROOT:
         return Moved(Verdict.UNSEEN, sealed)
     return Moved(Verdict.OK if _matches(own, body) else Verdict.SEAL, sealed)
