@@ -9,9 +9,16 @@ from typing import Any, Final
 from antiphon.core import lane_archive, manifest
 from antiphon.core.derivations import purge_plan
 from antiphon.core.families.jobs import planned
+from antiphon.runtime.coordinator.archiver import Archiver
 from antiphon.runtime.log.lane_reader import LaneReader
 from antiphon.runtime.log.session import Session
+from antiphon.runtime.node import purged_lanes
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.sealer import Sealer
+from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_tree import Tree
 from simulator.archive.archive_world import ArchiveWorld
+from simulator.archive.snapshot_world import SnapshotWorld
 from simulator.patch import patched
 
 
@@ -85,9 +92,81 @@ def _trusting(self: Any, lane: Any) -> Any:
     return place
 
 
+@contextmanager
+def snapshot_stale() -> Iterator[None]:
+    """Seals go on naming the first snapshot, while lanes are purged that only newer ones let go."""
+
+    def first(self: Any) -> Any:
+        last = self.node.seals.state
+        made = self.node.snapshot_made[1] or None
+        return last.snapshot if last is not None and last.snapshot else made
+
+    def is_sealed(self: Any) -> bool:
+        return self.snapshot is not None and self.snapshot.head.at == self._control.archive.seq
+
+    with (
+        patched(Sealer, "_snapshot", property(first)),
+        patched(Archiver, "_is_sealed", property(is_sealed)),
+    ):
+        yield
+
+
+@contextmanager
+def frontier_wrong() -> Iterator[None]:
+    """The hashes of what is left out are not those of the log."""
+    really = Tree.subtree
+    with patched(Tree, "subtree", lambda self, level, place: really(self, level, place)[::-1]):
+        yield
+
+
+@contextmanager
+def seals_forgotten() -> Iterator[None]:
+    """Who begins with a snapshot does not know which seal was accepted last."""
+    really = Replica.put_lane
+
+    def put_lane(self: Any, key: Any, lane: Any, **_: Any) -> None:
+        really(self, key, lane)
+
+    with patched(Replica, "put_lane", put_lane):
+        yield
+
+
+@contextmanager
+def gap_unnoticed() -> Iterator[None]:
+    """Who was away reads on, whatever was purged meanwhile."""
+
+    async def missed_some(*_: Any) -> bool:
+        return False
+
+    with (
+        patched(FullNode, "_has_gap", lambda *_: False),
+        patched(purged_lanes, "missed_some", missed_some),
+    ):
+        yield
+
+
+@contextmanager
+def half_read() -> Iterator[None]:
+    """Who reads some kinds does not look for lanes that went while they were read."""
+
+    async def read_again(*_: Any) -> None:
+        return
+
+    with patched(purged_lanes, "read_again", read_again):
+        yield
+
+
 _really_known: Any = LaneReader._known  # noqa: SLF001 - a bug is put in
 
 Mutant = Callable[[], AbstractContextManager[None]]
+WITH_NODES: Final[tuple[Mutant, ...]] = (
+    snapshot_stale,
+    frontier_wrong,
+    seals_forgotten,
+    gap_unnoticed,
+    half_read,
+)
+"""Of full nodes and snapshots: those show in a world that has some."""
 MUTANTS: Final[tuple[Mutant, ...]] = (
     archive_forgotten,
     replay_accepted,
@@ -96,4 +175,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     tick_again,
     key_forgotten,
     known_lanes_kept,
+    *WITH_NODES,
 )
+
+
+def world_of(mutant: Mutant) -> type[ArchiveWorld]:
+    """The world in which a bug shows."""
+    return SnapshotWorld if mutant in WITH_NODES else ArchiveWorld

@@ -86,6 +86,8 @@ class ArchiveOutcome(Struct, frozen=True, kw_only=True):
     """Records that are gone."""
     lives: int
     """Lanes that began again after they were archived."""
+    joined: int
+    """Full nodes that began, or came back, and were compared."""
     hours: float
 
 
@@ -113,7 +115,7 @@ class ArchiveWorld:
 
         self.store.announce = committed
         self.deeds: Counter[str] = Counter()
-        self.purged = 0
+        self.purged = self.joined = 0
         self.known: dict[LaneKey, Any] = {}
         """Lanes as one reader knew them some time ago."""
 
@@ -131,7 +133,40 @@ class ArchiveWorld:
         for one in (*self.members, self.veteran):
             await one.sync_control()
         await self._put_plan()
-        deeds: list[tuple[int, Callable[[], Awaitable[object]]]] = [
+        await self._begin()
+        deeds = self._menu()
+        for _ in range(self.plan.steps):
+            (deed,) = self.chance.choices([one for _, one in deeds], [w for w, _ in deeds])
+            self.deeds[deed.__name__.strip("_")] += 1
+            try:
+                await deed()
+            except AntiphonError:
+                self.deeds["refused"] += 1
+            await self._look()
+            if self.laws.violations:
+                break
+        await self._end_all()
+        lives = sum(lane.floor > 0 and lane.state is not None for lane in self.laws.lanes.values())
+        return ArchiveOutcome(
+            seed=self.plan.seed,
+            violations=self.laws.violations,
+            deeds=dict(self.deeds),
+            archives=len(self.laws.control.archives),
+            purged=self.purged,
+            lives=lives,
+            joined=self.joined,
+            hours=self.loop.time() / 3600,
+        )
+
+    async def _begin(self) -> None:
+        """Before the first step."""
+
+    async def _end_all(self) -> None:
+        """After the last."""
+
+    def _menu(self) -> list[tuple[int, Callable[[], Awaitable[object]]]]:
+        """What may happen in a step, each with its weight."""
+        return [
             (6, self._submit),
             (6, self._end),
             (2, self._lock),
@@ -144,26 +179,6 @@ class ArchiveWorld:
             (2, self._remember),
             (1, self._hand_over),
         ]
-        for _ in range(self.plan.steps):
-            (deed,) = self.chance.choices([one for _, one in deeds], [w for w, _ in deeds])
-            self.deeds[deed.__name__.strip("_")] += 1
-            try:
-                await deed()
-            except AntiphonError:
-                self.deeds["refused"] += 1
-            await self._look()
-            if self.laws.violations:
-                break
-        lives = sum(lane.floor > 0 and lane.state is not None for lane in self.laws.lanes.values())
-        return ArchiveOutcome(
-            seed=self.plan.seed,
-            violations=self.laws.violations,
-            deeds=dict(self.deeds),
-            archives=len(self.laws.control.archives),
-            purged=self.purged,
-            lives=lives,
-            hours=self.loop.time() / 3600,
-        )
 
     # --- deeds ------------------------------------------------------------------------------
 
@@ -341,12 +356,12 @@ class ArchiveWorld:
                 self.known[key] = view.lane
 
 
-def run(plan: ArchivePlan) -> ArchiveOutcome:
+def run(plan: ArchivePlan, world: type[ArchiveWorld] = ArchiveWorld) -> ArchiveOutcome:
     """One seed."""
     with no_collector(), quiet_and_quick():
         loop = new_loop()
         try:
-            outcome: ArchiveOutcome = loop.run_until_complete(ArchiveWorld(plan, loop).live())
+            outcome: ArchiveOutcome = loop.run_until_complete(world(plan, loop).live())
             return outcome
         finally:
             loop.close()

@@ -1,5 +1,7 @@
 """Simulated days of a log that is archived and purged, with every law always on.
 
+Each seed runs once with readers of single lanes, and once with full nodes and snapshots.
+
     python -m simulator.archive --seeds 100
     python -m simulator.archive --mutants
 
@@ -18,8 +20,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from simulator.archive.archive_mutants import MUTANTS
-from simulator.archive.archive_world import ArchivePlan, run
+from simulator.archive.archive_mutants import MUTANTS, world_of
+from simulator.archive.archive_world import ArchivePlan, ArchiveWorld, run
+from simulator.archive.snapshot_world import SnapshotWorld
 
 HUNTED: Final = 60
 """How many seeds a bug may survive."""
@@ -44,11 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _soak(first: int, seeds: int, steps: int) -> dict[str, object]:
     outcomes, deeds = [], Counter[str]()
     for seed in range(first, first + seeds):
-        outcome = run(ArchivePlan(seed=seed, steps=steps))
-        outcomes.append(outcome)
-        deeds.update(outcome.deeds)
-        for violation in outcome.violations:
-            print(f"seed {seed}: {violation}", file=sys.stderr)
+        for world in (ArchiveWorld, SnapshotWorld):
+            outcome = run(ArchivePlan(seed=seed, steps=steps), world)
+            outcomes.append(outcome)
+            deeds.update(outcome.deeds)
+            for violation in outcome.violations:
+                print(f"seed {seed}: {violation}", file=sys.stderr)
     return {
         "seeds": seeds,
         "hours": round(sum(one.hours for one in outcomes), 1),
@@ -56,6 +60,7 @@ def _soak(first: int, seeds: int, steps: int) -> dict[str, object]:
         "archives": sum(one.archives for one in outcomes),
         "purges": sum(one.purged for one in outcomes),
         "lives": sum(one.lives for one in outcomes),
+        "joined": sum(one.joined for one in outcomes),
         "deeds": dict(deeds.most_common()),
     }
 
@@ -65,7 +70,7 @@ def _hunt(first: int) -> dict[str, object]:
     for mutant in MUTANTS:
         for seed in range(first, first + HUNTED):
             with mutant():
-                broken = run(ArchivePlan(seed=seed)).violations
+                broken = run(ArchivePlan(seed=seed), world_of(mutant)).violations
             if broken:
                 caught[mutant.__name__] = f"seed {seed}: {broken[0]}"
                 print(f"{mutant.__name__}: {caught[mutant.__name__]}", file=sys.stderr)

@@ -4,6 +4,7 @@ import pytest
 
 from simulator.archive import archive_mutants
 from simulator.archive.archive_world import ArchivePlan, run
+from simulator.archive.snapshot_world import SnapshotWorld
 
 CAUGHT_BY = {
     archive_mutants.archive_forgotten: (0, "all_agree"),
@@ -13,11 +14,20 @@ CAUGHT_BY = {
     archive_mutants.tick_again: (10, "no_tick_twice"),
     archive_mutants.key_forgotten: (3, "nothing_comes_back"),
     archive_mutants.known_lanes_kept: (9, "all_agree"),
+    archive_mutants.snapshot_stale: (0, "it_begins"),
+    archive_mutants.frontier_wrong: (0, "it_begins"),
+    archive_mutants.seals_forgotten: (35, "same_root"),
+    archive_mutants.gap_unnoticed: (3, "all_agree"),
+    archive_mutants.half_read: (15, "all_agree"),
 }
 """For each bug a seed that shows it, and the law that it breaks."""
 
 
-@pytest.mark.parametrize("seed", sorted({seed for seed, _ in CAUGHT_BY.values()}))
+SEEDS = {mutant: seed for mutant, (seed, _) in CAUGHT_BY.items()}
+WITH_NODES = {seed for one, seed in SEEDS.items() if one in archive_mutants.WITH_NODES}
+
+
+@pytest.mark.parametrize("seed", sorted({*SEEDS.values()} - (WITH_NODES - {0})))
 def test_nothing_comes_back_and_every_reader_agrees(seed):
     outcome = run(ArchivePlan(seed=seed))
     assert outcome.violations == []
@@ -26,9 +36,17 @@ def test_nothing_comes_back_and_every_reader_agrees(seed):
     assert outcome.lives > 0, "something began again"
 
 
+@pytest.mark.parametrize("seed", sorted(WITH_NODES))
+def test_full_nodes_that_begin_with_a_snapshot_or_come_back_agree_with_those_that_read_all(seed):
+    outcome = run(ArchivePlan(seed=seed), SnapshotWorld)
+    assert outcome.violations == []
+    assert outcome.purged > 3
+    assert outcome.joined > 3
+
+
 @pytest.mark.parametrize("mutant", archive_mutants.MUTANTS, ids=lambda one: one.__name__)
 def test_a_bug_breaks_a_law(mutant):
     seed, law = CAUGHT_BY[mutant]
     with mutant():
-        broken = run(ArchivePlan(seed=seed)).violations
+        broken = run(ArchivePlan(seed=seed), archive_mutants.world_of(mutant)).violations
     assert any(one.startswith(law) for one in broken)

@@ -45,6 +45,8 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From which sequence on how many are missing, if some never were on the log."""
     seals: SealLane = SealLane()
     """How far the log was sealed there."""
+    sealed: _Place = 0
+    """The last accepted seal before it."""
 
     def leaf(self, seq: int) -> int:
         """The place in the tree of a record that is not behind it."""

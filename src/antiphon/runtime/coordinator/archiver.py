@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.archive.snapshot import MAX_BYTES, Head, Snapshot, left_out, ranges
 from antiphon.core.derivations.purge_plan import OldLane, Purge, oldest_kept, purges
@@ -51,8 +52,8 @@ HASHES_PER_SLICE: Final = 64
 """What is looked at before other tasks get a turn."""
 SHARE: Final = 0.2
 """Of the engine's time for this coordinator's requests, what purges take at most."""
-KEPT: Final = 2
-"""Snapshots that stay: somebody may be reading the last but one."""
+KEPT: Final = 1
+"""Snapshots that stay from before the newest seal's: somebody may be reading one."""
 SEALED_WITHIN_S: Final = 120.0
 BLOCK_BYTES: Final = 256 * 1024
 LONGEST_HOLD_MS: Final = 24 * 3_600_000
@@ -243,31 +244,27 @@ class Archiver:
                 break
             await asyncio.sleep(0)
         size = tree.size_at(at)
-        gaps = tuple(queries.gaps(at))
         head = Head(
             mesh=self.node.session.mesh,
             at=at,
             size=size,
             root=tree.root_at(size).hex(),
             kept=(),
-            gaps=gaps,
+            gaps=tuple(queries.gaps(at)),
             seals=seals,
+            sealed=replica.accepted_upto(SEAL_LANE, at),
         )
-        return Head(
-            mesh=head.mesh,
-            at=at,
-            size=size,
-            root=head.root,
-            kept=ranges(map(head.leaf, sorted(kept))),
-            gaps=gaps,
-            seals=seals,
-        )
+        return replace(head, kept=ranges(map(head.leaf, sorted(kept))))
 
     async def _remove_older(self, newest: str) -> None:
-        """Snapshots that were made here before."""
+        """Snapshots that were made here before the one that seals name, but the last of them."""
+        last = self.node.seals.state
+        named = last.snapshot if last is not None else None
+        if named and named not in self._stored:
+            self._stored.insert(0, named)  # of a coordinator before this one
         if newest not in self._stored:
             self._stored.append(newest)
-        while len(self._stored) > KEPT:
+        while named in self._stored and self._stored.index(named) > KEPT:
             await self.blobs.remove(self._stored.pop(0))
 
     # --- purging ----------------------------------------------------------------------------------

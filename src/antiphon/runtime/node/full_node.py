@@ -276,7 +276,8 @@ class FullNode:
         self.replica.begin_anew(reads, snapshot)
         self._snapshot = snapshot
         if snapshot is not None:
-            self.replica.put_lane(SEAL_LANE, snapshot.head.seals)
+            head = snapshot.head
+            self.replica.put_lane(SEAL_LANE, head.seals, accepted=head.sealed)
             _log.info("replica_begins", snapshot=snapshot.head.at, records=snapshot.head.size)
 
     async def resume(self) -> None:

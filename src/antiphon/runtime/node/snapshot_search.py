@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from antiphon.core.archive import snapshot as snapshots
 from antiphon.core.archive.snapshot import Snapshot
@@ -16,11 +16,8 @@ from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.families.seals.ops import SealBody
-    from antiphon.ports import Blobs
+    from antiphon.ports import Blobs, Record
     from antiphon.runtime.log.session import Session
-
-SEALS_LOOKED_AT: Final = 64
-"""Of which the newest that counts is taken."""
 
 _log = LazyLogger(__name__)
 
@@ -66,20 +63,29 @@ def checked(session: Session, seal: SealBody, data: bytes) -> Snapshot:
 
 
 async def _newest_seal(session: Session) -> SealBody | None:
-    """The newest seal that its office and its signature allow; whoever is new knows no root."""
+    """The seal that covers most, of those that their office and signature allow.
+
+    Whoever is new knows no root, and not what came before a seal, so an old one that somebody wrote
+    again looks right. But all that came since are then behind what it covers.
+    """
     log, subject = session.log, subjects.seal(session.mesh)
-    found = await log.newest([subject])
-    record = found[0] if found else None
-    for _ in range(SEALS_LOOKED_AT):
-        if record is None:
-            return None
-        opened = session.open(record)
-        seal = opened.op
-        if not isinstance(seal, MeshSeal):
-            return None
-        await session.confirm(record.seq)
-        outcome = await session.judge(opened, lane_before(seal))
-        if outcome.verdict in (Verdict.OK, Verdict.UNSEEN):
-            return seal.body
-        record = await log.fetch(seal.prev) if seal.prev else None
-    return None
+    most: SealBody | None = None
+    for record in await log.newest([subject]):
+        most = await _seal_at(session, record)
+    async for page in log.read_lane([subject], after=most.upto if most is not None else 0):
+        for record in page:
+            found = await _seal_at(session, record)
+            if found is not None and (most is None or found.upto > most.upto):
+                most = found
+    return most
+
+
+async def _seal_at(session: Session, record: Record) -> SealBody | None:
+    """What a seal says, if this record is one."""
+    opened = session.open(record)
+    seal = opened.op
+    if not isinstance(seal, MeshSeal):
+        return None
+    await session.confirm(record.seq)
+    outcome = await session.judge(opened, lane_before(seal))
+    return seal.body if outcome.verdict in (Verdict.OK, Verdict.UNSEEN) else None

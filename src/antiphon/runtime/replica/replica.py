@@ -186,6 +186,7 @@ class Replica:
             for table in self.tables.values()
         )
         self._put_ms = 0
+        self._accepted: dict[LaneKey, int] = {}
         self._begun: list[_Held] = []
         """Lanes that had no records on the log, perhaps."""
         self._named: list[tuple[int, LaneKey]] = []
@@ -235,9 +236,16 @@ class Replica:
         elif snapshot is not None:
             self.tree.fill(snapshot)
 
-    def put_lane(self, key: LaneKey, lane: Lane, *, at_ms: int = 0) -> None:
-        """Set a lane's state without a record; what it evicts is noted with that time."""
+    def put_lane(
+        self, key: LaneKey, lane: Lane, *, at_ms: int = 0, accepted: int | None = None
+    ) -> None:
+        """Set a lane's state without a record; what it evicts is noted with that time.
+
+        `accepted` is the last record that it accepted, if its records are not here.
+        """
         held = self._hold(key)
+        if accepted is not None:
+            self._accepted[key] = accepted
         held.lane, self._put_ms = lane, at_ms
         if not held.dirty:
             held.dirty = True
@@ -341,6 +349,10 @@ class Replica:
             self._db.executemany(
                 "insert or ignore into hot values (?)", [(held.row,) for held in self._begun]
             )
+            self._db.executemany(
+                "insert or replace into accepted values (?, ?)",
+                [(self._lanes[key].row, seq) for key, seq in self._accepted.items()],
+            )
             rows = list(self._pending_rows())
             self._db.executemany("insert into records values (?, ?, ?, ?, ?, ?, ?)", rows)
             self._db.executemany(
@@ -360,6 +372,7 @@ class Replica:
         self._pending.clear()
         self._former.clear()
         self._begun.clear()
+        self._accepted.clear()
         self._named.clear()
         self._forget()
 
@@ -379,12 +392,19 @@ class Replica:
             yield seq, stamp, subject, verdict, lane, payload, after
 
     def _accepted_in(self, lane: int) -> int:
-        """The last accepted record of a lane in the file; 0 if there is none."""
+        """The last accepted record of a lane; 0 if there is none."""
         return self._scalar(
             "select case verdict when 'ok' then seq else after end from records"
             " where lane = ? order by seq desc limit 1",
             lane,
-        )
+        ) or self._scalar("select seq from accepted where lane = ?", lane)
+
+    def accepted_upto(self, key: LaneKey, upto: int) -> int:
+        """The last record up to a sequence that a lane accepted; 0 if there is none."""
+        found = self.accepted_before(key, upto + 1, limit=1)
+        if found:
+            return found[0].record.seq
+        return self._scalar("select seq from accepted where lane = ?", self.row_of(key))
 
     def _write_lanes(self) -> None:
         fresh: dict[str, list[Row]] = {}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 10
 TABLES: Final = (
     *("records", "named", "follows", "evicted", "tallies", "former", "purged", "names", "hot"),
+    "accepted",
 )
 SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
@@ -36,6 +37,9 @@ create table if not exists former (  -- what a lane was about before it was arch
     family text not null, kind text not null, name text not null, body blob not null,
     primary key (family, kind, name)
 ) without rowid;
+create table if not exists accepted (  -- the last accepted record of lanes without their records
+    lane integer primary key, seq integer not null
+);
 create table if not exists evicted (
     digest text primary key, at_ms integer not null, named_as text not null
 ) without rowid;
