@@ -10,6 +10,7 @@ from tests.acceptance.typed_page import ROOT, blocks
 BY_PAGES = "tests/acceptance/test_pages.py"
 TYPED = {
     "README.md": "tests/acceptance/test_readme.py",
+    "docs/backup.md": "tests/acceptance/test_backup.py",
     "docs/testing.md": "tests/testing/test_tested_mesh.py",
     "docs/tutorial.md": BY_PAGES,
     **{f"docs/{page}.md": BY_PAGES for page in (*PAGES, *SANDBOXED)},

@@ -269,6 +269,15 @@ class Corrupt(AntiphonError):
 class LogReplaced(Corrupt):
     """The log no longer has what was read from it before; a person decides which copy is right."""
 
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "ask the mesh's owner. If it was restored: 'antiphon restore --accept' here"
+        " shows what is lost and goes on",
+    ) -> None:
+        super().__init__(message, hint=hint)
+
 
 class Misconfigured(AntiphonError):
     """A person has to change a setting, a file or a command line."""

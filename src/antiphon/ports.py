@@ -416,6 +416,36 @@ class MessageStore(Protocol):
         """Tell of writes under a prefix, in their order. `told` must not wait."""
 
 
+class StoredMessage(Struct, frozen=True, array_like=True, gc=False):
+    """A message of a stream, with everything that makes it the same when it is put back."""
+
+    seq: int
+    stamp_ns: int
+    subject: str
+    header: bytes
+    """As its publisher sent it; empty if there was none."""
+    payload: bytes
+
+
+class StoredStream(Protocol):
+    """A stream of the engine, read whole for a backup."""
+
+    async def last(self) -> int:
+        """The newest sequence that was given out; 0 if there is no such stream."""
+
+    async def read(self, after: int, upto: int) -> list[StoredMessage]:
+        """The next messages in (after, upto], oldest first; empty if there are no more."""
+
+
+class StoredBlob(Struct, frozen=True, array_like=True, gc=False):
+    """A blob that the engine has."""
+
+    digest: str
+    size: int
+    by: str
+    """The member that stored it, by its engine user; empty for the mesh's own nodes."""
+
+
 class GateLine(Protocol):
     """A member's requests to its mesh's gate."""
 

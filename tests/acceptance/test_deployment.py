@@ -126,6 +126,19 @@ def test_host_node_and_worker_start_get_ready_and_drain(places):
         assert running_host.stop() == 0
 
 
+def test_the_nightly_backup_is_made_and_checked(places):
+    host, nightly = unit("host", places), unit("backup", places)
+    person = Shell(places, ANTIPHON_HOME=host.environment["ANTIPHON_HOME"])
+    with person.init("--name", "farm"):
+        made = person.run(*nightly.words, "--json")
+        assert made.json["new_records"] > 0
+        program, *words = shlex.split(nightly.one("ExecStartPost"))
+        assert program == str(BIN / "antiphon")
+        assert person.run(*words, "--json").json["records"] == made.json["records"]
+    timer = (ROOT / "deploy/systemd/antiphon-backup.timer").read_text()
+    assert "Persistent=true" in timer
+
+
 def instructions() -> list[tuple[str, str]]:
     """The Containerfile's instructions, in order."""
     text = re.sub(r"^#.*\n", "", CONTAINERFILE.read_text(), flags=re.MULTILINE)

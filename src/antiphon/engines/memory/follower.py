@@ -57,18 +57,13 @@ class Follow(Feed[list[Record]]):
 
     def _check(self) -> None:
         """`LogReplaced` if this is not the log that was read before."""
-        hint = "the engine was restored from an older copy"
         if self._log.last_seq < self._cursor:
             ends = self._log.last_seq
-            raise LogReplaced(
-                f"the log ends at {ends}, before the cursor {self._cursor}", hint=hint
-            )
+            raise LogReplaced(f"the log ends at {ends}, before the cursor {self._cursor}")
         if self._is_rewound and self._last is not None:
             now = self._log.at(self._last.seq)
             if now is not None and now != self._last:
-                raise LogReplaced(
-                    f"the log shows another record at {now.seq} than before", hint=hint
-                )
+                raise LogReplaced(f"the log shows another record at {now.seq} than before")
             self._is_rewound = False
 
     # --- as a follower of the mesh ----------------------------------------------------------

@@ -35,6 +35,7 @@ from antiphon.engines.nats.log.streams import (
     blobs_name,
 )
 from antiphon.errors import Corrupt, Malformed, Rejected, Unavailable
+from antiphon.ports import StoredBlob
 
 CHUNK_BYTES = 128 * 1024
 MAX_CHUNKS_IN_FLIGHT = 16
@@ -126,20 +127,26 @@ class NatsBlobs:
 
     async def weights(self) -> dict[str, int]:
         """By member: what it stored, in bytes, with a fixed part for each blob."""
-        await self._open()
         found: dict[str, int] = {}
-        first, more = 1, True
+        async with aclosing(self.everything()) as blobs:
+            async for blob in blobs:
+                found[blob.by] = found.get(blob.by, 0) + blob.size + BLOB_WEIGHT
+        return found
+
+    async def everything(self) -> AsyncGenerator[StoredBlob]:
+        """Every blob that is stored whole, in the order in which they were."""
+        await self._open()
+        first, more, stem = 1, True, f"{self._root}.blob."
         while more:
             page = await self._records.batch_with_headers(
-                first, limit=INDEXES_AT_ONCE, subject=f"{self._root}.blob.*"
+                first, limit=INDEXES_AT_ONCE, subject=f"{stem}*"
             )
             for record, header in zip(page.records, page.headers, strict=True):
                 first = record.seq + 1
                 if _FREED not in header:
                     index = _decode_index(record.payload)
-                    found[index.by] = found.get(index.by, 0) + index.size + BLOB_WEIGHT
+                    yield StoredBlob(f"blake3:{record.subject[len(stem) :]}", index.size, index.by)
             more = page.pending > 0 and bool(page.records)
-        return found
 
     @asynccontextmanager
     async def get(

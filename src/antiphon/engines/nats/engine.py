@@ -19,11 +19,18 @@ from antiphon.engines.nats.connection.server_info import ask_durability
 from antiphon.engines.nats.log.leases import NatsLeases
 from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.log.pull_queue import LOAN_S
-from antiphon.engines.nats.log.streams import Streams, check_replicas, log_config, log_name
+from antiphon.engines.nats.log.streams import (
+    Streams,
+    check_replicas,
+    log_config,
+    log_name,
+    messages_name,
+)
 from antiphon.engines.nats.member.scoped_blobs import ScopedBlobs
 from antiphon.engines.nats.member.scoped_log import ScopedLog
 from antiphon.engines.nats.member.visible_subjects import Reader
 from antiphon.engines.nats.messages import MemberGateLine, NatsMessages
+from antiphon.engines.nats.store.stream_copy import StreamCopy
 from antiphon.errors import Malformed, Misconfigured, Unavailable
 from antiphon.ports import Blobs, EngineInfo
 
@@ -190,6 +197,11 @@ class NatsEngine:
     def reconnects(self) -> int:
         """See `ports.Engine.reconnects`."""
         return self._connection.epoch - 1
+
+    def copy_of(self, what: Literal["log", "messages"]) -> StreamCopy:
+        """A stream message by message, for a backup."""
+        names = {"log": log_name, "messages": messages_name}
+        return StreamCopy(self._requester, names[what](self._mesh))
 
     async def info(self) -> EngineInfo:
         """See `ports.Engine.info`."""

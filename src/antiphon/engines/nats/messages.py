@@ -66,7 +66,7 @@ class NatsMessages:
         subject = self._subject(key)
         if len(note) > MAX_NOTE_BYTES or b"\r" in note or b"\n" in note:
             raise Rejected("a note has one line of at most 4 KiB", reason="note")
-        await self._open()
+        await self.open()
         header = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: %d" % expected
         if ttl_ms:
             header += b"\r\nNats-TTL: %ds" % max(1, -(-ttl_ms // 1000))
@@ -85,7 +85,7 @@ class NatsMessages:
     async def get(self, key: str) -> MessageEntry | None:
         """See `ports.MessageStore.get`."""
         subject = self._subject(key).decode()
-        await self._open()
+        await self.open()
         held = await self._records.last_on(subject)
         return None if held is None else self._entry(held)
 
@@ -95,7 +95,7 @@ class NatsMessages:
         """See `ports.MessageStore.list`."""
         stem, start = f"{self._prefix}{prefix}.>", len(self._prefix)
         wire.check_filter(stem)
-        await self._open()
+        await self.open()
         if not after:
             batch = await self._records.batch_with_headers(
                 1, limit=limit, subject=stem, max_bytes=SMALL_BYTES
@@ -135,7 +135,7 @@ class NatsMessages:
 
     # --- inside -----------------------------------------------------------------------------
 
-    async def _open(self) -> None:
+    async def open(self) -> None:
         """Make the stream if it is missing."""
         if self._is_open:
             return

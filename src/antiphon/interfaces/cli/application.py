@@ -37,6 +37,8 @@ HEADINGS: Final = {
         "route",
         "coordinator",
         "recover",
+        "backup",
+        "restore",
     ),
 }
 """The help's headings and the commands under each, in order; others come last."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 LOOKS: Final = 6
 """How often a log is asked for a record before it counts as cut off."""
-HINT: Final = "find out which copy is right, then start this again"
 
 Pause = Callable[[int], Awaitable[None]]
 """Waits before another try, the longer the more there were."""
@@ -44,7 +43,6 @@ async def find_end(log: OpLog, seq: int, pause: Pause) -> Record | None:
     raise LogReplaced(
         f"the log ends at {newest.seq if newest else 0}, but record {seq} was read from it before:"
         " it was restored from an older copy",
-        hint=HINT,
     )
 
 
@@ -81,6 +79,5 @@ class KnownEnd:
                     raise LogReplaced(
                         f"the log shows another record at {self.seq} than was read there before:"
                         " it was restored from an older copy",
-                        hint=HINT,
                     )
             self.line = line

@@ -306,7 +306,6 @@ class FullNode:
         if record is None or digest(record.payload) != known:
             raise LogReplaced(
                 f"record {seq} on the log differs from the one in this replica",
-                hint="the engine's history was replaced; find out which copy is right",
             )
 
     async def apply(self, batch: list[Record]) -> None:

@@ -118,6 +118,11 @@ class DirectGet:
             request["max_bytes"] = max_bytes
         return await self._collect(request, keep_headers=True)
 
+    async def batch_whole(self, first: int, *, limit: int) -> Batch:
+        """The same on any subject, for whoever copies everything."""
+        request = {"seq": first, "batch": limit, "max_bytes": MAX_BATCH_BYTES}
+        return await self._collect(request, keep_headers=True)
+
     async def newest_of_each(self, filters: tuple[str, ...]) -> list[Held] | None:
         """The newest record of each matching subject; None if there are more than 1024."""
         return await self._heads.of(filters)

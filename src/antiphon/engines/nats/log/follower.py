@@ -338,14 +338,12 @@ class Follower:
             raise LogReplaced(
                 f"the log ends at {newest}, but {known} was read from it before: "
                 "it was restored from an older copy",
-                hint="stop this node and ask the mesh's owner which copy is the right one",
             )
         if self._last is not None:
             now = await self._log.fetch(self._last.seq)
             if now is not None and now != self._last:
                 raise LogReplaced(
                     f"the log shows another record at {now.seq} than was read there before",
-                    hint="stop this node and ask the mesh's owner which copy is the right one",
                 )
 
     def _on_state(self, up: bool) -> None:  # noqa: FBT001 - a watcher's one argument

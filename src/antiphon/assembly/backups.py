@@ -1,0 +1,120 @@
+"""Backs up the mesh that a state directory hosts, and checks backups."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from antiphon.assembly.logins import Purpose, connect
+from antiphon.assembly.mesh_connection import OWNER, place
+from antiphon.errors import Misconfigured
+from antiphon.files import replace_file
+from antiphon.runtime.archive.archive_eraser import writing
+from antiphon.runtime.archive.archive_store import CHECKPOINT, FolderStore
+from antiphon.runtime.backup.backup_check import BackupReport, Progress, check_backup
+from antiphon.runtime.backup.backup_folder import BackupFolder
+from antiphon.runtime.backup.backup_writer import Source, Written, write_backup
+from antiphon.runtime.backup.host_files import key_files
+from antiphon.runtime.backup.key_file import KeyFile, seal
+from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
+from antiphon.runtime.identity.key_files import SEED_BYTES, SeedKeyring
+from antiphon.runtime.log.author import NoMark
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.replica.replica import Replica
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
+
+
+async def back_up(home: StateDirectory, directory: Path, *, archive: Path | None = None) -> Written:
+    """Bring the backup in a directory up to date with the running mesh that `home` hosts."""
+    described = require_host(home)
+    folder = BackupFolder(directory)
+    lock = folder.lock()
+    try:
+        async with _archive(archive) as source:
+            return await _back_up(home, described, folder, source)
+    finally:
+        lock.release()
+
+
+async def _back_up(
+    home: StateDirectory, described: MeshFile, folder: BackupFolder, archive: Path | None
+) -> Written:
+    from antiphon.engines.nats import NatsEngine
+
+    engine = await connect(described, home.access(), Purpose(name="backup"), home=home)
+    try:
+        if not isinstance(engine, NatsEngine):
+            raise Misconfigured("a backup needs a NATS server, and all permissions there")
+        source = Source(
+            mesh=described.mesh,
+            name=described.name,
+            engine=described.engine,
+            log=engine.copy_of("log"),
+            messages=engine.copy_of("messages"),
+            blobs=engine.own_blobs,
+            home=home.path,
+            archive=archive,
+        )
+        now_ms = time.time_ns() // 1_000_000
+        return await write_backup(source, folder, home.signer(OWNER), now_ms=now_ms)
+    finally:
+        await engine.close()
+
+
+@asynccontextmanager
+async def _archive(folder: Path | None) -> AsyncIterator[Path | None]:
+    """The archive in a folder, which nobody writes while the block runs; None if it has none."""
+    if folder is None or not (folder / CHECKPOINT).is_file():
+        yield None
+        return
+    lock = await writing(FolderStore(folder))
+    try:
+        yield folder
+    finally:
+        lock.release()
+
+
+def require_host(home: StateDirectory) -> MeshFile:
+    """The mesh that a state directory hosts; `Misconfigured` if it only takes part in one."""
+    described = home.mesh()
+    if not home.server.is_dir() or not home.has_key(OWNER):
+        raise Misconfigured(
+            f"{home.path} does not host the mesh {described.name!r}",
+            hint="back up on the machine where 'antiphon up' or 'antiphon dev' runs",
+        )
+    return described
+
+
+def store_keys(home: StateDirectory, file: Path, passphrase: str) -> KeyFile:
+    """Write the keys of a host into a file that the passphrase opens."""
+    described = require_host(home)
+    keys = KeyFile(
+        mesh=described.mesh, made_ms=time.time_ns() // 1_000_000, files=key_files(home.path)
+    )
+    replace_file(file, seal(keys, passphrase))
+    return keys
+
+
+async def check(
+    directory: Path, *, replica: Path | str = ":memory:", told: Progress = lambda *_: None
+) -> BackupReport:
+    """Check a backup without its mesh; a full node's replica of it is left in `replica`."""
+    from antiphon.engines.memory import MemoryEngine, MemoryServer
+
+    folder = BackupFolder(directory)
+    manifest = folder.require_manifest()
+    engine = MemoryEngine(MemoryServer(SystemClock()), manifest.mesh)
+    reader = SeedKeyring(SystemEntropy().token(SEED_BYTES))
+    session = place(engine, manifest.mesh, reader, "backup", NoMark()).session
+    kept = Replica(replica, mesh=manifest.mesh)
+    try:
+        return await check_backup(folder, manifest, FullNode(session, kept), told=told)
+    finally:
+        kept.close()
+        await engine.close()

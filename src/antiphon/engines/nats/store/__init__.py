@@ -1,0 +1,1 @@
+"""A stream message by message, exactly as the server keeps it: copied out, and put back."""

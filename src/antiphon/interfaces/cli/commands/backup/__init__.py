@@ -1,0 +1,1 @@
+"""`antiphon backup` and `antiphon restore`: a mesh in a folder, and back."""

@@ -1,0 +1,1 @@
+"""Backups: a mesh in a folder, checked without the mesh; its keys apart, encrypted."""

@@ -1,0 +1,149 @@
+"""Checks a backup with nothing but its files: as every reader would judge what is in it.
+
+Every file has the digest that the signed manifest says. Every record is judged from genesis on, by
+a full node that reads the backup instead of a log: signatures, authority, order and seals. The
+owner that the records name must have signed the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.core.families.seals.ops import MeshSeal
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import Corrupt
+from antiphon.ports import Record
+from antiphon.runtime.archive.archive_check import check_archive
+from antiphon.runtime.archive.archive_reader import ArchiveReader
+from antiphon.runtime.archive.archive_store import FolderStore
+from antiphon.runtime.backup.backup_folder import digest_of
+
+if TYPE_CHECKING:
+    from antiphon.runtime.backup.backup_folder import BackupFolder
+    from antiphon.runtime.backup.manifest import Manifest
+    from antiphon.runtime.node.full_node import Applied, FullNode
+
+Progress = Callable[[int, int], None]
+"""Called with how many records were judged, and how many there are."""
+
+
+class BackupReport(Struct, frozen=True, kw_only=True):
+    """What a backup that is whole contains."""
+
+    mesh: str
+    name: str
+    owner: str
+    made_ms: int
+    records: int
+    upto: int
+    last_ms: int
+    """When its newest record was committed. What was acknowledged later is not in it."""
+    sealed: int
+    """Up to which record its seals reach: the coordinator vouches for these."""
+    messages: int
+    blobs: int
+    blob_bytes: int
+    archived: int
+    """Records in the copy of the archive."""
+
+
+async def check_backup(
+    folder: BackupFolder,
+    manifest: Manifest,
+    node: FullNode,
+    *,
+    told: Progress = lambda *_: None,
+) -> BackupReport:
+    """Check everything; `Corrupt` says which file is wrong. `node` is empty, and is filled."""
+    seals = _Seals()
+    node.watchers.append(seals.applied)
+    await _judge(folder, manifest, node, told)
+    session = node.session
+    if not manifest.log or session.control.owner != manifest.by:
+        raise Corrupt("the manifest is not signed by the owner that the backup's records name")
+    seals.check()
+    for segment in manifest.messages:
+        folder.segment(segment)
+    blobs = folder.blobs(manifest)
+    for blob in blobs:
+        size = 0
+        async with aclosing(folder.blob_parts(blob)) as parts:
+            async for part in parts:
+                size += len(part)
+        if size != blob.size:
+            raise Corrupt(f"the stored value {blob.digest} has {size} bytes, not {blob.size}")
+    folder.host_files(manifest)
+    return BackupReport(
+        mesh=manifest.mesh,
+        name=manifest.name,
+        owner=manifest.by,
+        made_ms=manifest.made_ms,
+        records=manifest.records,
+        upto=manifest.upto,
+        last_ms=manifest.last_ms,
+        sealed=node.seals.upto,
+        messages=sum(one.count for one in manifest.messages),
+        blobs=len(blobs),
+        blob_bytes=sum(one.size for one in blobs),
+        archived=await _archived(folder, manifest),
+    )
+
+
+async def _judge(folder: BackupFolder, manifest: Manifest, node: FullNode, told: Progress) -> None:
+    done = last = 0
+    async for page in records_of(folder, manifest):
+        if page[0].seq <= last:
+            raise Corrupt(f"the backup's records are not in the log's order at {page[0].seq}")
+        await node.apply(page)
+        last, done = page[-1].seq, done + len(page)
+        told(done, manifest.records)
+    if last != manifest.upto:
+        raise Corrupt(f"the backup ends at record {last}, not at {manifest.upto}")
+
+
+async def records_of(folder: BackupFolder, manifest: Manifest) -> AsyncIterator[list[Record]]:
+    """The records of a backup, oldest first."""
+    for segment in manifest.log:
+        yield [
+            Record(one.seq, one.stamp_ns, one.subject, one.payload)
+            for one in folder.segment(segment)
+        ]
+
+
+class _Seals:
+    """Whether the newest seal that a coordinator wrote matches the records.
+
+    One that does not match and is followed by one that does is a coordinator's mistake, which all
+    readers saw. Without one that follows, the records were changed.
+    """
+
+    def __init__(self) -> None:
+        self._mismatch = 0
+
+    def applied(self, one: Applied) -> None:
+        if isinstance(one.opened.op, MeshSeal):
+            if one.verdict is Verdict.SEAL:
+                self._mismatch = one.record.seq
+            elif one.verdict is Verdict.OK:
+                self._mismatch = 0
+
+    def check(self) -> None:
+        if self._mismatch:
+            raise Corrupt(f"the seal in record {self._mismatch} does not match the records")
+
+
+async def _archived(folder: BackupFolder, manifest: Manifest) -> int:
+    if not manifest.archive:
+        return 0
+    store = FolderStore(folder.archive)
+    reader = await ArchiveReader.open(store)
+    if digest_of(await store.read("checkpoint") or b"") != manifest.archive:
+        raise Corrupt("the copy of the archive is not the one that was backed up")
+    report = await check_archive(reader)
+    if report.mesh != manifest.mesh:
+        raise Corrupt("the copy of the archive is of another mesh")
+    return report.records

@@ -1,0 +1,229 @@
+"""Writes a backup of a running mesh: what is new since the last one, then its manifest.
+
+The log comes first. A stored value is there before the record that names it, so the values that
+are listed afterwards include all that these records name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.record.ids import digest
+from antiphon.errors import LogReplaced, Misconfigured, Rejected
+from antiphon.ports import Keyring, StoredBlob, StoredMessage, StoredStream
+from antiphon.runtime.backup import manifest as manifests
+from antiphon.runtime.backup.backup_folder import BackupFolder, blob_path, digest_of
+from antiphon.runtime.backup.host_files import host_files
+from antiphon.runtime.backup.manifest import FileEntry, Manifest, Segment
+
+SEGMENT_MESSAGES: Final = 4096
+SEGMENT_BYTES: Final = 4 * 1024 * 1024
+PLACES: Final = 4096
+"""Sequences of one file of messages: a register that is written again leaves the others alone."""
+
+
+class BlobSource(Protocol):
+    """The engine's stored values."""
+
+    def everything(self) -> AsyncGenerator[StoredBlob]:
+        """All of them."""
+
+    def get(self, digest: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """One, checked against its digest."""
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """What is backed up."""
+
+    mesh: str
+    name: str
+    engine: str
+    log: StoredStream
+    messages: StoredStream
+    blobs: BlobSource
+    home: Path
+    """The state directory of the machine that hosts the mesh."""
+    archive: Path | None = None
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    """What a run did."""
+
+    manifest: Manifest
+    is_first: bool
+    records: int
+    """Those that this run added."""
+    blobs: int
+    """The same for stored values."""
+    total_blobs: int
+    bytes: int
+    """What it wrote."""
+
+
+async def write_backup(
+    source: Source, folder: BackupFolder, owner: Keyring, *, now_ms: int
+) -> Written:
+    """Bring a backup up to date, or begin one. The caller has the folder's lock."""
+    former = folder.manifest()
+    if former is not None:
+        await _check_same(former, source, folder)
+    before = folder.written
+    log, last = await _log(source, folder, former)
+    messages = await _messages(source, folder, former)
+    blobs, added = await _blobs(source, folder, former)
+    listed = await _listed(folder, "lists/{digest}.blobs", msgspec.msgpack.encode(blobs), former)
+    files = msgspec.msgpack.encode(host_files(source.home), order="sorted")
+    host = await _listed(folder, "host/{digest}.files", files, former)
+    manifest = Manifest(
+        form=manifests.FORM,
+        mesh=source.mesh,
+        name=source.name,
+        engine=source.engine,
+        made_ms=now_ms,
+        by=owner.did,
+        upto=last.upto,
+        last_digest=last.digest,
+        last_ms=last.commit_ms,
+        log=log,
+        messages=messages,
+        blobs=listed,
+        host=host,
+        archive=folder.copy_archive(source.archive) if source.archive is not None else "",
+    )
+    kept = [*(one.path for one in manifest.files), *(blob_path(one.digest) for one in blobs)]
+    folder.finish(manifests.write(manifest, owner), kept)
+    return Written(
+        manifest=manifest,
+        is_first=former is None,
+        records=manifest.records - (former.records if former is not None else 0),
+        blobs=added,
+        total_blobs=len(blobs),
+        bytes=folder.written - before,
+    )
+
+
+class _Last(Struct, frozen=True):
+    upto: int = 0
+    digest: str = ""
+    commit_ms: int = 0
+
+
+async def _check_same(former: Manifest, source: Source, folder: BackupFolder) -> None:
+    """`Misconfigured` or `LogReplaced` if this is not a backup of this log."""
+    if former.mesh != source.mesh:
+        raise Misconfigured(
+            f"{folder.path} has a backup of the mesh {former.name!r} ({former.mesh})",
+            hint="back up to another directory",
+        )
+    found = await source.log.read(former.upto - 1, former.upto)
+    if await source.log.last() < former.upto or (
+        found and digest(found[0].payload) != former.last_digest
+    ):
+        raise LogReplaced(
+            f"the log does not have record {former.upto} as it is in {folder.path}:"
+            " it was restored from an older copy",
+            hint="keep that backup, and make a new one in another directory",
+        )
+
+
+async def _log(
+    source: Source, folder: BackupFolder, former: Manifest | None
+) -> tuple[tuple[Segment, ...], _Last]:
+    segments = list(former.log) if former is not None else []
+    last = _Last()
+    if former is not None:
+        last = _Last(former.upto, former.last_digest, former.last_ms)
+    upto = await source.log.last()
+    held: list[StoredMessage] = []
+    size = 0
+    async with aclosing(_pages(source.log, last.upto, upto)) as pages:
+        async for page in pages:
+            for one in page:
+                held.append(one)
+                size += len(one.payload)
+                if len(held) >= SEGMENT_MESSAGES or size >= SEGMENT_BYTES:
+                    segments.append(await _put_records(folder, held))
+                    last, held, size = _last_of(held), [], 0
+    if held:
+        segments.append(await _put_records(folder, held))
+        last = _last_of(held)
+    return tuple(segments), last
+
+
+def _last_of(held: list[StoredMessage]) -> _Last:
+    newest = held[-1]
+    return _Last(newest.seq, digest(newest.payload), newest.stamp_ns // 1_000_000)
+
+
+async def _put_records(folder: BackupFolder, held: list[StoredMessage]) -> Segment:
+    return await folder.put_segment(f"log/{held[0].seq:012}-{held[-1].seq:012}.seg", held)
+
+
+async def _messages(
+    source: Source, folder: BackupFolder, former: Manifest | None
+) -> tuple[Segment, ...]:
+    """All registers, in files by their places: what has not changed is not written again."""
+    known = {one.digest: one for one in former.messages} if former is not None else {}
+    found: dict[int, list[StoredMessage]] = {}
+    segments: list[Segment] = []
+    upto = await source.messages.last()
+    async with aclosing(_pages(source.messages, 0, upto)) as pages:
+        async for page in pages:
+            for one in page:
+                found.setdefault(one.seq // PLACES, []).append(one)
+            while len(found) > 1:
+                segments.append(await _put_place(folder, found, known))
+    if found:
+        segments.append(await _put_place(folder, found, known))
+    return tuple(segments)
+
+
+async def _put_place(
+    folder: BackupFolder, found: dict[int, list[StoredMessage]], known: dict[str, Segment]
+) -> Segment:
+    place = min(found)
+    path = f"messages/{place:08}-{{digest}}.seg"
+    return await folder.put_segment(path, found.pop(place), known=known)
+
+
+async def _pages(
+    stream: StoredStream, after: int, upto: int
+) -> AsyncGenerator[list[StoredMessage]]:
+    while after < upto and (page := await stream.read(after, upto)):
+        yield page
+        after = page[-1].seq
+
+
+async def _blobs(
+    source: Source, folder: BackupFolder, former: Manifest | None
+) -> tuple[list[StoredBlob], int]:
+    known = {one.digest for one in folder.blobs(former)} if former is not None else set[str]()
+    found: dict[str, StoredBlob] = {}
+    added = 0
+    async with aclosing(source.blobs.everything()) as blobs:
+        async for blob in blobs:
+            if blob.digest not in known and blob.digest not in found:
+                try:
+                    async with source.blobs.get(blob.digest) as chunks:
+                        await folder.put_blob(blob.digest, chunks)
+                except Rejected:
+                    continue  # evicted meanwhile
+                added += 1
+            found[blob.digest] = blob
+    return [found[name] for name in sorted(found)], added
+
+
+async def _listed(
+    folder: BackupFolder, path: str, data: bytes, former: Manifest | None
+) -> FileEntry:
+    name = digest_of(data)
+    for entry in (former.blobs, former.host) if former is not None else ():
+        if entry.digest == name:
+            return entry
+    return await folder.put(path.format(digest=name[7:23]), data)

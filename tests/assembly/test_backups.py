@@ -1,0 +1,191 @@
+"""Backups: incremental, whole or not at all, checked as readers judge, and without keys."""
+
+import asyncio
+import random
+import shutil
+
+import pytest
+
+from antiphon.assembly import backups
+from antiphon.errors import AntiphonError, Corrupt, Held, LogReplaced, Misconfigured
+from antiphon.runtime.backup import backup_folder, key_file
+from antiphon.runtime.backup.backup_folder import BackupFolder
+from antiphon.runtime.backup.key_file import unseal
+from tests.assembly.backed_up import BYTES, a_mesh_to_back_up
+
+pytestmark = pytest.mark.nats
+SAMPLES = 40
+
+
+def files_of(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+async def test_a_second_run_writes_only_what_is_new(tmp_path):
+    target = tmp_path / "backup"
+    async with a_mesh_to_back_up(tmp_path) as at:
+        await at.work()
+        await at.keep(BYTES)
+        await at.seal()
+        first = await backups.back_up(at.home, target)
+        before = files_of(target)
+        again = await backups.back_up(at.home, target)
+        assert (again.records, again.blobs) == (0, 0)
+        assert again.bytes == (target / "manifest").stat().st_size
+        await at.work(jobs=2)
+        await at.keep(BYTES[1:])
+        more = await backups.back_up(at.home, target)
+        assert (first.is_first, more.is_first) == (True, False)
+        assert (first.blobs, more.blobs, more.total_blobs) == (1, 1, 2)
+        assert more.records >= 2
+        after = files_of(target)
+        kept = [name for name in before if name.startswith(("log/", "blobs/"))]
+        assert kept
+        assert all(after[name] == before[name] for name in kept)
+        log = at.owner.connection.session.log
+        last = await log.last()
+    report = await backups.check(target)
+    assert report.upto <= last.seq
+    assert (report.records, report.blobs) == (more.manifest.records, 2)
+    assert report.messages == 2
+    assert report.sealed >= first.manifest.upto - 1
+
+
+async def test_a_backup_under_load_holds_a_prefix_of_the_log(tmp_path):
+    target = tmp_path / "backup"
+    async with a_mesh_to_back_up(tmp_path) as at:
+        is_over = asyncio.Event()
+
+        async def load():
+            while not is_over.is_set():
+                await at.work(jobs=1)
+
+        loading = asyncio.create_task(load())
+        uptos = [(await backups.back_up(at.home, target)).manifest.upto for _ in range(4)]
+        is_over.set()
+        await loading
+        manifest = BackupFolder(target).require_manifest()
+        session = at.owner.connection.session
+        page = (await session.log.read(0, limit=manifest.records)).records
+    stored = [one for entry in manifest.log for one in BackupFolder(target).segment(entry)]
+    assert uptos == sorted(uptos)
+    assert [(one.seq, one.stamp_ns, one.subject, one.payload) for one in stored] == [
+        (one.seq, one.stamp_ns, one.subject, one.payload) for one in page
+    ]
+    assert (await backups.check(target)).upto == uptos[-1]
+
+
+async def test_a_backup_that_was_killed_leaves_the_former_one(tmp_path, monkeypatch):
+    target = tmp_path / "backup"
+    async with a_mesh_to_back_up(tmp_path) as at:
+        await at.work()
+        former = await backups.back_up(at.home, target)
+        await at.work()
+        await at.keep(BYTES)
+        write = BackupFolder._write
+
+        def killed(self, path, data):
+            if path == backup_folder.MANIFEST:
+                raise KeyboardInterrupt
+            write(self, path, data)
+
+        monkeypatch.setattr(BackupFolder, "_write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            await backups.back_up(at.home, target)
+        monkeypatch.undo()
+        assert (await backups.check(target)).upto == former.manifest.upto
+        await backups.back_up(at.home, target)
+        report = await backups.check(target)
+    assert report.upto > former.manifest.upto
+    assert len([name for name in files_of(target) if name.startswith("log/")]) == 2
+
+
+async def test_no_byte_of_a_backup_may_change(tmp_path):
+    target, copy = tmp_path / "backup", tmp_path / "copy"
+    async with a_mesh_to_back_up(tmp_path) as at:
+        await at.work()
+        await at.keep(BYTES[:700])
+        await at.seal()
+        await backups.back_up(at.home, target)
+    chosen = random.Random(7)
+    files = files_of(target)
+    places = [(name, at) for name, data in sorted(files.items()) for at in range(len(data))]
+    ends = [(name, at) for name, data in files.items() for at in (0, len(data) - 1)]
+    shutil.copytree(target, copy)
+    for name, at in [*ends, *chosen.sample(places, SAMPLES)]:
+        changed = bytearray(files[name])
+        changed[at] ^= 1 << chosen.randrange(8)
+        (copy / name).write_bytes(changed)
+        with pytest.raises(Corrupt):
+            await backups.check(copy)
+        (copy / name).write_bytes(files[name])
+    for name in files:
+        (copy / name).unlink()
+        with pytest.raises(AntiphonError):
+            await backups.check(copy)
+        (copy / name).write_bytes(files[name])
+    await backups.check(copy)
+
+
+async def test_a_manifest_that_somebody_else_signed_is_refused(tmp_path):
+    target = tmp_path / "backup"
+    async with a_mesh_to_back_up(tmp_path) as at:
+        await at.work()
+        await backups.back_up(at.home, target)
+        (at.home.path / "keys" / "owner.key").replace(tmp_path / "owner.key")
+        (at.home.path / "keys" / "client-1.key").rename(at.home.path / "keys" / "owner.key")
+        await backups.back_up(at.home, target)
+    with pytest.raises(Corrupt, match="owner"):
+        await backups.check(target)
+
+
+async def test_keys_are_in_their_own_file_and_never_in_the_backup(tmp_path, monkeypatch):
+    target, keys = tmp_path / "backup", tmp_path / "keys"
+    monkeypatch.setattr(key_file, "MEMORY_BYTES", 8192)
+    async with a_mesh_to_back_up(tmp_path) as at:
+        await at.work()
+        await backups.back_up(at.home, target)
+        backups.store_keys(at.home, keys, "correct horse battery")
+        secrets = unseal(keys.read_bytes(), "correct horse battery")
+        home = at.home.path
+        assert secrets.files["keys/owner.key"] == (home / "keys" / "owner.key").read_bytes()
+        manifest = BackupFolder(target).require_manifest()
+        told = files_of(target) | BackupFolder(target).host_files(manifest)
+    assert keys.stat().st_mode & 0o077 == 0
+    for name, secret in secrets.files.items():
+        if name.endswith((".key", "-key.pem", "accounts.json", "access.json")):
+            assert not any(secret.strip() in data for data in told.values()), name
+
+
+async def test_a_directory_belongs_to_one_mesh_and_one_history(tmp_path):
+    target = tmp_path / "backup"
+    async with a_mesh_to_back_up(tmp_path / "one") as at:
+        await at.work()
+        lock = BackupFolder(target).lock()
+        with pytest.raises(Held):
+            await backups.back_up(at.home, target)
+        lock.release()
+        await backups.back_up(at.home, target)
+    async with a_mesh_to_back_up(tmp_path / "two") as at:
+        with pytest.raises(Misconfigured, match="precious"):
+            await backups.back_up(at.home, target)
+
+
+async def test_a_log_that_lost_its_end_is_not_added_to_the_backup(tmp_path, monkeypatch):
+    from antiphon.engines.nats.store.stream_copy import StreamCopy
+
+    target = tmp_path / "backup"
+    async with a_mesh_to_back_up(tmp_path) as at:
+        await at.work()
+        await backups.back_up(at.home, target)
+
+        async def shorter(_self):
+            return 2
+
+        monkeypatch.setattr(StreamCopy, "last", shorter)
+        with pytest.raises(LogReplaced, match="older copy"):
+            await backups.back_up(at.home, target)
