@@ -236,8 +236,8 @@ class Shell:
         """A mesh for several machines, founded and up; ended in order."""
         with self.start("init", "--json", *words) as running:
             founded = json.loads(running.line("founded"))
-            running.line("ready")
-            yield {"running": running, **founded}
+            ready = json.loads(running.line("ready"))
+            yield {"running": running, **founded, "dashboard": ready["dashboard"]}
             assert running.stop() == 0, running.err
 
     @contextmanager

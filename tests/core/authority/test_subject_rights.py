@@ -10,9 +10,11 @@ from antiphon.core.authority.subject_rights import (
     WHOLE,
     SubjectRights,
     exceeds,
+    kinds_shown,
     reading_of,
     rights_on,
 )
+from antiphon.core.families.jobs.ops import JOB
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.subjects import matches
@@ -199,3 +201,18 @@ def test_what_goes_through_the_gate_is_written_by_nobody_else_whatever_it_holds(
 )
 def test_what_it_takes_to_read_a_subject(subject, needed):
     assert reading_of(PROTOCOL.branches, subject) == needed
+
+
+@pytest.mark.parametrize(
+    "scope, kinds",
+    [
+        (NOTHING, set()),
+        (EVERYTHING, {">"}),
+        (held(job_read=(">",)), {">"}),
+        (held(job_claim=("a", "a.b", "c.>"), job_read=("d.e.>",)), {"a", "a.b", "c.>", "d.e.>"}),
+        (held(lock_take=("a",), memory_read=("b.>",)), set()),
+    ],
+)
+def test_what_is_shown_tells_the_kinds_of_jobs_again(scope, kinds):
+    shown = rights_on(PROTOCOL.branches, scope).shown
+    assert set(kinds_shown(JOB, shown)) == kinds

@@ -11,6 +11,7 @@ from antiphon import Mesh
 from antiphon.interfaces.http.bounded_server import serving
 from antiphon.interfaces.http.pages.dashboard import COOKIE, make_dashboard
 from antiphon.sdk.dashboard.sign_in import SignIn
+from antiphon.sdk.dashboard.source import Source
 from antiphon.settings import HttpAddress
 from tests.acceptance.shell import Shell
 from tests.patience import PATIENCE_S
@@ -34,7 +35,7 @@ async def browser(shell):
     """One that has signed in to pages of its own, over the same mesh."""
     sign_in = SignIn()
     async with Mesh.open(home=shell.home) as mesh:
-        app = make_dashboard(mesh, "seen", sign_in)
+        app = make_dashboard(Source(mesh, "seen"), sign_in)
         async with serving(app, HttpAddress("127.0.0.1", 0)) as port:
             base = f"http://127.0.0.1:{port}"
             async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE_S) as client:

@@ -88,6 +88,18 @@ def below(kind_filter: str) -> str:
     return f"{kind_filter}.*"
 
 
+def kinds_shown(branch: Branch, shown: Iterable[str]) -> tuple[str, ...]:
+    """The kinds of a branch that filters for reading admit, as kind filters."""
+    found, start = list[str](), f"{branch.pattern}."
+    for one in shown:
+        if one in {*WHOLE, f"{start}>"}:
+            return (EVERY_KIND,)
+        rest = one.removeprefix(start)
+        if rest != one:
+            found.append(f"{rest[:-4]}.>" if rest.endswith(".*.>") else rest.removesuffix(".*"))
+    return tuple(dict.fromkeys(found))
+
+
 def hearing(kinds: Sequence[str]) -> tuple[list[str], list[str]]:
     """The kind filters that may be received live, and the kinds below which nothing may be.
 

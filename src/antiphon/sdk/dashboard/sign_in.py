@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from typing import Final
 
 from antiphon.core.bounded_cache import BoundedCache
@@ -11,28 +12,42 @@ from antiphon.core.bounded_cache import BoundedCache
 SESSION_S: Final = 12 * 3600
 SESSIONS: Final = 64
 """Browsers at once; the oldest has to sign in again."""
+LINK_S: Final = 3600
+"""How long a link works: nobody can use what a terminal or a log kept."""
+LINK_AGAIN_S: Final = 30
+"""A link that does not work any more has a new one made, this often at most."""
 
 
 class SignIn:
     """The links and the sessions, in memory: they end with the process."""
 
     def __init__(self) -> None:
-        self._links: set[str] = set()
+        self.tell: Callable[[str], None] = lambda _secret: None
+        """Called with the secret of a new link, when one was used or came too late."""
+        self._links = BoundedCache[str, float](most=SESSIONS, most_bytes=SESSIONS)
+        """When each was made; 0: it was used."""
+        self._newest_s = 0.0
         self._sessions = BoundedCache[str, float](most=SESSIONS, most_bytes=SESSIONS)
 
     def link(self) -> str:
         """A new secret for a link; it works once."""
-        secret = secrets.token_urlsafe(24)
-        self._links.add(secret)
+        secret, self._newest_s = secrets.token_urlsafe(24), time.monotonic()
+        self._links.put(secret, self._newest_s, 1)
         return secret
 
     def enter(self, secret: str) -> str:
-        """The session for a link's secret; empty if it is none, or was used."""
-        if secret not in self._links:
+        """The session for a link's secret; empty if it is none, was used, or is too old."""
+        made_s, now_s = self._links.get(secret), time.monotonic()
+        if made_s is None:
             return ""
-        self._links.discard(secret)
+        is_good = bool(made_s) and now_s - made_s < LINK_S
+        self._links.put(secret, 0.0, 1)
+        if is_good or now_s - self._newest_s >= LINK_AGAIN_S:
+            self.tell(self.link())
+        if not is_good:
+            return ""
         session = secrets.token_urlsafe(24)
-        self._sessions.put(session, time.monotonic(), 1)
+        self._sessions.put(session, now_s, 1)
         return session
 
     def is_signed_in(self, session: str) -> bool:

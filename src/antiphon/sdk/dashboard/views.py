@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.core.authority.scope import EVERY_KIND
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, JobFailed
+from antiphon.runtime.replica.job_pages import is_visible
 from antiphon.sdk.dashboard.node_names import aliases
 from antiphon.sdk.dashboard.tenures import Timeline, timeline
 from antiphon.sdk.proofs import bundles
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.queries.page import Page
 
 JOBS_LISTED: Final = 25
+NODES_LISTED: Final = 200
 RESULT_LETTERS: Final = 2_000
 
 
@@ -35,6 +38,8 @@ class JobsView(Struct, frozen=True, kw_only=True):
     jobs: Page[Job]
     counts: dict[str, int]
     names: dict[str, str]
+    kinds: str
+    """The kinds that this machine can read, in words; empty: all."""
     applied: int
     """The newest record that the answering replica has verified."""
 
@@ -52,8 +57,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     error: str
     traceback: str
     timeline: Timeline
-    proof: Verification | None
-    """None: no seal covers its end yet."""
+    proof: Verification | str
+    """What its bundle proves, or why there is no bundle."""
 
 
 async def jobs_view(mesh: Mesh, after: str, filters: dict[str, Any]) -> JobsView:
@@ -63,7 +68,20 @@ async def jobs_view(mesh: Mesh, after: str, filters: dict[str, Any]) -> JobsView
     nodes = {one for job in found for one in (job.claimer, job.scheduler) if one}
     async with mesh.replica() as replica:
         applied = replica.cursor.seq
-    return JobsView(jobs=found, counts=counts, names=await aliases(mesh, nodes), applied=applied)
+    return JobsView(
+        jobs=found,
+        counts=counts,
+        names=await aliases(mesh, nodes),
+        kinds=kinds_in_words(await mesh.queries.readable()),
+        applied=applied,
+    )
+
+
+def kinds_in_words(readable: Sequence[str]) -> str:
+    """Kind filters as people write them; empty for all kinds."""
+    if EVERY_KIND in readable:
+        return ""
+    return ", ".join(one.replace(".>", ".*") for one in readable) or "no kind of job"
 
 
 async def job_view(mesh: Mesh, text: str) -> JobView:
@@ -91,7 +109,7 @@ async def job_view(mesh: Mesh, text: str) -> JobView:
         error=error,
         traceback=details.failure.traceback or "" if details.failure is not None else "",
         timeline=life,
-        proof=await _proof(mesh, job) if job.is_terminal else None,
+        proof=await _proof(mesh, job),
     )
 
 
@@ -116,20 +134,41 @@ def _sentence(job: Job, life: Timeline, names: dict[str, str], error: str) -> st
     return words + (" A late result was refused." if late else "")
 
 
-async def _proof(mesh: Mesh, job: Job) -> Verification | None:
+async def _proof(mesh: Mesh, job: Job) -> Verification | str:
+    if not job.is_terminal:
+        return "It has not ended, so there is nothing to prove yet."
     try:
         data = await bundles.export(mesh, job.kind, job.id, wait_s=0)
-    except AntiphonError:
-        return None
+    except AntiphonError as problem:
+        return f"{problem.message[:1].upper()}{problem.message[1:]}."
     owner = (await mesh.authority.who()).owner
     # A job may have thousands of records, and whoever else this process serves does not wait.
     return await asyncio.to_thread(verify_in_steps, data, owner=owner)
 
 
-async def nodes_view(mesh: Mesh) -> list[LiveNode]:
-    """The nodes that are online: workers first, by name."""
-    found = await mesh.queries.nodes()
-    return sorted(found, key=lambda one: (one.card.role != "worker", one.card.alias))
+class NodesView(Struct, frozen=True, kw_only=True):
+    """The nodes that are online."""
+
+    nodes: list[LiveNode]
+    """Workers first, by name; of their kinds, those that this machine can read."""
+    is_cut: bool
+    """Whether there are more."""
+
+
+async def nodes_view(mesh: Mesh) -> NodesView:
+    """Who is online."""
+    found, readable = await mesh.queries.nodes(limit=NODES_LISTED), await mesh.queries.readable()
+    nodes = [
+        structs.replace(
+            one,
+            card=structs.replace(
+                one.card, kinds=tuple(kind for kind in one.card.kinds if is_visible(kind, readable))
+            ),
+        )
+        for one in found
+    ]
+    nodes.sort(key=lambda one: (one.card.role != "worker", one.card.alias, one.card.node))
+    return NodesView(nodes=nodes, is_cut=bool(found.next))
 
 
 def _short(value: Any) -> str:

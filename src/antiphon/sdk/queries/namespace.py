@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core.authority.scope import EVERY_KIND
+from antiphon.core.authority.subject_rights import kinds_shown
+from antiphon.core.families.jobs.ops import JOB
 from antiphon.errors import Rejected
 from antiphon.runtime.replica.job_pages import (
     EVERYTHING,
@@ -103,6 +105,12 @@ class Queries:
                 reason="project",
                 hint="ask with a right to read every kind",
             )
+
+    async def readable(self) -> tuple[str, ...]:
+        """The kinds of jobs that this machine can read, as kind filters: `render.>`; `>`: all."""
+        async with self._connection.replica() as replica:
+            shown = replica.reads or ()
+        return kinds_shown(JOB, shown)
 
     # --- jobs -------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`--http`, which `node`, `worker` and `up` share: where to answer probes and scrapers."""
+"""`--http`, which `node`, `worker` and `up` share, and the dashboard beside a node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import typer
 from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli.screen.command import Options
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.options import print_json
 from antiphon.interfaces.cli.screen.terminal import out
 
 if TYPE_CHECKING:
+    from antiphon.sdk.hosting.hosted_mesh import FullNode
     from antiphon.sdk.mesh import Mesh
     from antiphon.settings import HttpAddress, Settings
 
@@ -92,14 +94,22 @@ def say_http(mesh: Mesh, where: str, settings: Settings, *, further: str = "") -
 
 
 async def serve_dashboard(
-    stack: AsyncExitStack, mesh: Mesh, name: str, *, must: bool = False
+    stack: AsyncExitStack,
+    mesh: Mesh,
+    name: str,
+    node: FullNode | None = None,
+    *,
+    must: bool = False,
+    as_json: bool = False,
 ) -> str:
     """Serve the dashboard on loopback until the stack ends; a link that signs in once.
 
     Where the packages of `antiphon[http]` are not installed: empty, or an error if it must be.
+    Whenever a link was used, the next one is printed.
     """
     from antiphon.interfaces.http.node_server import installed
     from antiphon.sdk.dashboard.sign_in import SignIn
+    from antiphon.sdk.dashboard.source import Source
     from antiphon.settings import HttpAddress
 
     try:
@@ -111,6 +121,24 @@ async def serve_dashboard(
             raise
         return ""
     sign_in = SignIn()
-    pages = make_dashboard(mesh, name, sign_in)
+    pages = make_dashboard(Source(mesh, name, node), sign_in)
     port = await stack.enter_async_context(serving(pages, HttpAddress("127.0.0.1", 0)))
-    return f"http://127.0.0.1:{port}/sign-in/{sign_in.link()}"
+    start = f"http://127.0.0.1:{port}/sign-in/"
+
+    def tell(secret: str) -> None:
+        if as_json:
+            print_json({"event": "dashboard", "dashboard": f"{start}{secret}"})
+        else:
+            out.say(f"The link to the dashboard was used. The next: {start}{secret}")
+
+    sign_in.tell = tell
+    return f"{start}{sign_in.link()}"
+
+
+def say_dashboard(link: str) -> None:
+    """Print where to look."""
+    if link:
+        out.say(f"  look     {link}")
+        out.say("           signs one browser in, once, within an hour")
+    else:
+        out.say("  look     in a browser, after: pip install 'antiphon[http]'")

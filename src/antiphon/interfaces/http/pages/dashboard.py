@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from antiphon.sdk.dashboard.sign_in import SignIn
-    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.dashboard.source import Source
 
 COOKIE: Final = "antiphon"
 FILTERS: Final = ("state", "kind", "worker", "by", "since", "text")
@@ -73,9 +73,10 @@ def signed_in(answer: Answer) -> Answer:
 class Dashboard:
     """The pages."""
 
-    def __init__(self, mesh: Mesh, name: str, sign_in: SignIn) -> None:
-        self.mesh = mesh
-        self.name = name
+    def __init__(self, source: Source, sign_in: SignIn) -> None:
+        self.source = source
+        self.mesh = source.mesh
+        self.name = source.name
         self.sign_in = sign_in
         self.turns = asyncio.Semaphore(AT_ONCE)
         self._verify = VerifyPage(None, owner=None)
@@ -122,6 +123,7 @@ class Dashboard:
         """Cancel it."""
         job = await self.mesh.queries.job(request.path_params["job"])
         await self.mesh.job(job.kind, job.id).cancel("from the dashboard")
+        await self.source.read_back()
         return RedirectResponse(f"/jobs/{job.id}", 303, headers=HEADERS)
 
     @signed_in
@@ -129,12 +131,13 @@ class Dashboard:
         """Submit it once more."""
         job = await self.mesh.queries.job(request.path_params["job"])
         again = await self.mesh.job(job.kind, job.id).retry()
+        await self.source.read_back()
         return RedirectResponse(f"/jobs/{again.id}", 303, headers=HEADERS)
 
     @signed_in
     async def nodes(self, _: Request) -> Response:
         """Who is online."""
-        return page("nodes.html", **self._frame("nodes"), nodes=await nodes_view(self.mesh))
+        return page("nodes.html", **self._frame("nodes"), view=await nodes_view(self.mesh))
 
     @signed_in
     async def verify(self, request: Request) -> Response:
@@ -148,7 +151,7 @@ class Dashboard:
         return static(request.path_params["name"])
 
     def _frame(self, here: str) -> dict[str, Any]:
-        return {"mesh": self.name, "here": here, "signs_as": self.mesh.alias or self.mesh.did[-8:]}
+        return {"mesh": self.name, "here": here, "signs_as": self.source.signs_as}
 
     def routes(self) -> list[Route]:
         """The paths."""
@@ -171,9 +174,9 @@ def _is_own(request: Request) -> bool:
     return request.headers.get("origin", "") == f"http://{request.headers.get('host', '')}"
 
 
-def make_dashboard(mesh: Mesh, name: str, sign_in: SignIn) -> ASGIApp:
+def make_dashboard(source: Source, sign_in: SignIn) -> ASGIApp:
     """The application, for a server on loopback."""
-    pages = Dashboard(mesh, name, sign_in)
+    pages, name = Dashboard(source, sign_in), source.name
 
     def refuse(_: Request, refused: Exception) -> Response:
         status = refused.status_code if isinstance(refused, HTTPException) else 500

@@ -19,7 +19,7 @@ from antiphon.interfaces.cli.commands.jobs.watch import Ticker
 from antiphon.interfaces.cli.commands.nodes.worker import chosen_home, say_draining
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
-from antiphon.interfaces.cli.screen.http_options import serve_dashboard
+from antiphon.interfaces.cli.screen.http_options import say_dashboard, serve_dashboard
 from antiphon.interfaces.cli.screen.options import load_settings, print_json
 from antiphon.interfaces.cli.screen.terminal import counted, out
 from antiphon.interfaces.cli.shared.command_offers import Offered, OfferOptions, SlotsOption
@@ -66,13 +66,13 @@ async def dev(
         await running.coordinate(node)
         worker = await stack.enter_async_context(mesh.worker(slots=slots, **offer.for_worker))
         before = sum(node.replica.sizes.by_state().values())
-        link = await serve_dashboard(stack, mesh, running.mesh.name)
+        link = await serve_dashboard(stack, mesh, running.mesh.name, node, as_json=as_json)
         if as_json:
             _print_ready(running, worker.kinds, link)
         else:
             _greet(running, mesh, slots or settings.slots, before)
             _say_commands(offer, missing)
-            _say_dashboard(link)
+            say_dashboard(link)
             _say_next(running, mesh, offer)
             show = Ticker()
             node.watchers.append(lambda applied: show.event(event_of(applied)))
@@ -138,14 +138,6 @@ def _say_commands(offer: Offered, missing: str) -> None:
         out.say(f"  commands {', '.join(offer.kinds)}{terms}")
     else:
         out.hanging([("  commands ", "")], [(f"none: {missing}", "")])
-
-
-def _say_dashboard(link: str) -> None:
-    if link:
-        out.say(f"  look     {link}")
-        out.say("           signs one browser in, once")
-    else:
-        out.say("  look     in a browser, after: pip install 'antiphon[http]'")
 
 
 def _say_next(running: Development, mesh: Mesh, offer: Offered) -> None:

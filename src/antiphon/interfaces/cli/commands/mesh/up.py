@@ -14,7 +14,9 @@ from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.http_options import (
     HttpOptions,
     http_address,
+    say_dashboard,
     say_http,
+    serve_dashboard,
     serve_http,
 )
 from antiphon.interfaces.cli.screen.options import load_settings, print_json
@@ -31,7 +33,7 @@ async def up(home: Path | None, as_json: bool, stop: Stop, *, http: HttpOptions)
     """Host the mesh that 'antiphon init' created here.
 
     Runs its server, the gate through which machines join, and a full node that verifies every
-    record.
+    record. Prints a link to the dashboard, which this machine alone can open.
     """
     from antiphon.sdk.hosting.hosted_mesh import host
     from antiphon.sdk.mesh import StateDirectory
@@ -65,11 +67,13 @@ async def keep_up(
         await hosting.coordinate(node)
         gate = await stack.enter_async_context(hosting.gate(node))
         where = await serve_http(stack, serving, mesh, node, gate)
+        link = await serve_dashboard(stack, mesh, hosting.mesh.name, node, as_json=as_json)
         if as_json:
-            _print_ready(hosting, where)
+            _print_ready(hosting, where, link)
         else:
             if where:
                 say_http(mesh, where, serving[0], further=", /v1/tempo")
+            say_dashboard(link)
             before = counted(sum(node.replica.sizes.by_state().values()), "job")
             out.pieces((f"up, {before} on it. Ctrl-C stops it; the log is kept.", "quiet"))
             show = Ticker()
@@ -106,10 +110,10 @@ def say_engine(hosting: Hosting) -> None:
     out.say(f"  engine   {hosting.mesh.engine}, TLS, every write synced to disk")
 
 
-def _print_ready(hosting: Hosting, http: str) -> None:
+def _print_ready(hosting: Hosting, http: str, link: str) -> None:
     about = {"event": "ready", "mesh": hosting.mesh.mesh, **fields(hosting.mesh, "name", "engine")}
     here = {"home": str(hosting.home.path), "pid": os.getpid(), "server_pid": hosting.server_pid}
-    print_json({**about, **here, **({"http": http} if http else {})})
+    print_json({**about, **here, **({"http": http} if http else {}), "dashboard": link})
 
 
 def place_of(home: Path | None) -> Path:

@@ -12,7 +12,9 @@ from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.http_options import (
     HttpOptions,
     http_address,
+    say_dashboard,
     say_http,
+    serve_dashboard,
     serve_http,
 )
 from antiphon.interfaces.cli.screen.options import load_settings, open_mesh, print_json, short_node
@@ -24,7 +26,8 @@ async def node(home: Path | None, as_json: bool, stop: Stop, *, http: HttpOption
     """Run a full node.
 
     Verifies every record, keeps the replica that 'jobs' and 'show' read, ends expired leases, and
-    offers jobs again that no worker claimed.
+    offers jobs again that no worker claimed. With --http it also prints a link to the dashboard,
+    which this machine alone can open.
     """
     settings = load_settings()
     address = http_address(http, settings)
@@ -36,12 +39,14 @@ async def node(home: Path | None, as_json: bool, stop: Stop, *, http: HttpOption
                 f"another process uses the replica in {mesh.home.path}",
                 hint="one full node per state directory is enough; 'antiphon nodes' shows it",
             ) from held
-        where = await serve_http(stack, (settings, address), mesh, running)
+        where, link, name = "", "", mesh.home.mesh().name
+        if address is not None:
+            where = await serve_http(stack, (settings, address), mesh, running)
+            link = await serve_dashboard(stack, mesh, name, running, must=True, as_json=as_json)
         if as_json:
             ready = {"event": "ready", "node": running.did, "applied": running.applied}
-            print_json(
-                {**ready, "mesh": mesh.id, "pid": os.getpid(), **({"http": where} if where else {})}
-            )
+            served = {"http": where, "dashboard": link} if where else {}
+            print_json({**ready, "mesh": mesh.id, "pid": os.getpid(), **served})
         else:
             out.say(
                 f"node {short_node(running.did)} on mesh {mesh.id} has verified"
@@ -49,6 +54,7 @@ async def node(home: Path | None, as_json: bool, stop: Stop, *, http: HttpOption
             )
             if where:
                 say_http(mesh, where, settings, further=", /v1/tempo")
+                say_dashboard(link)
         await stop.wait()
     return Answer(
         {"event": "stopped", "applied": running.applied},

@@ -1,0 +1,44 @@
+"""Where the dashboard's pages come from: one mesh, and the node beside it if there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from antiphon.errors import Unavailable
+from antiphon.sdk.mesh import Mesh
+
+if TYPE_CHECKING:
+    from antiphon.runtime.node.full_node import FullNode
+
+APPLIED_S: Final = 2.0
+"""How long an act waits until the node has read what it wrote."""
+
+
+class Source:
+    """A mesh as the pages see it.
+
+    With a node, what is read comes from the replica that it keeps in this process: nothing is
+    opened or waited for, and it has the kinds that the node may read and no others. What a person
+    does is signed with the key of the mesh.
+    """
+
+    def __init__(self, mesh: Mesh, name: str, node: FullNode | None = None) -> None:
+        self.mesh = mesh if node is None else Mesh(mesh.connection.beside(node.replica))
+        self.name = name
+        self._node = node
+
+    @property
+    def signs_as(self) -> str:
+        """The key that acts are signed with, as people call it."""
+        return self.mesh.alias or self.mesh.did[-8:]
+
+    async def read_back(self) -> None:
+        """Wait until the node has read what was just written, so that the next page has it."""
+        if self._node is None:
+            return
+        with suppress(TimeoutError, Unavailable):
+            async with asyncio.timeout(APPLIED_S):
+                newest = await self.mesh.connection.session.log.last()
+                await self._node.reached(newest.seq if newest is not None else 0)
