@@ -26,6 +26,7 @@ The branches follow what a caller can do about the error, not where it happened:
     ├── Misconfigured       a person has to change a setting, a file or a command line
     │   ├── Outdated        the mesh runs a protocol that this version does not have
     │   └── Forked          used in a forked child, but opened by its parent
+    ├── NoAnswer            nobody answered a question in time
     ├── BeatsOver           a handler used up the beats that its score has for something
     │   ├── Overrun         for a phase: the run ends
     │   └── WaitExhausted   for waiting: a handler may catch it and go on
@@ -66,6 +67,7 @@ __all__ = [
     "LostRace",
     "Malformed",
     "Misconfigured",
+    "NoAnswer",
     "NobodyAnswers",
     "NotPermitted",
     "OutcomeUnknown",
@@ -297,6 +299,17 @@ class Forked(Misconfigured):
         hint: str = "open the mesh again in this process, with 'async with' or 'with'",
     ) -> None:
         super().__init__(message, hint=hint)
+
+
+class NoAnswer(AntiphonError):
+    """A question has no answer: nobody gave one in time, or it was cancelled (docs/questions.md).
+
+    `reason` is the outcome of the question's job: `expired`, `cancelled`, or how else it ended.
+    """
+
+    def __init__(self, message: str, *, reason: str = "expired") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class BeatsOver(AntiphonError):

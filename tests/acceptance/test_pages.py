@@ -97,6 +97,7 @@ PAGES = [
     "observability",
     "plans",
     "queries",
+    "questions",
     "selection",
     "steps",
     "streams",

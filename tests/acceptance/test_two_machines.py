@@ -86,7 +86,8 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
         ("claim", "claim example.*", ["antiphon worker MODULE"]),
         ("schedule", "schedule example.*", ["antiphon submit KIND"]),
         ("read", "read example.*", ["antiphon jobs"]),
-        ("all", "everything with example.*", ["worker", "submit"]),
+        ("all", "everything with example.*", ["worker", "submit", "questions"]),
+        ("answer", "answer example.*", ["antiphon questions"]),
     ],
 )
 def test_a_machine_that_joins_is_told_what_it_may_do(host, machine, right, may, to_type):

@@ -159,3 +159,7 @@ def takes_one_step_twice(notes: str, ctx: JobContext) -> None:
     """Two steps of one name: an error, and no second computation."""
     ctx.step("same", _noted, notes, "a").wait()
     ctx.step("same", _noted, notes, "b").wait()
+
+
+def asking(ctx: JobContext) -> str:
+    return ctx.ask("deploy?", kind="approve.deploy", choices=("yes", "no")).wait()

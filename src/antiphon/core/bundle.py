@@ -2,8 +2,8 @@
 
 The check needs no server, no state directory and no clock. A bundle has a job's lane, the control
 records that its verdicts need, the lanes of the replicas that agreed on its result if there are
-any, and one seal; each record with its place, its verdict and its path to the seal's root. What is
-checked:
+any, those of the questions that people answered for it, and one seal; each record with its place,
+its verdict and its path to the seal's root. What is checked:
 
 - the digest of genesis is the mesh's id, and genesis names the owner;
 - the same reducer that judged the records on the log accepts those that the bundle shows. So
@@ -36,6 +36,7 @@ from antiphon.core.authority.control import Control
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.ops import JobComplete, JobResolve
+from antiphon.core.families.jobs.questions import answers_named
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
@@ -43,11 +44,12 @@ from antiphon.core.families.seals.state import lane_before, leaf
 from antiphon.core.family import UNSEEN_ROOT, Lane, Needs, Reads
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.proof import merkle
+from antiphon.core.proof.answer import answer_in
 from antiphon.core.protocol import Protocol
 from antiphon.core.record import codec, ids, signing, subjects
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import key_of, mesh_id, short_node
-from antiphon.core.record.op import Digest, Kind, subject_of
+from antiphon.core.record.op import Digest, Kind, Op, subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import Line, tell
 from antiphon.errors import Malformed, Rejected
@@ -141,6 +143,19 @@ class Bundle(_Part, frozen=True, kw_only=True):
     seal: Content
 
 
+class ShownAnswer(Struct, frozen=True, kw_only=True):
+    """A question that a job went on with, as far as its bundle shows it."""
+
+    key: LaneKey
+    text: str = ""
+    """What was asked; empty: the bundle does not have the question."""
+    answer: str | None = None
+    """As JSON; None: nobody answered, or that is not shown."""
+    by: tuple[str, ...] = ()
+    """Whose keys signed the answer."""
+    outcome: str = ""
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """What a valid bundle proves."""
 
@@ -159,6 +174,8 @@ class Report(Struct, frozen=True, kw_only=True):
     records: int
     beside: list[OpenedRecord]
     """The records of other lanes, by which some of its own were judged."""
+    answers: list[ShownAnswer] = []
+    """What people were asked for it, and who answered."""
 
     @property
     def is_job(self) -> bool:
@@ -255,7 +272,8 @@ def check(
     root = f"{seal.body.root[:8]}…{seal.body.root[-4:]}"
     passed("seal", f"Every record is in the tree of the first {seal.body.size:,}, root {root}.")
     opened_records = _opened(protocol, bundle)
-    history, lane, judged = _replayed(protocol, bundle, key, opened_records)
+    history, lanes, judged = _replayed(protocol, bundle, key, opened_records)
+    lane = lanes[key]
     authors = {one.op.author for one in opened_records if one.op is not None}
     passed("verdicts", f"Signed by {len(authors)} keys; judged again, as sealed.")
     control = history.at(seal.body.upto + 1, seal.hlc[0])
@@ -277,6 +295,7 @@ def check(
         coordinator=seal.author,
         records=len(opened_records),
         beside=[one for one in opened_records if one.place is not None and one.place.key != key],
+        answers=_answers(lanes, judged, opened_records),
     )
 
 
@@ -355,7 +374,7 @@ def _check_leaves(bundle: Bundle, seal: SealBody) -> None:
 
 def _replayed(
     protocol: Protocol, bundle: Bundle, key: LaneKey, opened_records: list[OpenedRecord]
-) -> tuple[ControlHistory, Lane, list[tuple[OpenedRecord, Verdict]]]:
+) -> tuple[ControlHistory, dict[LaneKey, Lane], list[tuple[OpenedRecord, Verdict]]]:
     """Judge every record again, as any reader of the log would."""
     shown_at = {shown.seq: shown for shown in bundle.records}
 
@@ -373,8 +392,8 @@ def _replayed(
         )
 
     history = ControlHistory(protocol, bundle.mesh)
-    verdicts = (shown.verdict for shown in bundle.records)
-    named = lanes_named(zip(opened_records, verdicts, strict=True), key)
+    verdicts = [shown.verdict for shown in bundle.records]
+    named = all_lanes_named(list(zip(opened_records, verdicts, strict=True)), key)
     lanes = {each: protocol.empty(each) for each in (key, *named)}
     judged: list[tuple[OpenedRecord, Verdict]] = []
     beside: set[int] = set()
@@ -401,7 +420,36 @@ def _replayed(
                 f" bundle give '{verdict.value}': something is missing, or was added"
             )
     _check_needs(bundle, opened_records, beside)
-    return history, lanes[key], judged
+    return history, lanes, judged
+
+
+def _answers(
+    lanes: dict[LaneKey, Lane],
+    judged: list[tuple[OpenedRecord, Verdict]],
+    opened_records: list[OpenedRecord],
+) -> list[ShownAnswer]:
+    """What people answered, as the lanes of the questions say it."""
+    found: list[ShownAnswer] = []
+    ops = {one.seq: one.op for one in opened_records}
+    accepted = [one.op for one, verdict in judged if verdict is Verdict.OK and one.op is not None]
+    for key in answers_named(accepted):
+        job = lanes[key].state if key in lanes else None
+        if not isinstance(job, Job) or job.question is None or not job.is_terminal:
+            found.append(ShownAnswer(key=key))
+            continue
+        ending = ops.get(job.ended_seq)
+        by: tuple[str, ...] = ()
+        said: str | None = None
+        if isinstance(ending, JobComplete):
+            by, said = (ending.author,), answer_in(ending.body.outputs)
+        elif isinstance(ending, JobResolve):
+            ends = (ops.get(seq) for _, seq in ending.body.children)
+            by = tuple(one.author for one in ends if isinstance(one, JobComplete))
+            said = answer_in(ending.body.outputs)
+        found.append(
+            ShownAnswer(key=key, text=job.question.text, answer=said, by=by, outcome=job.outcome)
+        )
+    return found
 
 
 def _check_after(shown: BundledRecord, accepted: int) -> None:
@@ -428,18 +476,34 @@ def _check_needs(bundle: Bundle, opened_records: list[OpenedRecord], beside: set
             _refuse(f"record {shown.seq} is not needed for what the bundle is about")
 
 
+def all_lanes_named(
+    records: list[tuple[OpenedRecord, Verdict]], key: LaneKey
+) -> tuple[LaneKey, ...]:
+    """The lanes that belong to a bundle beside its own: those named here, and by those in turn."""
+    found: dict[LaneKey, None] = {}
+    left = [key]
+    while left:
+        for one in lanes_named(records, left.pop()):
+            if one not in found and one != key:
+                found[one] = None
+                left.append(one)
+    return tuple(found)
+
+
 def lanes_named(
     records: Iterable[tuple[OpenedRecord, Verdict]], key: LaneKey
 ) -> tuple[LaneKey, ...]:
-    """The lanes that accepted ops on this lane were judged by, each once.
+    """The lanes that accepted ops on this lane were judged by, each once, and those of answers.
 
     A rejected op needs none of them: it would be rejected on empty lanes, too.
     """
-    found = dict[LaneKey, None]()
+    found, accepted = dict[LaneKey, None](), list[Op]()
     for opened, verdict in records:
         is_here = opened.place is not None and opened.place.key == key
         if is_here and verdict is Verdict.OK and opened.op is not None and opened.family:
             found.update(dict.fromkeys(opened.family.lanes_named(opened.op)))
+            accepted.append(opened.op)
+    found.update(dict.fromkeys(answers_named(accepted)))
     found.pop(key, None)
     return tuple(found)
 
@@ -455,17 +519,20 @@ def _check_seal(
         _refuse(f"its seal would be rejected: {outcome.verdict.in_words}")
 
 
-def wanted_control(bundle_lane: Iterable[OpenedRecord], mesh: str, kind: str) -> set[str]:
+def wanted_control(
+    bundle_lane: Iterable[OpenedRecord], mesh: str, kinds: Iterable[str]
+) -> set[str]:
     """The literal control subjects that the verdicts on these ops may depend on.
 
-    Delegations and revocations of the chains that the ops name; routes of the kind; evidence
+    Delegations and revocations of the chains that the ops name; routes of the kinds; evidence
     against the authors. Rules, coordinators and recoveries always.
     """
     wanted = {"genesis", "rules", "coordinator", "recover", "archive"}
-    prefix = kind
-    while prefix:
-        wanted.add(f"route.{prefix}")
-        prefix = prefix.rpartition(".")[0]
+    for kind in kinds:
+        prefix = kind
+        while prefix:
+            wanted.add(f"route.{prefix}")
+            prefix = prefix.rpartition(".")[0]
     for opened in bundle_lane:
         if opened.op is not None:
             node = key_of(opened.op.author)

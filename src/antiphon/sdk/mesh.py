@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.queries.job_query import JobFilters
     from antiphon.sdk.queries.namespace import Queries
     from antiphon.sdk.queries.page import Page
+    from antiphon.sdk.questions.namespace import Questions
     from antiphon.sdk.task import TaskDecorator
     from antiphon.sdk.tempo.namespace import Tempo
 
@@ -94,6 +95,7 @@ class Mesh:
     memory: Namespace[Memory] = Namespace("antiphon.sdk.memory.namespace.Memory")
     messages: Namespace[Messages] = Namespace("antiphon.sdk.messages.namespace.Messages")
     plans: Namespace[Plans] = Namespace("antiphon.sdk.plans.namespace.Plans")
+    questions: Namespace[Questions] = Namespace("antiphon.sdk.questions.namespace.Questions")
     queries: Namespace[Queries] = Namespace("antiphon.sdk.queries.namespace.Queries")
     presence: Namespace[Presence] = Namespace("antiphon.sdk.presence.namespace.Presence")
     tempo: Namespace[Tempo] = Namespace("antiphon.sdk.tempo.namespace.Tempo")

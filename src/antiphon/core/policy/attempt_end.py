@@ -98,7 +98,10 @@ def giving_back(
 
 
 def waiting(
-    job: Job, children: tuple[JobKey, ...], checkpoint: Checkpoint | None = None
+    job: Job,
+    children: tuple[JobKey, ...],
+    checkpoint: Checkpoint | None = None,
+    until_ms: int | None = None,
 ) -> YieldBody:
     """A yield until other jobs have ended; it is no attempt."""
     return YieldBody(
@@ -107,6 +110,7 @@ def waiting(
         fence=job.fence,
         reason="after",
         after=children,
+        until=until_ms,
         checkpoint=checkpoint,
     )
 

@@ -172,6 +172,14 @@ def in_envelope(said: AnswerStatement, signature: bytes) -> DsseEnvelope:
     )
 
 
+def open_envelope(envelope: DsseEnvelope) -> AnswerStatement | None:
+    """The statement in an envelope, whoever signed it; None if it is about something else."""
+    try:
+        return msgspec.json.decode(base64.b64decode(envelope.payload), type=AnswerStatement)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
 def _parsed(text: str) -> tuple[Any] | None:
     """The value of a JSON text; None if it is none."""
     try:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 HEADINGS: Final = {
     "Start": ("demo", "dev", "init", "up", "invite", "join"),
     "Jobs": ("submit", "run", "graph", "plan", "cancel", "retry"),
+    "People": ("questions", "answer"),
     "Look": ("jobs", "show", "why", "watch", "get", "artifacts"),
     "Prove": ("proof", "export", "verify", "archive", "forget", "git"),
     "Agents": ("memory", "msg", "lock"),

@@ -29,7 +29,8 @@ async def assembled(source: RecordSource, key: LaneKey) -> Bundle | None:
     deps = await source.records(_named_by(opened))
     opened += [one.opened(source.protocol, source.mesh) for one in deps]
     sealed = open_anywhere(source.protocol, source.mesh, seal.payload)
-    wanted = core_bundle.wanted_control([*opened, sealed], source.mesh, key.kind)
+    kinds = {one.place.key.kind for one in opened if one.place is not None}
+    wanted = core_bundle.wanted_control([*opened, sealed], source.mesh, kinds)
     everything = await source.control(seal.body.upto)
     few = [one for one in everything if one.subject in wanted]
     for control in (few, everything):
@@ -47,14 +48,22 @@ async def assembled(source: RecordSource, key: LaneKey) -> Bundle | None:
 async def _named_lanes(
     source: RecordSource, key: LaneKey, lane: list[FoundRecord]
 ) -> list[FoundRecord]:
-    """The lanes that ops on this one name: for a job with replicas, those that agreed."""
-    judged = ((one.opened(source.protocol, source.mesh), one.verdict) for one in lane)
-    return [
-        one
-        for named in core_bundle.lanes_named(judged, key)
-        for one in await source.accepted(named)
-        if one.seq < lane[-1].seq
-    ]
+    """The lanes that ops on this one name, and what those name.
+
+    For a job with replicas those that agreed, for one that asked people the questions.
+    """
+    found: list[FoundRecord] = []
+    seen, left, end = {key}, [(key, lane)], lane[-1].seq
+    while left:
+        at, records = left.pop()
+        judged = ((one.opened(source.protocol, source.mesh), one.verdict) for one in records)
+        for named in core_bundle.lanes_named(judged, at):
+            if named not in seen:
+                seen.add(named)
+                more = [one for one in await source.accepted(named) if one.seq < end]
+                found += more
+                left.append((named, more))
+    return found
 
 
 def _named_by(opened: Iterable[OpenedRecord]) -> list[int]:

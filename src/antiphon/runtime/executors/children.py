@@ -12,7 +12,7 @@ that is killed between submitting and giving back leaves nothing that would run 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from blake3 import blake3
@@ -68,7 +68,16 @@ async def children_of(assignment: Assignment, artifacts: Artifacts | None) -> tu
             job = (assignment.kind, assignment.job_id)
             text = (await read_stored(result.hash, result.size or 0, artifacts, job)).decode()
         outcome = result.outcome or "succeeded"
-        found.append(Child(kind=kind, job_id=name, outcome=outcome, error=result.error, text=text))
+        found.append(
+            Child(
+                kind=kind,
+                job_id=name,
+                outcome=outcome,
+                error=result.error,
+                text=text,
+                is_answer=result.is_answer,
+            )
+        )
     return tuple(found)
 
 
@@ -81,6 +90,7 @@ async def facts_of(assignment: Assignment, artifacts: Artifacts | None) -> JobFa
         attempt=assignment.attempt,
         children=await children_of(assignment, artifacts),
         continuations=assignment.continuations,
+        submitter=assignment.submitter,
         last_checkpoint=await last_checkpoint_of(assignment, artifacts),
     )
 
@@ -110,6 +120,21 @@ async def to_await(
         nonce = child_nonce(parent.kind, parent.job_id, parent.continuations, at)
         found.append(call.schedule(where, nonce=nonce, now_ms=now_ms))
     return _bounded(found)
+
+
+def answers_to_await(context: JobContext) -> tuple[Awaited, ...]:
+    """What a handler's job waits for that asks people: their answers.
+
+    And what it waited for before, so that it finds those results again.
+    """
+    before = [one.job_key() for one in context.children if not one.is_answer]
+    return _bounded([*before, *context.asked])
+
+
+def open_until_ms(awaited: Iterable[Awaited]) -> int | None:
+    """Until when the questions among these are open; None if there are none."""
+    asked = [one for one in awaited if isinstance(one, ScheduleBody) and one.question is not None]
+    return max((one.start_by or 0 for one in asked), default=None)
 
 
 def child_nonce(kind: str, name: str, continuations: int, at: int) -> NonceInput:

@@ -42,6 +42,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     children: tuple[JobKey, ...] = ()
     """The jobs that it waited for last, and their results in the same order."""
     child_results: tuple[Result, ...] = ()
+    submitter: str = ""
+    """The party that submitted it."""
     trace: str | None = None
     """The `traceparent` that it was submitted with."""
     auth: tuple[str, ...] = ()

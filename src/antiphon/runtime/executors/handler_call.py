@@ -15,7 +15,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, overload
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.families.jobs.ops import DEGRADED, Failure
+from antiphon.core.families.jobs.ops import DEGRADED, Failure, ScheduleBody
 from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
 from antiphon.core.proof.output import Output
 from antiphon.core.tempo.phases import Phase
@@ -24,7 +24,7 @@ from antiphon.errors import GiveUp, Malformed, Misconfigured, Rejected
 from antiphon.runtime.artifacts.store import Artifacts, JobName
 from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.run_services import Help, RunServices, Saved, WithoutWorker
-from antiphon.runtime.executors.step import Step
+from antiphon.runtime.executors.step import WITHIN, Ask, QuestionTerms, Step, Within
 from antiphon.runtime.executors.usage_gauge import Seconds, reported
 from antiphon.runtime.values.checkpoint_bytes import read_checkpoint, stored_size
 from antiphon.runtime.values.later_values import fill, is_place
@@ -59,6 +59,8 @@ class Child(Struct, frozen=True, kw_only=True):
     error: Failure | None = None
     text: str | None = None
     """Its result as JSON."""
+    is_answer: bool = False
+    """Whether it was a question to people (`JobContext.ask`)."""
 
     def job_key(self) -> tuple[str, str]:
         """Its kind and its id: named again in `After`, its result comes again."""
@@ -93,6 +95,8 @@ class JobFacts(Struct, frozen=True, kw_only=True):
     """The jobs that it waited for last, and what became of each, in the order of `After`."""
     continuations: int = 0
     """How often it has waited for children; 0: it begins."""
+    submitter: str = ""
+    """For whom the job runs: the party that submitted it, as a did:key."""
     last_checkpoint: bytes | None = None
     """What the job's tenures before this one have stored with `checkpoint`; None: it begins."""
 
@@ -116,6 +120,8 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
     """For a handler that is an async generator: where the last run came to (docs/streams.md)."""
     open_steps: set[str] = msgspec.field(default_factory=set)
     """The names of the steps that are being computed."""
+    asked: list[ScheduleBody] = msgspec.field(default_factory=list)
+    """The questions that the job is about to wait for."""
 
     @property
     def cancelled(self) -> bool:
@@ -131,7 +137,7 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
         None if the job has not waited for children yet. `GiveUp` if one of them ended without a
         result; `children` says how each of them ended.
         """
-        if not self.continuations:
+        if all(one.is_answer for one in self.children):
             return None
         own = [(at, one) for at, one in enumerate(self.children, 1) if one.kind == task.kind]
         for at, one in own:
@@ -189,6 +195,40 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
         of its own: docs/steps.md.
         """
         return Step(self, name, function, args, kwargs)
+
+    def ask(  # noqa: PLR0913 - what a question can say
+        self,
+        text: str,
+        /,
+        *,
+        kind: str,
+        name: str = "",
+        choices: Sequence[str] = (),
+        schema: Mapping[str, Any] | None = None,
+        within: Within = WITHIN,
+        not_by: Sequence[str] = (),
+        replicas: int | None = None,
+        quorum: int | None = None,
+    ) -> Ask:
+        """Ask people, and wait for their answer without a worker; `NoAnswer` if there is none.
+
+        `await` it; in a handler that is a plain function call its `wait`. The handler begins again
+        when the answer is there. `kind` says who may answer, `name` tells the questions of one job
+        apart (by default the kind), `within` is how long to wait. Choices, or a JSON Schema; else
+        any text. `not_by` are parties that may not answer, besides this worker's own. For answers
+        of several people `replicas` are asked, and `quorum` have to agree: docs/questions.md.
+        """
+        terms = QuestionTerms.of(
+            text,
+            kind=kind,
+            choices=choices,
+            schema=schema,
+            within=within,
+            not_by=not_by,
+            replicas=replicas,
+            quorum=quorum,
+        )
+        return Ask(self, name or kind, terms)
 
     def save_with(self, saver: Callable[[], bytes]) -> None:
         """Have this function asked for a checkpoint when the run is cut or given back.

@@ -25,7 +25,7 @@ from antiphon.core.record import subjects
 from antiphon.errors import After, Malformed, Misconfigured
 from antiphon.ports import WallClock
 from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES, Artifacts
-from antiphon.runtime.executors.children import continuable, facts_of, to_await
+from antiphon.runtime.executors.children import answers_to_await, continuable, facts_of, to_await
 from antiphon.runtime.executors.executor import Assignment, Executor, Ran
 from antiphon.runtime.executors.failure import given_up
 from antiphon.runtime.executors.handler_call import (
@@ -40,6 +40,7 @@ from antiphon.runtime.executors.handler_call import (
 from antiphon.runtime.executors.hooks import Hook
 from antiphon.runtime.executors.printed_output import PrintingTo
 from antiphon.runtime.executors.proof_writer import python_runner
+from antiphon.runtime.executors.step import Asking, is_asking
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.values.signature import CallSignature
 
@@ -188,6 +189,10 @@ class HandlerExecutor(Struct, frozen=True):
             keep = partial(keep_arguments, artifacts=self.artifacts)
             awaited = await to_await(after, parent, keep, self.wall.now_ms())
             return Ran(runner=python_runner(), after=awaited)
+        except (Asking, BaseExceptionGroup) as asking:
+            if context is None or not is_asking(asking):
+                raise
+            return Ran(runner=python_runner(), after=answers_to_await(context))
         with given_up:
             result = self.handler.signature.encode_result(value)
         return Ran(runner=python_runner(), outputs=(await self._kept(result),))
@@ -212,8 +217,8 @@ class HandlerExecutor(Struct, frozen=True):
                     with given_up:
                         text = signature.encode_part(value).decode()
                     await parts.send(text)
-            except Exception:
-                await parts.end()  # what was yielded before an error is kept
+            except (Exception, Asking):
+                await parts.end()  # what was yielded before an error or a question is kept
                 raise
         return await parts.end()
 

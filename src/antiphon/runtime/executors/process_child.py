@@ -35,11 +35,17 @@ from antiphon.core.policy.phrase_run import RunTime
 from antiphon.core.tempo.phases import Phase
 from antiphon.core.tempo.score import Waited
 from antiphon.errors import After, GiveUp, Misconfigured, Overrun, Unavailable
-from antiphon.runtime.executors.children import Awaited, continuable, to_await
+from antiphon.runtime.executors.children import (
+    Awaited,
+    answers_to_await,
+    continuable,
+    to_await,
+)
 from antiphon.runtime.executors.failure import fault_of, given_up
 from antiphon.runtime.executors.handler_call import JobContext, JobFacts
 from antiphon.runtime.executors.printed_output import PrintingTo, Stream, passing_on_prints
 from antiphon.runtime.executors.run_services import Help, Saved, StoredStep, WithoutWorker
+from antiphon.runtime.executors.step import Asking, is_asking
 from antiphon.runtime.executors.usage_gauge import BLOCK_BYTES
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.tracing import continued
@@ -296,6 +302,10 @@ def answer(call: Call, line: _Line) -> ChildMessage:
         except After as after:
             parent, now_ms = continuable(call.kind, context), SystemClock().now_ms()
             message = ChildMessage(after=asyncio.run(to_await(after, parent, None, now_ms)))
+        except (Asking, BaseExceptionGroup) as asking:
+            if context is None or not is_asking(asking):
+                raise
+            message = ChildMessage(after=answers_to_await(context))
         else:
             with given_up:
                 message = ChildMessage(result=signature.encode_result(value).decode())

@@ -20,11 +20,12 @@ from msgspec.structs import replace
 
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.clock.high_water_mark import MarkedClock, Promise, TooEarly
-from antiphon.core.clock.hlc import Hlc, Stretch
-from antiphon.core.families.jobs.completion_proof import statement_of
+from antiphon.core.clock.hlc import Hlc, Stretch, pack
+from antiphon.core.families.jobs.completion_proof import answer_statement_of, statement_of
 from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
 from antiphon.core.opened_record import OpenedRecord, as_read, open_own
-from antiphon.core.proof.statement import PAYLOAD_TYPE, Proof
+from antiphon.core.proof.answer import Answered
+from antiphon.core.proof.statement import PAYLOAD_TYPE, UNSIGNED, Proof
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import DIGEST_PREFIX
@@ -190,6 +191,12 @@ class Author:
         texts = sum(len(one.text) for one in body.outputs if one.text is not None)
         self._proved.put(sig, proved, len(payload) + texts)
         return proved
+
+    def answer(self, body: CompleteBody, text: str) -> CompleteBody:
+        """The completion of a question with its answer signed; `text` is what was asked."""
+        said = Answered(text=text, at=pack(self.now()), sig=UNSIGNED)
+        payload = codec.encode(answer_statement_of(self.mesh, self.did, body, said))
+        return replace(body, answered=replace(said, sig=self.vouch(PAYLOAD_TYPE, payload)))
 
     def _has_proved(self, body: Struct) -> bool:
         """Whether this is a completion that this author has just proved, and nothing else."""

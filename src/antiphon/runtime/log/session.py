@@ -137,7 +137,7 @@ class Session:
         self, op_type: type[Op], body: Struct, *, prev: int, deps: tuple[tuple[int, str], ...] = ()
     ) -> Op:
         """An op as it would be drafted right now, unsigned."""
-        auth, hlc = self._choose_auth(op_type, body), self.author.now()
+        auth, hlc = self.choose_auth(op_type, body), self.author.now()
         return self.author.compose(op_type, body, prev=prev, hlc=hlc, auth=auth, deps=deps)
 
     def compose_behind(
@@ -150,7 +150,7 @@ class Session:
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Op:
         """An op that follows the last one on its subject of this lane, unsigned."""
-        auth = self._choose_auth(op_type, body)
+        auth = self.choose_auth(op_type, body)
         op = self.author.compose(op_type, body, prev=0, hlc=hlc, auth=auth, deps=deps)
         place = self.protocol.place_of(subject_of(op))
         prev = lane.tails[place.slot] if place is not None else 0
@@ -165,10 +165,11 @@ class Session:
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Draft:
         """A signed op of ours, with the delegations that permit it."""
-        auth = self._choose_auth(op_type, body)
+        auth = self.choose_auth(op_type, body)
         return self.author.draft(op_type, body, prev=prev, auth=auth, deps=deps)
 
-    def _choose_auth(self, op_type: type[Op], body: Struct) -> tuple[str, ...]:
+    def choose_auth(self, op_type: type[Op], body: Struct) -> tuple[str, ...]:
+        """The delegations that such an op of ours would name now."""
         now_ms = self.wall.now_ms()
         control = self.history.newest(now_ms)
         return () if control is None else self._chain_choice.choose(control, op_type, body, now_ms)

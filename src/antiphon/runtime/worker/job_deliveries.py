@@ -46,7 +46,7 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.runtime.executors import proof_writer
-from antiphon.runtime.executors.children import key_of
+from antiphon.runtime.executors.children import key_of, open_until_ms
 from antiphon.runtime.executors.executor import GivenBack, Ran
 from antiphon.runtime.worker.job_claims import JobClaims
 from antiphon.runtime.worker.plain_jobs import Leaving, PlainJob, PlainJobs
@@ -390,7 +390,8 @@ class JobDeliveries:
         checkpoint = await run.last_checkpoint() if goes_on else None
         if ran.after:
             keys = tuple(map(key_of, ran.after))
-            return JobYield, attempt_end.waiting(tenure.held, keys, checkpoint)
+            until_ms = open_until_ms(ran.after)
+            return JobYield, attempt_end.waiting(tenure.held, keys, checkpoint, until_ms)
         if fault is not None and not self.session.control.rules.tracebacks:
             failure = structs.replace(fault.failure, traceback="")
             fault = structs.replace(fault, failure=failure)

@@ -27,6 +27,7 @@ from antiphon.ports import EngineInfo
 from antiphon.runtime.artifacts.store import OnProgress
 from antiphon.runtime.attention.attention_table import Attention
 from antiphon.runtime.caller.holdings import Holdings
+from antiphon.runtime.executors.step import Within
 from antiphon.runtime.node.coordinator_watch import CoordinatorStatus
 from antiphon.runtime.presence.live_nodes import LiveNode
 from antiphon.runtime.presence.presence_changes import KeptChange
@@ -48,6 +49,7 @@ from antiphon.sdk.plans.triggers import Trigger
 from antiphon.sdk.queries.job_query import JobFilters
 from antiphon.sdk.queries.namespace import DocumentLine, KindCounts, Refusal
 from antiphon.sdk.queries.page import Page
+from antiphon.sdk.questions.namespace import OpenQuestion
 from antiphon.sdk.tempo.namespace import OnBeat, TempoNow
 
 class Waiting:
@@ -67,6 +69,8 @@ class BlockingNamespaces:
     def messages(self) -> BlockingMessages: ...
     @property
     def plans(self) -> BlockingPlans: ...
+    @property
+    def questions(self) -> BlockingQuestions: ...
     @property
     def queries(self) -> BlockingQueries: ...
     @property
@@ -230,6 +234,25 @@ class BlockingPlans:
     ) -> bool: ...
     def list(self, name: str = ...) -> list[PlanStatus]: ...
     def drop(self, name: str, *, kind: str = ...) -> str: ...
+
+class BlockingQuestions:
+    def open(self, *, kind: str = ..., visible: Sequence[str] = ...) -> list[OpenQuestion]: ...
+    def find(self, text: str) -> OpenQuestion: ...
+    def answer(self, kind: str, job_id: str, value: Any) -> Job: ...
+    def ask(
+        self,
+        text: str,
+        /,
+        *,
+        kind: str,
+        choices: Sequence[str] = ...,
+        schema: Mapping[str, Any] | None = ...,
+        needs: str | None = ...,
+        within: Within = ...,
+        not_by: Sequence[str] = ...,
+        replicas: int | None = ...,
+        quorum: int | None = ...,
+    ) -> BlockingHandle[Any]: ...
 
 class BlockingQueries:
     def readable(self) -> tuple[str, ...]: ...

@@ -174,6 +174,8 @@ def _ending(op: Op, job: Job, at_ms: int) -> Ending:
     envelope = envelope_of(op.mesh, op.author, op.body)
     if envelope is None:
         return made
+    if op.body.answered is not None:  # nothing was executed
+        return replace(made, proof=codec.encode(envelope))
     lines = tuple(statement.trailers(envelope))
     return replace(made, proof=codec.encode(envelope), trailers=lines)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon.core.cost.words import cost_words, unmeasured_words, usage_words
 from antiphon.core.families.jobs.completion_proof import envelope_of
 from antiphon.core.families.jobs.ops import JobComplete
-from antiphon.core.proof import statement
+from antiphon.core.proof import answer, statement
 from antiphon.core.proof.statement import DsseEnvelope, Proof, Statement
 from antiphon.errors import Rejected
 
@@ -38,6 +38,7 @@ async def proof_of(handle: JobHandle[Any]) -> DsseEnvelope:
 
 
 open_envelope = statement.open_envelope
+open_answer = answer.open_envelope
 to_json = statement.to_json
 trailers = statement.trailers
 
@@ -46,6 +47,7 @@ __all__ = [
     "Proof",
     "Statement",
     "cost_words",
+    "open_answer",
     "open_envelope",
     "proof_of",
     "to_json",

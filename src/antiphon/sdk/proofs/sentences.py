@@ -34,8 +34,14 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
     if not report.is_job:
         return [*sentences, *(f"record {line.seq}: {line.words}" for line in report.story())]
     completion = report.completion
+    sentences += _answers(report)
     if report.quorum:
         sentences.append(_agreement(report))
+    elif completion is not None and completion.body.answered is not None:
+        sentences.append(
+            f"{_called(report, completion.author)} was asked {completion.body.answered.text!r},"
+            f" answered {completion.body.outputs[0].text}, and signed both"
+        )
     elif completion is None:
         sentences.append(f"the job ended as {report.job.outcome}; no run of it was completed")
     else:
@@ -54,6 +60,18 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
             )
             sentences.append(f"the worker states: {in_its_words(body.proof, body.exit)}")
     return sentences
+
+
+def _answers(report: Report) -> list[str]:
+    """What people were asked for the job, and who answered."""
+    told = []
+    for one in report.answers:
+        if one.answer is not None:
+            who = " and ".join(_called(report, by) for by in one.by)
+            told.append(f"{who} was asked {one.text!r}, answered {one.answer}, and signed both")
+        elif one.text:
+            told.append(f"nobody answered {one.text!r}: the question ended as {one.outcome}")
+    return told
 
 
 def _called(report: Report, node: str) -> str:
@@ -112,8 +130,16 @@ def _not_proved_of_a_job(report: Report) -> list[str]:
     sentences = [
         "repeated submissions, and records about the job after its end: neither changes it",
     ]
+    sentences += [
+        f"who answered the question {one.key.kind} {one.key.name[:8]}: its records are not in here"
+        for one in report.answers
+        if not one.text
+    ]
     if report.quorum:
         sentences.append("that the workers which agree did not arrange that with each other")
+        return sentences
+    if report.completion is not None and report.completion.body.answered is not None:
+        sentences.append("that whoever holds the key is who you think, or understood the question")
         return sentences
     if report.completion is not None:
         sentences.append("that the worker told the truth about what it ran")

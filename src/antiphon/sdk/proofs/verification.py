@@ -99,6 +99,8 @@ def _end(report: Report) -> str:
     done = report.completion
     if done is None:
         return "No run of the job was completed, so there is none."
+    if done.body.answered is not None:
+        return "It is a question: question and answer are signed by whoever answered."
     if done.body.proof is None:
         return "The completion has none."
     return "Signed by the same worker. Job, fence, output and times agree with the completion."

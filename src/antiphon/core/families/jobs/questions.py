@@ -7,18 +7,21 @@ party that asked may not answer, nor may those that the question excludes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from antiphon.core.authority import parties
 from antiphon.core.families.jobs import ops
-from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.jobs.state import Job, job_key
 from antiphon.core.manifest import Manifest, NonceInput
 from antiphon.core.proof import answer
 from antiphon.core.proof.answer import Question
+from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.family import At
+    from antiphon.core.record.op import Op
 
 COMMAND = "@question"
 """The command in the manifest of every question; its one argument is the question's digest."""
@@ -83,3 +86,16 @@ def answer_fault(job: Job, body: ops.CompleteBody) -> Verdict | None:
         return Verdict.ANSWER
     is_wanted = answer.is_wanted(question, text)
     return None if is_wanted == (body.status == "succeeded") else Verdict.ANSWER
+
+
+def answers_named(accepted: Iterable[Op]) -> tuple[LaneKey, ...]:
+    """The questions whose answers a job went on with, by the accepted ops of its lane in order."""
+    found = dict[LaneKey, None]()
+    awaited: tuple[ops.JobKey, ...] = ()
+    for op in accepted:
+        if isinstance(op, ops.JobYield):
+            awaited = op.body.after
+        elif isinstance(op, ops.JobOffer) and len(op.body.results) == len(awaited):
+            results = zip(awaited, op.body.results, strict=True)
+            found.update({job_key(*key): None for key, result in results if result.is_answer})
+    return tuple(found)

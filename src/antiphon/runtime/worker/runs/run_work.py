@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from antiphon.core.authority.parties import party_of
 from antiphon.core.families.jobs.given_results import with_results
-from antiphon.core.families.jobs.ops import DEGRADED, Failure, ScheduleBody
+from antiphon.core.families.jobs.ops import DEGRADED, Failure, JobKey, Result, ScheduleBody
+from antiphon.core.families.jobs.state import State
 from antiphon.core.policy.attempt_end import Fault
-from antiphon.errors import AntiphonError, Overrun, PartlySubmitted, Rejected, WaitExhausted
+from antiphon.core.proof.answer import answer_in
+from antiphon.errors import (
+    AntiphonError,
+    EngineDenied,
+    Overrun,
+    PartlySubmitted,
+    Rejected,
+    WaitExhausted,
+)
 from antiphon.runtime import tracing
 from antiphon.runtime.caller.bulk_submission import submit_many
+from antiphon.runtime.caller.submission import ended_of
 from antiphon.runtime.executors.executor import Assignment, GivenBack, Ran
 from antiphon.runtime.executors.failure import failed_with, failure_of, fault_of
 from antiphon.runtime.executors.handler_call import degraded_output
@@ -39,7 +50,7 @@ log = LazyLogger(__name__)
 
 def assignment_of(run: JobRun) -> Assignment:
     """The job as its executor sees it."""
-    job, body = run.tenure.job, run.body
+    job, body, control = run.tenure.job, run.body, run.tenure.session.control
     manifest, texts = with_results(body.manifest, job.results)
     return Assignment(
         kind=job.kind,
@@ -51,6 +62,8 @@ def assignment_of(run: JobRun) -> Assignment:
         continuations=job.continuations,
         children=job.children if job.child_results else (),
         child_results=job.child_results,
+        submitter=party_of(control, job.scheduler, job.call_auth, before=job.scheduled_seq)
+        or job.scheduler,
         trace=body.trace,
         auth=job.auth,
         checkpoint=job.checkpoint,
@@ -63,7 +76,7 @@ async def work_of(session: Session, executor: Executor, assignment: Assignment) 
     job = assignment
     with tracing.running(job.kind, job.job_id, job.attempt, job.trace) as span:
         try:
-            ran = await executor.run(assignment)
+            ran = await executor.run(await _with_answers(session, assignment))
             new = [one for one in ran.after if isinstance(one, ScheduleBody)]
             if new:
                 await _submit(session, new)
@@ -76,6 +89,40 @@ async def work_of(session: Session, executor: Executor, assignment: Assignment) 
         done = "waits" if ran.after else "succeeded"
         span.end(done if ran.fault is None else "failed", ran.failure)
     return ran
+
+
+async def _with_answers(session: Session, assignment: Assignment) -> Assignment:
+    """The same with people's answers as their own records say it.
+
+    The coordinator's offer repeats the results of children. For an answer its word is not enough:
+    whoever signed it, and may, is on the question's lane.
+    """
+    results = assignment.child_results
+    if not any(one.is_answer for one in results):
+        return assignment
+    read = [
+        await _answer(session, key, said) if said.is_answer else said
+        for key, said in zip(assignment.children, results, strict=True)
+    ]
+    return replace(assignment, child_results=tuple(read))
+
+
+async def _answer(session: Session, key: JobKey, said: Result) -> Result:
+    try:
+        view = await session.read_lane(*key)
+    except EngineDenied:
+        return said  # this worker may not read what it asked
+    job = view.lane.job
+    if job is None:
+        return said  # archived meanwhile
+    ended = ended_of(view)
+    if ended is None or job.question is None:
+        raise GivenBack(
+            f"the answer to {key[0]} {key[1][:8]} is not on the log as far as it is read"
+        )
+    if job.state is not State.SUCCEEDED:
+        return Result(outcome=job.outcome, error=ended.error, is_answer=True)
+    return Result(text=answer_in(ended.outputs) or "null", is_answer=True)
 
 
 async def _submit(session: Session, new: list[ScheduleBody]) -> None:

@@ -12,8 +12,9 @@ import typer
 from antiphon.interfaces.cli.screen.command import command
 from antiphon.interfaces.cli.screen.durations import whole_seconds
 from antiphon.interfaces.cli.screen.lookup import complete_kind
-from antiphon.interfaces.cli.screen.options import open_mesh
+from antiphon.interfaces.cli.screen.options import open_mesh, short
 from antiphon.interfaces.cli.screen.progress import Uploads
+from antiphon.interfaces.cli.screen.terminal import err
 from antiphon.interfaces.cli.shared.job_options import (
     TIMEOUT_WORDS,
     CommandOptions,
@@ -26,6 +27,7 @@ from antiphon.sdk.defaults import COMMAND_KIND, TIMEOUT_S
 
 if TYPE_CHECKING:
     from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.mesh import Mesh
 
 CommandArgument = Annotated[
     list[str], typer.Argument(metavar="-- CMD ARGS", help="The command.", show_default=False)
@@ -53,6 +55,17 @@ class RunOptions(CommandOptions, LimitOptions):
     again: bool = typer.Option(
         False, "--again", help="Run it again, even if the same command already ran."
     )
+    ask_first: str = typer.Option(
+        "",
+        metavar="QUESTION",
+        help="Run it only after somebody answered this with yes: 'antiphon answer'.",
+    )
+    ask_kind: str = typer.Option(
+        "",
+        metavar="KIND",
+        help="The kind of that question: who may answer.",
+        show_default="approve.KIND",
+    )
     detach: DetachOption = False
 
 
@@ -72,6 +85,7 @@ def run(
       antiphon run -- sh -c 'echo hello'
       antiphon run --input data.csv --output 'out/*' -- ./convert.py data.csv
       antiphon run --secret token --network --attempt-timeout 15m -- ./deploy.sh
+      antiphon run --ask-first 'deploy to production?' -- ./deploy.sh
     """  # noqa: D301 - \b keeps the lines apart
     from antiphon.interfaces.cli.shared.follow import follow
     from antiphon.sdk.call_options import CallOptions
@@ -92,7 +106,9 @@ def run(
         async with mesh:
             with Uploads() as uploads:
                 content = await with_inputs(mesh.artifacts, typed, files, telling=uploads.telling)
-            if asked.again:
+            if asked.ask_first:
+                options["after"] = [await _question(mesh, asked, is_silent=as_json)]
+            if asked.again or asked.ask_first:  # what ran before was not what is asked about
                 content = authored_manifest.again(content)
 
             async def call() -> JobHandle[Any]:
@@ -102,3 +118,14 @@ def run(
             return await follow(mesh, name, call, wait_options, is_live=True)
 
     return go()
+
+
+async def _question(mesh: Mesh, asked: RunOptions, *, is_silent: bool) -> JobHandle[Any]:
+    """Ask what has to be answered with yes before the command runs."""
+    kind = asked.ask_kind or f"approve.{asked.kind}"
+    handle = await mesh.questions.ask(
+        asked.ask_first, kind=kind, choices=("yes", "no"), needs="yes"
+    )
+    if not is_silent:
+        err.say(f"it waits for an answer: antiphon answer {short(handle.job_key()[1])} yes")
+    return handle

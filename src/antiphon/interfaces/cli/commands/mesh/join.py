@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NEXT: Final = (
     ("claim", "Run jobs", "antiphon worker MODULE, or antiphon worker --commands KIND"),
     ("schedule", "Submit jobs", "antiphon submit KIND ARGS"),
+    ("answer", "Answer questions", "antiphon questions, and antiphon answer ID"),
 )
 """For each permission: what the machine can do with it, and what to type."""
 READERS: Final = ("Look at jobs", "antiphon jobs")

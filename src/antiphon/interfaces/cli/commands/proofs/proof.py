@@ -41,17 +41,24 @@ async def proof(
 
     found = await find_job(mesh, job)
     envelope = await job_proof.proof_of(mesh.job(found.kind, found.id))
-    facts, statement = job_proof.to_json(envelope), job_proof.open_envelope(envelope)
-    name = await node_names(mesh, [statement.predicate.worker])
+    facts, given = job_proof.to_json(envelope), job_proof.open_answer(envelope)
+    statement = job_proof.open_envelope(envelope) if given is None else None
+    signer = given.predicate.key if given is not None else envelope.signatures[0].keyid
+    name = await node_names(mesh, [signer])
     if output is not None:
         await asyncio.to_thread(output.write_text, json.dumps(facts, indent=2) + "\n")
         err.say(f"the envelope is in {output}")
 
     def words() -> None:
-        if trailers:
+        if given is not None:
+            if output is None:
+                said = given.predicate
+                out.say(f"{name(said.key)} was asked: {said.text}")
+                out.say(f"and states that the answer is {said.answer}")
+        elif trailers:
             for key, value in job_proof.trailers(envelope):
                 out.say(f"{key}: {value}")
-        elif output is None:
+        elif output is None and statement is not None:
             _tell(statement, name)
 
     return Answer(facts, words)

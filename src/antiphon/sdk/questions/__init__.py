@@ -1,0 +1,1 @@
+"""`mesh.questions`: what people are asked, and their answers."""
