@@ -154,7 +154,10 @@ class SnapshotWorld(ArchiveWorld):
 
             yield parts()
 
-        log.follow = followed
+        async def last() -> Record | None:
+            return self.store.at(self._last_seen(reads, max(self.laws.records)))
+
+        log.follow, log.last = followed, last
 
     async def _leave(self) -> None:
         """Somebody stops, perhaps in the middle of the log."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from antiphon.assembly.mesh_connection import MeshConnection
-    from antiphon.runtime.coordinator.archiver import Archiving
     from antiphon.runtime.executors.executor import Executors
     from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.tempo.beat_clock import BeatClock
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 BAR_S: Final = 32.0
 """A bar at the default tempo: eight beats of four seconds (spec §7.5)."""
+ARCHIVE_S: Final = 3600.0
+"""How often what has ended is archived."""
 WRITER_S: Final = 5.0
 """How long a reader waits until the process that keeps the replica has caught up."""
 
@@ -118,7 +119,7 @@ def _card(connection: MeshConnection, role: Role, **fields: object) -> Card:
 
 
 @asynccontextmanager
-async def replicating(  # noqa: PLR0913 - one argument for each thing that may be left out
+async def replicating(
     connection: MeshConnection,
     replica: Replica,
     *,
@@ -126,17 +127,18 @@ async def replicating(  # noqa: PLR0913 - one argument for each thing that may b
     bar_s: float = BAR_S,
     metrics: TempoMetrics | None = None,
     archive: Path | None = None,
-    archiving: Archiving | None = None,
 ) -> AsyncIterator[FullNode]:
     """A full node beside a block, ready once it has caught up.
 
     With `caretaking` it also runs the services that full nodes run for the mesh, sealing included
     where it is the coordinator: at most one seal per `bar_s`. Pulse and reverb fill in
-    `metrics`. What is sealed is written to `archive`, too. Nothing leaves the log unless
-    `archiving` says so.
+    `metrics`. What is sealed is written to `archive`, too, and what is there leaves the log when
+    the mesh's rules say so. Without an archive nothing leaves it.
     """
-    verifier = verifier_for(connection)
-    node = FullNode(connection.session, replica, verifier)
+    from antiphon.assembly.artifact_store import blobs_of
+
+    verifier, blobs = verifier_for(connection), blobs_of(connection)
+    node = FullNode(connection.session, replica, verifier, blobs=blobs)
 
     def card() -> Card:
         counts_by = pulse.card() if node.ready.is_set() else None  # by what the log says
@@ -144,9 +146,7 @@ async def replicating(  # noqa: PLR0913 - one argument for each thing that may b
 
     services = [node.run()]
     if caretaking:
-        from antiphon.assembly.artifact_store import blobs_of
         from antiphon.runtime.attention.item_guard import ItemGuard, keep_running
-        from antiphon.runtime.coordinator.archiver import Archiver
         from antiphon.runtime.coordinator.coordinator import Coordinator
         from antiphon.runtime.coordinator.offer_audit import OfferAudit
         from antiphon.runtime.coordinator.quorums import Quorums
@@ -172,18 +172,17 @@ async def replicating(  # noqa: PLR0913 - one argument for each thing that may b
             OfferAudit(node).applied,
             PlanAudit(node).applied,
         ]
-        blobs = blobs_of(connection)
+        plans = PlanRunner(node)
         pulse = Pulse(clock, keyring, reverb.metrics, suggest=reverb.suggestion)
         kept: dict[str, Callable[[], Awaitable[None]]] = {
             "offers": Coordinator(node, blobs=blobs).run,
             "quorums": Quorums(node).run,
             "coordinator watch": CoordinatorWatch(node).run,
             "leases": OverdueJobs(node, watch).run,
-            "plans": PlanRunner(node).run,
+            "plans": plans.run,
             "pulse": partial(pulse.run, node.ready),
             "reports": reverb.run,
             "seals": Sealer(node, bar_s=bar_s).run,
-            **({"archive": Archiver(node, archiving).run} if archiving is not None else {}),
             "lane entries": EntryService(node).run,
             "roots": RootService(node, keyring).run,
             "artifacts": Evictor(node, blobs=blobs).run,
@@ -193,8 +192,17 @@ async def replicating(  # noqa: PLR0913 - one argument for each thing that may b
         if archive is not None:
             from antiphon.runtime.archive.archive_store import FolderStore
             from antiphon.runtime.archive.archive_writer import ArchiveWriter
+            from antiphon.runtime.coordinator.archiver import Archiver, Archiving
 
-            kept["archive"] = ArchiveWriter(node, keyring, FolderStore(archive)).run
+            writer = ArchiveWriter(node, keyring, FolderStore(archive))
+            archiver = Archiver(
+                node,
+                Archiving(every_s=ARCHIVE_S, is_purging=True),
+                blobs=blobs,
+                unwritten=plans.unwritten_ms,
+                copied=lambda: writer.size,
+            )
+            kept |= {"archive": writer.run, "purges": archiver.run}
         services += [
             keep_running(ItemGuard(name, node.session, replica.attention), run)
             for name, run in kept.items()

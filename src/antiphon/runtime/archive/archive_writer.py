@@ -52,6 +52,8 @@ class ArchiveWriter:
         self.store = store
         self._keyring = keyring
         self._round_s = round_s
+        self.size = 0
+        """How many records are in the archive, as far as this writer knows."""
         self._is_clean = self._is_told = False
 
     async def run(self) -> None:
@@ -82,7 +84,7 @@ class ArchiveWriter:
             lock.release()
 
     async def _write_upto(self, seal: FoundSeal, done: int) -> bool:
-        size = seal.body.size
+        size, self.size = seal.body.size, done
         if size <= done:
             return False
         for tile in _tiles_between(0, done, size):
@@ -92,6 +94,7 @@ class ArchiveWriter:
             for tile in _tiles_between(level, done, size):
                 await self.store.write(tile.path, self._hashes(tile))
         await self._sign(seal)
+        self.size = size
         await self._clean_up(done, size)
         _log.info("archived", archive=str(self.store), upto=seal.body.upto, records=size)
         return True

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from itertools import groupby
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -36,6 +37,7 @@ from antiphon.errors import AntiphonError, EngineDenied
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import SEAL_LANE
 from antiphon.runtime.replica.replica_archive import OldRow, ReplicaArchive
+from antiphon.runtime.replica.replica_waits import ReplicaWaits
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -82,12 +84,17 @@ class Archiver:
         *,
         blobs: Blobs | None = None,
         unwritten: Unwritten = lambda: None,
+        copied: Callable[[], float] = lambda: inf,
     ) -> None:
-        """Nothing is archived yet. Snapshots go to `blobs`; None: to the engine's."""
+        """Nothing is archived yet. Snapshots go to `blobs`; None: to the engine's.
+
+        `copied` says how many records are in the archive's files: only those are purged.
+        """
         self.node = node
         self.archiving = archiving
         self.blobs = blobs or node.session.engine.blobs
         self.unwritten = unwritten
+        self.copied = copied
         self.requests = 0
         self.purged = 0
         """Purge requests, and the records that they removed."""
@@ -152,9 +159,9 @@ class Archiver:
         now_ms = session.now_by_both_clocks_ms() - control.rules.max_drift_ms
         rules, last = control.rules, control.archive
         limit_ms = now_ms - rules.retention_ms
-        unwritten_ms = self.unwritten()
-        if unwritten_ms is not None and unwritten_ms > limit_ms - LONGEST_HOLD_MS:
-            limit_ms = min(limit_ms, unwritten_ms - 1)
+        for unwritten_ms in (self.unwritten(), self._unresolved_ms()):
+            if unwritten_ms is not None and unwritten_ms > limit_ms - LONGEST_HOLD_MS:
+                limit_ms = min(limit_ms, unwritten_ms - 1)
         body = ArchiveBody(
             before=max(last.before_ms, limit_ms, 0),
             memo_before=max(last.memo_before_ms, min(limit_ms, now_ms - rules.horizon_ms), 0),
@@ -163,6 +170,11 @@ class Archiver:
         written = await write_one(session, Intent(MeshArchive, body))
         await self.node.reached(written.seq)
         return written.verdict is Verdict.OK
+
+    def _unresolved_ms(self) -> int | None:
+        """Until when the oldest job may have replicas that waits for them: these stay, too."""
+        oldest = self.node.replica.ask(ReplicaWaits).replicated(0, limit=1)
+        return max(one.replica_until_ms for one in oldest) if oldest else None
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -271,10 +283,15 @@ class Archiver:
 
     @property
     def _is_sealed(self) -> bool:
-        """Whether the newest seal names the newest archive's snapshot, which was made here."""
+        """Whether the newest seal names the newest archive's snapshot, which was made here.
+
+        And whether all that it leaves out is in the archive's files.
+        """
         node, at = self.node, self._control.archive.seq
         last = node.seals.state
         if self.snapshot is None or last is None or self.snapshot.head.at != at:
+            return False
+        if self.copied() < self.snapshot.head.size:
             return False
         return last.snapshot == node.snapshot_made[1] and last.upto >= at
 

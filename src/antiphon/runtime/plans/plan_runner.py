@@ -205,6 +205,28 @@ class PlanRunner(WokenService):
     def _now_s(self) -> float:
         return self.node.session.wall.boot_s()
 
+    def unwritten_ms(self) -> int | None:
+        """The time of the oldest tick or cause from which something is still to be derived.
+
+        An archive stays behind it: below an archive's time it would be refused. What the log
+        refuses anyway is not waited for.
+        """
+        self.node.replica.flush()
+        found = [self._unwritten_of(one) for one in self._due.running.values()]
+        return min((at_ms for at_ms in found if at_ms is not None), default=None)
+
+    def _unwritten_of(self, one: RunningPlan) -> int | None:
+        if self._is_refused(one) or self._has_rest(one):
+            return None
+        if one.waits_for is None and not one.is_begun:
+            return self._derived_ms(one.plan) + 1
+        if one.waits_for is None:
+            one.see_ticks(self._now_ms)
+            return one.due[0] if one.due else None
+        cursor = one.cursor if one.is_begun else self._floor(one.plan)
+        causes = self.node.replica.ask(ReplicaPlans).ended_after(cursor, one.waits_for[0], limit=1)
+        return causes[0].ended_ms if causes else None
+
     # --- where a plan continues ---------------------------------------------------------------
 
     def _start(self, one: RunningPlan) -> None:
@@ -223,7 +245,9 @@ class PlanRunner(WokenService):
     def _derived_ms(self, plan: Plan) -> int:
         """The time up to which the ticks of a plan are done."""
         newest_ms = self.node.replica.ask(ReplicaPlans).newest_tick(plan.op_id) or 0
-        return max(newest_ms, starts_ms(plan.body, plan.put_ms))
+        # What is not later than an archive's time was derived, or left out, before.
+        archived_ms = self.node.session.control.archive.before_ms
+        return max(newest_ms, archived_ms, starts_ms(plan.body, plan.put_ms))
 
     def _floor(self, plan: Plan) -> int:
         """A sequence up to which every cause has had its reaction."""
@@ -306,6 +330,7 @@ class PlanRunner(WokenService):
         if one.waits_for is not None:
             return self._next_causes(one, control, now_ms, most)
         one.see_ticks(now_ms)
+        one.done(control.archive.before_ms)
         while one.due:
             derived = Tick(tick_ms=one.due[0])
             if not self._is_derived(one.plan, derived):
@@ -368,7 +393,8 @@ class PlanRunner(WokenService):
     def _reaction(self, one: RunningPlan, cause: Job, late_ms: int) -> Cause | None:
         """What follows from a cause by a plan, if anything does that is not on the log yet."""
         plan = one.plan
-        if cause.ended_seq <= plan.put_seq:
+        archived_ms = self.node.session.control.archive.before_ms
+        if cause.ended_seq <= plan.put_seq or cause.ended_ms <= archived_ms:
             return None
         if depth_of(cause.derived) >= MAX_DEPTH:
             self._tell("plan_too_deep", plan, f"{cause.kind} {cause.id} is the last of a chain")
