@@ -217,7 +217,9 @@ class FullNode:
                 self._is_behind = True
                 return
             await self.apply(batch)
-            if self.applied >= goal and not self.ready.is_set():
+            if self.ready.is_set():
+                continue
+            if self.applied >= goal:
                 await purged_lanes.read_again(self.session, self.replica)
                 self.ready.set()
             elif wall.boot_s() - told_s >= TELL_EVERY_S:
