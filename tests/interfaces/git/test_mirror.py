@@ -12,6 +12,7 @@ from antiphon.interfaces.git import bridge_folder
 from antiphon.interfaces.git.bridge import serving
 from antiphon.interfaces.git.clone_check import check_clone
 from antiphon.interfaces.git.repository import open_repository
+from antiphon.runtime.replica.replica_tree import Tree
 from antiphon.sdk.git.job_feed import Cursor
 from tests.interfaces.git import git_program
 from tests.interfaces.git.git_program import double, git, mirrored, refs, trailers
@@ -306,3 +307,18 @@ class TestWhatStopsAMirror:
         (tmp_path / "notes" / "a.txt").write_text("a")
         with pytest.raises(Misconfigured, match="is not a Git repository"):
             mesh.run(mirrored(tmp_path / "notes"))
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_a_job_that_may_have_left_the_log_stays_when_everything_is_compared(
+    mesh, repo, is_partial, monkeypatch
+):
+    mesh.run(submitted(7))
+    mesh.run(mirrored(repo))
+    (commit, *_) = refs(repo).values()
+    old = f"refs/gatos/jobs/{'ab' * 32}/job"
+    git(repo, "update-ref", old, commit)
+    if is_partial:  # as of a replica that began with a snapshot, and there is no archive
+        monkeypatch.setattr(Tree, "base", property(lambda _: 1, lambda *_: None), raising=False)
+    assert mesh.run(mirrored(repo, again=True)) == (0 if is_partial else 1)
+    assert (old in refs(repo)) == is_partial

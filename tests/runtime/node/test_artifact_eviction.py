@@ -13,9 +13,11 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected
 from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller import submission
+from antiphon.runtime.coordinator.archiver import Archiver, Archiving
 from antiphon.runtime.executors.handler_call import call_text, keep_arguments
 from antiphon.runtime.node.artifact_eviction import Evictor
 from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.replica.replica_records import ReplicaBlobs
 from tests.runtime.by_hand import called, completed
 from tests.runtime.meshes import KIND, QUICK, a_mesh, on_both_engines_in_real_time, ops_on_lane
@@ -228,3 +230,30 @@ async def test_bytes_that_are_kept_elsewhere_go_from_there(engine, tmp_path):
         await kept.look()
         assert removed == [output.hash]
         assert await kept.blobs.has(output.hash), "the engine's own were not touched"
+
+
+@pytest.mark.virtual_time
+async def test_what_an_archived_job_stored_goes_without_a_record_and_keeps_nobody_waiting(tmp_path):
+    hour_ms = 3_600_000
+    rules = replace(QUICK, artifact_ttl_ms=3 * hour_ms, retention_ms=hour_ms)
+    async with a_mesh("memory", rules) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        artifacts = Artifacts(kept.blobs)
+        old = await artifacts.keep_bytes(BIG, "out")
+        archived = await kept.job(old)
+        await asyncio.sleep(2 * 3_600)
+        assert await Archiver(kept.node, Archiving(every_s=1)).archive()
+        assert (await kept.session.read_lane(KIND, archived.id)).lane.job is None
+        young = await artifacts.keep_bytes(b"\xfe" * 50_000, "out")
+        later = await kept.job(young)
+        await kept.look()
+        assert await kept.blobs.has(old.hash), "not before its time"
+        await asyncio.sleep(4 * 3_600)
+        await kept.look()
+        await kept.sync()
+        await kept.look()
+        assert kept.evictions(archived) == []
+        assert kept.evictions(later) == ["ok"]
+        assert not await kept.blobs.has(old.hash)
+        assert not await kept.blobs.has(young.hash)
+        assert not kept.node.replica.ask(ReplicaJobs).kept_before(2**60, limit=9)

@@ -17,6 +17,7 @@ from antiphon.errors import Corrupt, LogReplaced, Unavailable
 from antiphon.interfaces.git.job_refs import JOBS, bundle_refs, refs_of
 from antiphon.interfaces.git.objects import Objects
 from antiphon.sdk.git.job_feed import Cursor
+from antiphon.sdk.jobs.job_lookup import ID_LENGTH
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -178,18 +179,22 @@ class Mirror:
     async def rewrite(self) -> int:
         """Begin again: compare every job with the log, and delete what it does not have.
 
-        How many refs were deleted. Bundles are written again; refs of pushed commits stay where
-        their job names the commit.
+        How many refs were deleted. Jobs that left the log for the archive stay. Bundles are written
+        again; refs of pushed commits stay where their job names the commit.
         """
         async with self._turn:
             self._go_on(Cursor())
             wanted = await self._all_refs()
             there = await self._repository.refs(JOBS.removesuffix("/"))
-            extra = [
-                f"delete {name} {target}"
+            gone = [
+                (name, target)
                 for name, target in there.items()
                 if name not in wanted or (name.endswith(PUSHED) and wanted[name] != target)
             ]
+            known = {_job_in(name) for name in wanted}
+            left = {job for job in {_job_in(name) for name, _ in gone} - known if job}
+            left = {job for job in left if await self._feed.has_left(job)}
+            extra = [f"delete {name} {at}" for name, at in gone if _job_in(name) not in left]
             await self._repository.update(extra)
         return len(extra)
 
@@ -206,3 +211,9 @@ class Mirror:
             cursor = changes.cursor
             if changes.is_all:
                 return found
+
+
+def _job_in(ref: str) -> str:
+    """The job that a ref is about; empty if it is about none."""
+    job = ref.removeprefix(JOBS).partition("/")[0]
+    return job if len(job) == ID_LENGTH else ""

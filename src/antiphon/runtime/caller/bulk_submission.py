@@ -23,6 +23,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace, PartlySubmitted, Unavailable
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime import tracing
+from antiphon.runtime.caller.predecessor_check import check_predecessors
 from antiphon.runtime.caller.submission import Submitted, guarded, labelled, submit
 from antiphon.runtime.log.writer import (
     Begun,
@@ -78,6 +79,7 @@ async def submit_many(
         from antiphon.runtime.caller.quorum_check import check_quorums
 
         await check_quorums(session, bodies)
+    await check_predecessors(session, bodies)
     bulk = _Bulk(session, [tracing.traced(one) for one in bodies], breaker)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(bulk.appending):

@@ -39,6 +39,7 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.runtime import tracing
+from antiphon.runtime.caller.predecessor_check import check_predecessors
 from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, write_one
 from antiphon.telemetry import printable_lines
 
@@ -98,6 +99,8 @@ async def submit(
             await session.sync_control()
         if body.quorum is not None:
             await _check_quorum(session, body)
+        if body.predecessors:
+            await check_predecessors(session, [body])
         policy = Policy(again=again, foresees=True, what="the job")
         body = tracing.traced(body)
         intent = Intent(JobSchedule, labelled(session, body), EMPTY)

@@ -5,7 +5,8 @@ an eviction for each output whose time is over. It removes the bytes of every ev
 whoever evicted it, unless another job still needs them. The record of the output stays.
 
 A job's stored arguments and checkpoints go with its outputs; checkpoints that newer ones replaced
-go while it still runs. Any scheduler can name any digest as arguments, and any worker as a
+go while it still runs. A job that was archived is empty for everybody: what it stored goes at the
+same time, without a record. Any scheduler can name any digest as arguments, and any worker as a
 checkpoint, so those bytes are removed only if they begin as such: somebody else's file stays.
 
 Bytes are removed a while after their eviction: a node that was just storing the same bytes has
@@ -17,8 +18,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from antiphon.core.families.jobs.ops import EvictBody, JobEvict
-from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.jobs.state import Job, job_key
 from antiphon.errors import AntiphonError, EngineDenied, Rejected
 from antiphon.runtime.attention.item_guard import ItemGuard
 from antiphon.runtime.log.writer import Intent
@@ -29,6 +32,7 @@ from antiphon.runtime.values.signature import CALL_BEGINS
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from antiphon.core.families.jobs.state import JobLane
     from antiphon.core.family import Evicted
     from antiphon.ports import Blobs
     from antiphon.runtime.node.full_node import FullNode
@@ -109,11 +113,22 @@ class Evictor:
 
     async def _write_evictions(self, job: Job, digests: tuple[str, ...]) -> None:
         node = self.node
+        lane = job_lane(node.replica, job.kind, job.id)
+        if node.session.behind(lane).state is None and lane.job is not None:
+            self._forget_archived(lane, lane.job)
+            return
         for digest in digests:
             lane = job_lane(node.replica, job.kind, job.id)
             body = EvictBody(kind=job.kind, job=job.id, hash=digest)
             if (await node.write(Intent(JobEvict, body, lane))).verdict is None:
                 return  # another record came first: next time
+
+    def _forget_archived(self, lane: JobLane, job: Job) -> None:
+        """Give up what an archived job stored: on an empty lane there is nothing to write about."""
+        over = replace(job, stored=(), evicted=tuple(dict.fromkeys((*job.evicted, *job.stored))))
+        key, now_ms = job_key(job.kind, job.id), self.node.session.wall.now_ms()
+        self.node.replica.put_lane(key, replace(lane, state=over), at_ms=now_ms)
+        self.node.replica.flush()
 
     async def _remove(self, evicted: Evicted) -> None:
         replica, digest = self.node.replica, evicted.digest

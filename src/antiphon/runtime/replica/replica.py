@@ -169,7 +169,9 @@ class Replica:
         self.attention = attention_table.AttentionTable(self._db)
         self.presence = presence_changes.PresenceChanges(self._db)
         self._load()
-        if not read_only:
+        if read_only:
+            self.tree.see(self._cursor.seq)
+        else:
             self.tree.load(self._cursor.seq)
 
     def _load(self) -> None:

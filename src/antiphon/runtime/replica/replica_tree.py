@@ -110,6 +110,10 @@ class Tree:
         self._filled, self._goal = {}, snapshot.head
         self.is_kept = True
 
+    def is_before_snapshot(self, seq: int) -> bool:
+        """Whether the replica began with a snapshot behind that record."""
+        return self.base > 0 and seq <= self.seq_at(self.base - 1)
+
     @property
     def is_filling(self) -> bool:
         """Whether records from before a snapshot's place are still to be read."""

@@ -18,7 +18,7 @@ from msgspec import Struct
 from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.families.jobs.state import Job, JobLane, job_key
 from antiphon.core.record.ids import digest
-from antiphon.errors import LogReplaced, Malformed, Rejected
+from antiphon.errors import LogReplaced, Malformed, Misconfigured, Rejected
 from antiphon.ports import Record
 from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.replica.replica import Queries
@@ -129,6 +129,24 @@ class JobFeed:
             reader.check(after)
             yield reader
 
+    async def has_left(self, job: str) -> bool:
+        """Whether a job that the replica does not have may be one that left the log.
+
+        A replica that began with a snapshot does not know; then the archive is asked, and where
+        there is none, nobody can say that there was no such job.
+        """
+        from antiphon.sdk.archive.archived_end import archived_end
+        from antiphon.sdk.archive.archives import has_archive
+
+        async with self._mesh.replica() as replica:
+            if not replica.tree.base:
+                return False
+        try:
+            home = self._mesh.home.path
+            return not has_archive(home) or await archived_end(home, "", job) is not None
+        except (Misconfigured, Rejected):
+            return True  # there is no state directory, or it was erased there
+
     @asynccontextmanager
     async def growth(self) -> AsyncIterator[AsyncIterator[object]]:
         """Something whenever the log has grown, at most a few times in a second."""
@@ -154,6 +172,8 @@ class JobReader:
         if not cursor.seq:
             return
         stored = self._replica.record(cursor.seq)
+        if stored is None and self._replica.tree.is_before_snapshot(cursor.seq):
+            return  # the replica began anew since
         if stored is None or digest(stored.record.payload) != cursor.record_digest:
             raise LogReplaced(
                 f"the log has another record at {cursor.seq:,} than when it was last read, or none:"
