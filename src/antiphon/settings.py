@@ -81,11 +81,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     archive: Path | None = None
     """Directory of the archive, which the coordinator's full node writes. Unset: it writes none."""
     breaker: bool = True
-    """The circuit breaker: submits pause while the engine does not answer."""
+    """The circuit breaker: requests pause while the engine does not answer."""
     breaker_failures: Annotated[int, Meta(ge=1)] = FAILURES
-    """Submits in a row without an answer before the breaker opens."""
+    """Requests in a row without an answer before the breaker opens."""
     breaker_reset_s: Annotated[float, Meta(gt=0)] = RESET_S
-    """Seconds that the breaker stays open before one submit tries again."""
+    """Seconds that the breaker stays open before one request tries again."""
     http_address: str | None = None
     """Address of the HTTP interface of a node or worker, `host:port`. Unset: none."""
     http_token: Secret | None = None

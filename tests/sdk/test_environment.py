@@ -9,7 +9,15 @@ from antiphon import Mesh, Misconfigured, Unavailable
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.policy.circuit_breaker import CircuitBreaker, Phase
-from antiphon.errors import CircuitOpen, EngineDenied, Held, OutcomeUnknown, Rejected
+from antiphon.errors import (
+    CircuitOpen,
+    EngineDenied,
+    Held,
+    InboxFull,
+    OutcomeUnknown,
+    RateLimited,
+    Rejected,
+)
 from antiphon.runtime.caller import submission
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
@@ -155,19 +163,19 @@ def body(number: int) -> ScheduleBody:
 def test_calls_pause_while_the_engine_is_away_and_no_longer():
     async def story(mesh):
         session = (await mesh.connection("caller")).session
-        breaker = CircuitBreaker(failures=2, reset_s=30)
-        assert (await submission.submit(session, body(0), breaker=breaker)).is_new
+        session.breaker = breaker = CircuitBreaker(failures=2, reset_s=30)
+        assert (await submission.submit(session, body(0))).is_new
         mesh.server.kill()
         for number in (1, 2):
             with pytest.raises(Unavailable):
-                await submission.submit(session, body(number), breaker=breaker)
+                await submission.submit(session, body(number))
         opened_ms = mesh.wall.now_ms()
         await asyncio.sleep(10)
-        with pytest.raises(Unavailable, match=r"2 submissions in a row; .* again in 20 s"):
-            await submission.submit(session, body(3), breaker=breaker)
+        with pytest.raises(Unavailable, match=r"2 requests in a row; .* again in 20 s"):
+            await submission.submit(session, body(3))
         assert mesh.wall.now_ms() == opened_ms + 10_000, "nobody waited for anything"
         mesh.server.start()
-        assert (await submission.submit(session, body(3), breaker=breaker)).is_new
+        assert (await submission.submit(session, body(3))).is_new
         assert breaker.phase is Phase.CLOSED
 
     in_no_time(story)
@@ -181,6 +189,8 @@ def test_calls_pause_while_the_engine_is_away_and_no_longer():
         (EngineDenied("not yours"), False),
         (Rejected("no chain"), False),
         (Held("busy"), False),
+        (InboxFull("no room"), False),
+        (RateLimited("too much", retry_s=1), False),
         (asyncio.CancelledError(), False),
     ],
 )
@@ -191,10 +201,10 @@ def test_only_silence_counts_against_the_engine(monkeypatch, error, counts):
     async def story(mesh):
         monkeypatch.setattr(submission, "write_one", end_so)
         session = (await mesh.connection("caller")).session
-        breaker = CircuitBreaker(failures=3, reset_s=30)
+        session.breaker = breaker = CircuitBreaker(failures=3, reset_s=30)
         for _ in range(3):
             with pytest.raises(type(error)):
-                await submission.submit(session, body(1), breaker=breaker)
+                await submission.submit(session, body(1))
         assert (breaker.phase is Phase.OPEN) == counts
 
     in_no_time(story)
@@ -207,7 +217,7 @@ def test_five_silences_open_it_with_a_named_error_and_after_thirty_seconds_one_p
 
     async def story(mesh):
         session = (await mesh.connection("caller")).session
-        breaker = read_environment().make_breaker()
+        session.breaker = breaker = read_environment().make_breaker()
         tried, really_write = [], submission.write_one
         is_silent = True
 
@@ -222,7 +232,7 @@ def test_five_silences_open_it_with_a_named_error_and_after_thirty_seconds_one_p
 
         async def submit_in_vain() -> Unavailable:
             with pytest.raises(Unavailable) as told:
-                await submission.submit(session, body(1), breaker=breaker)
+                await submission.submit(session, body(1))
             return told.value
 
         for _ in range(5):
@@ -240,7 +250,7 @@ def test_five_silences_open_it_with_a_named_error_and_after_thirty_seconds_one_p
         assert (breaker.phase, len(tried)) == (Phase.OPEN, 6)
         await asyncio.sleep(30)
         is_silent = False
-        assert (await submission.submit(session, body(1), breaker=breaker)).is_new
+        assert (await submission.submit(session, body(1))).is_new
         assert breaker.phase is Phase.CLOSED
 
     in_no_time(story)
@@ -252,12 +262,12 @@ def test_the_breaker_has_a_switch(monkeypatch):
 
     async def story(mesh):
         session = (await mesh.connection("caller")).session
-        breaker = read_environment().make_breaker()
-        assert breaker is None
+        session.breaker = read_environment().make_breaker()
+        assert session.breaker is None
         mesh.server.kill()
         for number in range(7):
             with pytest.raises(Unavailable) as told:
-                await submission.submit(session, body(number), breaker=breaker)
+                await submission.submit(session, body(number))
             assert not isinstance(told.value, CircuitOpen), "every submission is tried"
 
     in_no_time(story)

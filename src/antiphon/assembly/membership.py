@@ -11,15 +11,26 @@ from antiphon.core.bus.subjects import JOIN
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.ids import digest
 from antiphon.core.ucan import TOP
-from antiphon.errors import AntiphonError, EngineDenied, Held, Misconfigured, Rejected
+from antiphon.errors import (
+    AntiphonError,
+    CircuitOpen,
+    EngineDenied,
+    Held,
+    Misconfigured,
+    RateLimited,
+    Rejected,
+    Unavailable,
+)
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.tickets import ID_BYTES, SECRET_BYTES, Invitation, Ticket, TicketRegistry
-from antiphon.runtime.identity.host_clock import SystemEntropy
+from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
-from antiphon.runtime.retries import retrying
+from antiphon.runtime.log.breaker_guard import guarding
+from antiphon.runtime.retries import RETRIES, retrying
 
 if TYPE_CHECKING:
     from antiphon.core.authority.grant_terms import Terms
+    from antiphon.core.policy.circuit_breaker import CircuitBreaker
     from antiphon.engines.nats import UserKey
     from antiphon.ports import Engine
 
@@ -94,8 +105,14 @@ def _widest(granted: Terms) -> Scope:
     return Scope(by_command={TOP: kinds})
 
 
-async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
-    """Join: make this machine's keys, ask the gate, and store the login that it issues."""
+async def redeem(
+    home: StateDirectory, ticket: Ticket, *, alias: str, breaker: CircuitBreaker | None = None
+) -> Access:
+    """Join: make this machine's keys, ask the gate, and store the login that it issues.
+
+    Without an answer, it asks again, with growing pauses: until the breaker opens, and without one
+    a few times.
+    """
     from antiphon.engines.nats import UserKey
 
     _require_place(home, ticket)
@@ -118,11 +135,7 @@ async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
             mesh=ticket.mesh,
             subject=where,
         )
-        engine = await retrying(lambda: _knock(ticket), SystemEntropy())
-        try:
-            login = await gate_requests.ask(engine.bus, where, payload, within_s=JOIN_WITHIN_S)
-        finally:
-            await engine.close()
+        login = await _ask_until_answered(ticket, where, payload, breaker)
     finally:
         machine.release()
     access = Access(
@@ -140,6 +153,62 @@ async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
         MeshFile(mesh=ticket.mesh, name=ticket.name, engine=ticket.engine, ca=ticket.ca), access
     )
     return access
+
+
+class _NoAnswer(Unavailable):
+    """The engine could not be reached, or was lost before the gate answered: ask again."""
+
+
+async def _ask_until_answered(
+    ticket: Ticket, where: str, payload: bytes, breaker: CircuitBreaker | None
+) -> gate_requests.Login:
+    """The gate's answer. The same request again is safe: a ticket is used up once."""
+    was_lost = False
+
+    async def ask() -> gate_requests.Login:
+        nonlocal was_lost
+        try:
+            with guarding(breaker, SystemClock.boot_s):
+                return await _ask(ticket, where, payload)
+        except _NoAnswer:
+            was_lost = True
+            raise
+
+    retries = RETRIES if breaker is None else breaker.failures - 1
+    try:
+        return await retrying(ask, SystemEntropy(), retries=retries, after=_NoAnswer)
+    except _NoAnswer as last:
+        if breaker is None:
+            raise Unavailable(last.message, hint=last.hint) from last
+        raise CircuitOpen(
+            f"the mesh's engine did not answer {breaker.failures} times in a row: {last.message}",
+            retry_s=breaker.wait_s(SystemClock.boot_s()),
+            hint="check the network, then join again with the same ticket",
+        ) from last
+    except Rejected as refused:
+        if was_lost and refused.reason == "ticket":
+            refused.hint = (
+                "the connection was lost while this machine joined, and perhaps the answer with"
+                " it: ask for a new invitation"
+            )
+        raise
+
+
+async def _ask(ticket: Ticket, where: str, payload: bytes) -> gate_requests.Login:
+    try:
+        engine = await _knock(ticket)
+    except Unavailable as problem:
+        raise _NoAnswer(problem.message, hint=problem.hint) from problem
+    try:
+        return await gate_requests.ask(engine.bus, where, payload, within_s=JOIN_WITHIN_S)
+    except RateLimited:
+        raise
+    except Unavailable as problem:
+        if engine.connected and not engine.reconnects:
+            raise  # the engine is there, but nobody at the gate
+        raise _NoAnswer(problem.message, hint=problem.hint) from problem
+    finally:
+        await engine.close()
 
 
 def _engine_keys(home: StateDirectory) -> tuple[UserKey, UserKey]:

@@ -23,7 +23,7 @@ class Environment(Settings, frozen=True):
         return None if self.engine_token is None else self.engine_token.value
 
     def make_breaker(self) -> CircuitBreaker | None:
-        """The circuit breaker for submissions; None where it is switched off."""
+        """The circuit breaker of one engine; None where it is switched off."""
         if not self.breaker:
             return None
         return CircuitBreaker(failures=self.breaker_failures, reset_s=self.breaker_reset_s)

@@ -299,8 +299,8 @@ class Mesh:
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
         now_ms = self._connection.session.wall.now_ms()
         body = Scheduling.of(options or {}).body(kind, content, now_ms=now_ms)
-        caller, breaker = self._caller(), self._connection.breaker
-        return caller.handle_of(await submission.submit(caller.session, body, breaker=breaker))
+        caller = self._caller()
+        return caller.handle_of(await submission.submit(caller.session, body))
 
     def _caller(self) -> Caller:
         from antiphon.sdk.many.bound_calls import Caller

@@ -162,14 +162,14 @@ async def test_where_nothing_was_submitted_the_error_is_the_jobs_own():
 async def test_an_open_breaker_sends_nothing():
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection()).session
-        breaker = CircuitBreaker(failures=2, reset_s=1e9)
+        session.breaker = CircuitBreaker(failures=2, reset_s=1e9)
         session.engine.sever()
         with pytest.raises(Unavailable):
-            await submit_many(session, [body(number) for number in range(5)], breaker=breaker)
+            await submit_many(session, [body(number) for number in range(5)])
         with pytest.raises(CircuitOpen):
-            await submit_many(session, [body(number) for number in range(5)], breaker=breaker)
+            await submit_many(session, [body(number) for number in range(5)])
         session.engine.heal()
-        found = await submit_many(session, [body(number) for number in range(5)], breaker=breaker)
+        found = await submit_many(session, [body(number) for number in range(5)])
         assert all(one.is_new for one in found)
 
 

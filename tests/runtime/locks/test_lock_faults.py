@@ -13,10 +13,11 @@ from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.locks.state import lock_key
+from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.memory import MemoryEngine
 from antiphon.engines.memory.faults import FINE, Fate
-from antiphon.errors import AntiphonError, LockLost, StaleFence
+from antiphon.errors import AntiphonError, CircuitOpen, LockLost, StaleFence
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
@@ -77,6 +78,20 @@ async def test_two_believed_holders_of_whom_one_knows_better_and_has_the_lower_f
         await lock.release()
         assert late.is_held, "what it releases is no longer there"
         await late.release()
+
+
+async def test_a_held_lock_is_renewed_whatever_the_breaker_says():
+    """A renewal that is skipped is a lock that is lost."""
+    async with a_mesh("memory", OPEN) as mesh:
+        node = await node_with(mesh)
+        lock = await lock_of(node).take()
+        node.breaker = breaker = CircuitBreaker(failures=1, reset_s=1e9)
+        breaker.failed(breaker.ask(0.0), 0.0)
+        with pytest.raises(CircuitOpen):
+            await lock_of(node, key="another").take()
+        await asyncio.sleep(2 * TTL_S)
+        assert lock.is_held
+        await lock.release()
 
 
 async def test_a_holder_stops_before_anybody_else_can_hold_the_lock():

@@ -37,13 +37,13 @@ def body(number: int) -> ScheduleBody:
     return ScheduleBody(kind="test.work", manifest=content)
 
 
-async def until_it_is_open(breaker: CircuitBreaker, session) -> None:
-    for number in range(1, breaker.failures + 1):
+async def until_it_is_open(session) -> None:
+    for number in range(1, session.breaker.failures + 1):
         with pytest.raises(Unavailable) as told:
-            await submission.submit(session, body(number), breaker=breaker)
+            await submission.submit(session, body(number))
         assert not isinstance(told.value, CircuitOpen)
-    with pytest.raises(CircuitOpen, match="submissions in a row") as told:
-        await submission.submit(session, body(0), breaker=breaker)
+    with pytest.raises(CircuitOpen, match="requests in a row") as told:
+        await submission.submit(session, body(0))
     assert told.value.retry_s > 0
 
 
@@ -52,16 +52,13 @@ async def test_calls_are_made_again_once_the_server_is_back():
     async with LocalServer() as server, a_mesh("nats") as mesh:
         mesh.server = server
         session = (await mesh.connection()).session
-        breaker = CircuitBreaker(failures=2, reset_s=FOR_EVER_S)
+        session.breaker = CircuitBreaker(failures=2, reset_s=FOR_EVER_S)
         for _ in range(2):
             server.kill()
-            await until_it_is_open(breaker, session)
+            await until_it_is_open(session)
             await server.start()
             await eventually(lambda: session.engine.connected)
-            called = [
-                await submission.submit(session, body(number), breaker=breaker)
-                for number in range(3)
-            ]
+            called = [await submission.submit(session, body(number)) for number in range(3)]
             assert len({one.id for one in called}) == 3
 
 
@@ -106,13 +103,13 @@ async def test_a_job_keeps_its_lease_over_a_restart_of_the_server():
 async def test_while_it_stays_away_the_breaker_stays_open():
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection()).session
-        breaker = CircuitBreaker(failures=2, reset_s=FOR_EVER_S)
+        session.breaker = CircuitBreaker(failures=2, reset_s=FOR_EVER_S)
         session.engine.sever()
-        await until_it_is_open(breaker, session)
+        await until_it_is_open(session)
         with pytest.raises(CircuitOpen):
-            await submission.submit(session, body(3), breaker=breaker)
+            await submission.submit(session, body(3))
         session.engine.heal()
-        assert (await submission.submit(session, body(3), breaker=breaker)).is_new
+        assert (await submission.submit(session, body(3))).is_new
 
 
 @pytest.mark.virtual_time

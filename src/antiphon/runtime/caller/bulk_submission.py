@@ -24,7 +24,8 @@ from antiphon.errors import AntiphonError, LostRace, PartlySubmitted, Unavailabl
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime import tracing
 from antiphon.runtime.caller.predecessor_check import check_predecessors
-from antiphon.runtime.caller.submission import Submitted, guarded, labelled, submit
+from antiphon.runtime.caller.submission import Submitted, labelled, submit
+from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.log.writer import (
     Begun,
     Intent,
@@ -38,7 +39,6 @@ from antiphon.runtime.log.writer import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from antiphon.core.policy.circuit_breaker import CircuitBreaker
     from antiphon.core.record.branches import LaneKey
     from antiphon.runtime.log.author import Draft
     from antiphon.runtime.log.lane_reader import JobView
@@ -65,9 +65,7 @@ class _Sent(Struct, frozen=True):
     seq: int
 
 
-async def submit_many(
-    session: Session, bodies: Sequence[ScheduleBody], *, breaker: CircuitBreaker | None = None
-) -> list[Submitted]:
+async def submit_many(session: Session, bodies: Sequence[ScheduleBody]) -> list[Submitted]:
     """Schedule jobs, each as `submission.submit` does; what became of each, in their order.
 
     The first failure ends it: what is in flight then is still waited for. It is raised as it is
@@ -80,7 +78,7 @@ async def submit_many(
 
         await check_quorums(session, bodies)
     await check_predecessors(session, bodies)
-    bulk = _Bulk(session, [tracing.traced(one) for one in bodies], breaker)
+    bulk = _Bulk(session, [tracing.traced(one) for one in bodies])
     async with asyncio.TaskGroup() as tasks:
         for _ in range(bulk.appending):
             tasks.create_task(bulk.append_in_turn())
@@ -93,14 +91,11 @@ async def submit_many(
 class _Bulk:
     """One list of jobs on its way to the log."""
 
-    def __init__(
-        self, session: Session, bodies: Sequence[ScheduleBody], breaker: CircuitBreaker | None
-    ) -> None:
+    def __init__(self, session: Session, bodies: Sequence[ScheduleBody]) -> None:
         self.bodies = bodies
         self.found: list[Submitted | None] = [None] * len(bodies)
         self.problem: tuple[int, AntiphonError] | None = None
         self._session = session
-        self._breaker = breaker
         self._turns: asyncio.Queue[int | None] = asyncio.Queue()
         """Positions that may be sent; None: there are no more."""
         self._left = len(bodies)
@@ -218,7 +213,7 @@ class _Bulk:
                 break  # what comes after it in the list is not sent
             else:
                 left.append(position)
-        with guarded(self._breaker, session):
+        with guarded(session):
             sent = await send_together(session, [*drafts.values()])
         unsettled = [self._alone(position) for position in left]
         for (position, draft), begun in zip(drafts.items(), sent, strict=True):
@@ -238,7 +233,7 @@ class _Bulk:
     async def _resolve(self, position: int, draft: Draft, begun: Begun) -> None:
         """Find out what became of a draft, and send it again if it was not stored."""
         try:
-            with guarded(self._breaker, self._session):
+            with guarded(self._session):
                 written = await write_one(self._session, self._intent(position), _POLICY, begun)
         except LostRace:
             await self._alone(position)  # the job exists, or something else is on its subject
@@ -258,7 +253,7 @@ class _Bulk:
     async def _alone(self, position: int) -> None:
         try:
             body = self._body(position)
-            self.found[position] = await submit(self._session, body, breaker=self._breaker)
+            self.found[position] = await submit(self._session, body)
         except AntiphonError as problem:
             self._fail(position, problem)
         else:
@@ -290,7 +285,7 @@ class _Bulk:
                 self.found[one.position] = found
                 continue
             body = self.bodies[one.position]
-            self.found[one.position] = await submit(self._session, body, breaker=self._breaker)
+            self.found[one.position] = await submit(self._session, body)
 
     def _fail(self, position: int, problem: AntiphonError) -> None:
         if self.problem is None or position < self.problem[0]:

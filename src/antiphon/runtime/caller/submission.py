@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -26,25 +25,22 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
 from antiphon.core.manifest import job_id
-from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.core.proof.output import Output
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.time_text import hlc_text
 from antiphon.errors import (
-    AntiphonError,
-    CircuitOpen,
-    EngineDenied,
     JobFailed,
     Rejected,
     Unavailable,
 )
 from antiphon.runtime import tracing
 from antiphon.runtime.caller.predecessor_check import check_predecessors
+from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, write_one
 from antiphon.telemetry import printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from antiphon.core.record.op import Op
     from antiphon.runtime.log.lane_reader import JobView
@@ -79,12 +75,10 @@ class Ended(Struct, frozen=True):
     """The timestamp of the op that ended it, as text."""
 
 
-async def submit(
-    session: Session, body: ScheduleBody, *, breaker: CircuitBreaker | None = None
-) -> Submitted:
+async def submit(session: Session, body: ScheduleBody) -> Submitted:
     """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice.
 
-    `CircuitOpen` at once while the breaker is open; without one, every submission is tried.
+    `CircuitOpen` at once while the session's breaker is open.
 
     There may be rejected records on the job's subject, such as an earlier try of ours with a
     wrong clock: the schedule is written after them. A job of a kind that is under a limit gets
@@ -94,7 +88,7 @@ async def submit(
     def again(now: Written) -> Intent | None:
         return go_behind(now) if now.lane.job is None else None
 
-    with guarded(breaker, session):
+    with guarded(session):
         if session.confirmed == 0:
             await session.sync_control()
         if body.quorum is not None:
@@ -128,47 +122,6 @@ def labelled(session: Session, body: ScheduleBody) -> ScheduleBody:
         return body
     label = session.control.rules.label_of(body.kind)
     return replace(body, concurrency=label) if label else body
-
-
-@contextmanager
-def guarded(breaker: CircuitBreaker | None, session: Session) -> Iterator[None]:
-    """Ask the breaker first, and tell it how the submission ended.
-
-    Only a missing answer counts against the engine. A submission that the engine or the mesh's
-    rules refused was answered.
-    """
-    if breaker is None:
-        yield
-        return
-    now_s = session.wall.boot_s
-    given = breaker.ask(now_s(), line=session.engine.reconnects)
-    if given is None:
-        raise _paused(breaker, now_s())
-    try:
-        yield
-    except EngineDenied:
-        breaker.succeeded(given)
-        raise
-    except Unavailable:
-        breaker.failed(given, now_s())
-        raise
-    except AntiphonError:
-        breaker.succeeded(given)
-        raise
-    except BaseException:
-        breaker.abandoned(given)
-        raise
-    breaker.succeeded(given)
-
-
-def _paused(breaker: CircuitBreaker, now_s: float) -> CircuitOpen:
-    wait_s = breaker.wait_s(now_s)
-    when = f"it will be tried again in {wait_s:.0f} s" if wait_s >= 1 else "it is being tried again"
-    return CircuitOpen(
-        f"the engine did not answer {breaker.failures} submissions in a row; {when}",
-        retry_s=wait_s,
-        hint="run 'antiphon doctor'; ANTIPHON_BREAKER=off tries every submission",
-    )
 
 
 async def wait_for_end(session: Session, kind: str, job_id: str, *, is_known: bool = True) -> Ended:
@@ -313,6 +266,17 @@ async def _change(
     policy: Policy,
 ) -> Job:
     """Write what a job's state calls for, if anything; the job afterwards."""
+    with guarded(session):
+        return await _change_now(session, kind, job_id, wanted, policy)
+
+
+async def _change_now(
+    session: Session,
+    kind: str,
+    job_id: str,
+    wanted: Callable[[JobLane], Intent | None],
+    policy: Policy,
+) -> Job:
     lane = (await session.read_lane(kind, job_id)).lane
     if lane.job is None:
         raise no_job(kind, job_id)

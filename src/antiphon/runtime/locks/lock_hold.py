@@ -16,6 +16,7 @@ from msgspec import Struct
 from antiphon.core.families.locks.ops import LockTake
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Unavailable
+from antiphon.runtime.log.breaker_guard import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,7 +189,8 @@ class LockHold:
         async with self._writing:
             if self.is_over:
                 return Verdict.ALREADY
-            verdict: Any = await self.line.release(self.fence, to)
+            with guarded(self.line.session):
+                verdict: Any = await self.line.release(self.fence, to)
             if to is None or verdict is Verdict.OK:
                 self.is_over = True
                 self._news.set()
@@ -199,9 +201,10 @@ class LockHold:
 
 async def adopt(line: LockLine, next_time: NextTime) -> LockHold | None:
     """The hold that was passed to this agent, renewed by its own right; None if there is none."""
-    await line.look()
-    hold, time, boot_s = line.present, next_time(0), line.session.wall.boot_s()
-    if hold is None or not hold.is_of(line.session.author.did, line.agent):
-        return None
-    verdict = await line.take(time.ttl_ms, fence=hold.fence)
+    with guarded(line.session):
+        await line.look()
+        hold, time, boot_s = line.present, next_time(0), line.session.wall.boot_s()
+        if hold is None or not hold.is_of(line.session.author.did, line.agent):
+            return None
+        verdict = await line.take(time.ttl_ms, fence=hold.fence)
     return LockHold(line, hold.fence, time, next_time, boot_s) if verdict is Verdict.OK else None

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.policy.locks.lock_turns import REFRESH_S
 from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import EngineDenied, Held, Unavailable
+from antiphon.errors import CircuitOpen, EngineDenied, Held, Unavailable
 from antiphon.runtime.locks.lock_hold import LockHold
 from antiphon.runtime.locks.lock_queue import LockQueue
+from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
@@ -45,17 +46,22 @@ class LockWait:
         self._not_before_s = 0.0
 
     async def take(self, wait_s: float | None) -> LockHold:
-        """The hold; `Held` if it did not come within `wait_s` seconds (None: however long)."""
+        """The hold; `Held` if it did not come within `wait_s` seconds (None: however long).
+
+        `CircuitOpen` at once if the engine has not answered for a while; one that stops to answer
+        later is waited for.
+        """
         with self._line.session.log.hints(self._told) as hints:
             is_heard = hints.add(self._line.subject)
             hints.add(subjects.control(self._line.session.mesh, REVOCATIONS))
             is_patient = wait_s is None or wait_s > 0
             try:
-                await self._line.look()
-                hold = await self._try()
+                with guarded(self._line.session):
+                    await self._line.look()
+                    hold = await self._try()
                 if hold is not None:
                     return hold
-            except EngineDenied:
+            except (EngineDenied, CircuitOpen):
                 raise
             except Unavailable:
                 if not is_patient:

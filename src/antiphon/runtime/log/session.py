@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from antiphon.core.clock.hlc import Hlc
+    from antiphon.core.policy.circuit_breaker import CircuitBreaker
     from antiphon.core.protocol import Protocol
     from antiphon.ports import Engine, Entropy, Record, WallClock
     from antiphon.runtime.log.author import Author, Draft
@@ -125,6 +126,8 @@ class Session:
         self._sent: dict[bytes, tuple[int, float]] = {}
         self.last_pause_s = -math.inf
         """When the mesh was last seen to have paused this node (seconds since boot)."""
+        self.breaker: CircuitBreaker | None = None
+        """What `guarded` asks; None: every request is tried."""
         self.is_over = False
         """Whether whoever opened the mesh has closed it."""
         self.lanes = LaneReader(self, author.did)

@@ -21,6 +21,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import name_of_key
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt, NotPermitted, Rejected
+from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.log.writer import Intent, Policy, Written, own_record, write_one
 
@@ -104,6 +105,10 @@ class Documents:
 
     async def put(self, wanted: Wanted) -> Settled:
         """Write a value by its strategy; what became of it, and the document as it is now."""
+        with guarded(self.session):
+            return await self._put(wanted)
+
+    async def _put(self, wanted: Wanted) -> Settled:
         key = document_key(wanted.space, wanted.key)
         lane = self._lanes.get(key)
         if lane is None or _revision(lane) != wanted.base or wanted.resolves:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec.structs import replace
 
 from antiphon.assembly import mesh_connection
-from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.core.record.ids import DEFAULT_AGENT
 from antiphon.errors import Held, Misconfigured
 from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity.host_clock import SystemClock
+from antiphon.runtime.log.breaker_guard import guarding
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import MOVE_INTO_BLOCK
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from antiphon.assembly import MemoryMesh, MeshConnection
+    from antiphon.core.policy.circuit_breaker import CircuitBreaker
     from antiphon.ports import Engine, Keyring
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.identity.state_directory import StateDirectory
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
+    from antiphon.sdk.environment import Environment
 
 EngineName = Literal["nats", "memory"]
 
@@ -62,7 +65,6 @@ class Connection:
         self.agent = agent
         """The name of this process's agent on its node."""
         self.declared = Declared()
-        self.breaker: CircuitBreaker | None = CircuitBreaker()
         self.on_open: list[Callable[[], None]] = []
         """Called whenever it was opened."""
         self.memory: MemoryMesh | None = None
@@ -77,6 +79,7 @@ class Connection:
         self._artifacts: Artifacts | None = None
         self._clock: BeatClock | None = None
         self._was_open = False
+        self._breaker: CircuitBreaker | None = None
         self._pid = os.getpid()
         self._of_parent: tuple[object, ...] = ()
 
@@ -106,14 +109,13 @@ class Connection:
         if self._opened is not None:
             raise Misconfigured("this mesh is already open; use 'async with' once")
         chosen = read_environment()
-        self.breaker = chosen.make_breaker()
         try:
             if self.engine_name == "memory":
                 await self._open_memory()
+                self.session.breaker = chosen.make_breaker()
+                await self.session.sync_control()
             else:
-                chosen.require_only_mesh(self.home)
-                self._opened = await self.join(self._stack, self._role, self._key or chosen.node)
-            await self.session.sync_control()
+                await self._open_server(chosen)
             if self.agent != DEFAULT_AGENT:  # one that names no agent is nobody to look for
                 from antiphon.assembly import announcing
 
@@ -124,6 +126,15 @@ class Connection:
             raise
         for begin in self.on_open:
             begin()
+
+    async def _open_server(self, chosen: Environment) -> None:
+        """Connect to the mesh's server; its breaker outlives the connection."""
+        chosen.require_only_mesh(self.home)
+        self._breaker = (self._breaker or chosen.make_breaker()) if chosen.breaker else None
+        with guarding(self._breaker, SystemClock.boot_s):
+            self._opened = await self.join(self._stack, self._role, self._key or chosen.node)
+            self.session.breaker = self._breaker
+            await self.session.sync_control()
 
     async def join(
         self, stack: AsyncExitStack, role: str, key: str | None, kinds: Collection[str] = ()

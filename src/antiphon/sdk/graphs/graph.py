@@ -266,7 +266,7 @@ class GraphPlan:
                 raise
         caller = Caller(connection)
         try:
-            found = await submit_many(caller.session, bodies, breaker=connection.breaker)
+            found = await submit_many(caller.session, bodies)
         except PartlySubmitted as problem:
             known = {(one.kind, one.id): one for one in problem.submitted}
             for step in self._steps:

@@ -25,6 +25,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.time_text import time_text
 from antiphon.errors import Held, Malformed
 from antiphon.runtime.locks.lock_line import LockLine
+from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.replica.replica import LaneQueries
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.locks.lock import Lock
@@ -123,8 +124,9 @@ class Locks:
         `break-lock`.
         """
         line = self._line(key, scope, "")
-        await line.look()
-        verdict = await line.break_hold(fence or None)
+        with guarded(line.session):
+            await line.look()
+            verdict = await line.break_hold(fence or None)
         if verdict in {Verdict.ALREADY, Verdict.NO_LOCK}:
             return False
         if verdict is not Verdict.OK:

@@ -123,8 +123,7 @@ class Caller(Struct, frozen=True):
 
     async def submit(self, call: Call[R]) -> JobHandle[R]:
         """Submit one call."""
-        body, breaker = await self.body_of(call), self.connection.breaker
-        submitted = await submission.submit(self.session, body, breaker=breaker)
+        submitted = await submission.submit(self.session, await self.body_of(call))
         return self.handle_of(submitted, call.signature)
 
     async def submit_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
@@ -174,7 +173,7 @@ class Caller(Struct, frozen=True):
     ) -> list[JobHandle[Any]]:
         try:
             bodies = [body for _, body in made]
-            found = await submit_many(self.session, bodies, breaker=self.connection.breaker)
+            found = await submit_many(self.session, bodies)
         except PartlySubmitted as problem:
             calls = {job_key(body.kind, job_id(body.manifest)): call for call, body in made}
             problem.position += first

@@ -13,6 +13,7 @@ from antiphon.core.messages import envelope as envelopes
 from antiphon.core.record.ids import DEFAULT_AGENT, agent_address, check_agent, split_address
 from antiphon.core.record.subjects import check_kind
 from antiphon.errors import AntiphonError, Rejected, Unavailable
+from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.presence.live_nodes import live_nodes
 from antiphon.runtime.retries import retrying
 from antiphon.sdk.defaults import ROLL_CALL_S, STALE_MS
@@ -132,7 +133,8 @@ class Messages:
             )
             return await client.put(receiver, signed)
 
-        return (await retrying(put, self._connection.session.entropy)).id
+        with guarded(self._connection.session):
+            return (await retrying(put, self._connection.session.entropy)).id
 
     async def broadcast(
         self,
@@ -249,7 +251,8 @@ class Messages:
     async def ack(self, id_: str, *, agent: str | None = None) -> None:
         """Remove a message from this agent's inbox by its id, whoever has it now."""
         client = self._messages().client(self._agent(agent))
-        await retrying(lambda: client.ack(id_), self._connection.session.entropy)
+        with guarded(self._connection.session):
+            await retrying(lambda: client.ack(id_), self._connection.session.entropy)
 
     async def threads(self, *, agent: str | None = None) -> list[ThreadSummary]:
         """The threads of this agent's inbox, the oldest first."""
@@ -281,7 +284,8 @@ class Messages:
         """The address that somebody means: by its node's id, or by an alias."""
         if to.startswith("did:"):
             return agent_address(*split_address(to))
-        control = await self._connection.session.sync_control()
+        with guarded(self._connection.session):
+            control = await self._connection.session.sync_control()
         tree = trace(control, self._connection.session.wall.now_ms() // 1000)
         trusted = frozenset({self._connection.session.author.did})
         alias, slash, name = to.rpartition("/")

@@ -71,7 +71,10 @@ def join(
 
     async def redeem_ticket() -> int | None:
         access = await redeem(
-            StateDirectory(place), opened, alias=alias or socket.gethostname()[:64]
+            StateDirectory(place),
+            opened,
+            alias=alias or socket.gethostname()[:64],
+            breaker=read_environment().make_breaker(),
         )
         grants = await _granted(place)
         if as_json:
