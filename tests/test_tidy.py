@@ -42,6 +42,7 @@ STRAYS = re.compile(
 USED_BY_NAME = {
     "antiphon.core.policy.tentative_order",  # for the outbox of offline work
     "antiphon.testing.engine_suite",
+    "antiphon.testing.model_server",  # for those who test agents
 }
 NOT_OURS = {".git", "__pycache__", "node_modules", "dist", "build", "results", "htmlcov"}
 DOT_FOLDERS_OF_OURS = {".ci", ".github"}

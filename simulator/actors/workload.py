@@ -25,12 +25,14 @@ from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import plan_key
 from antiphon.core.family import Lane
+from antiphon.core.inference.exchange import Exchange
 from antiphon.errors import Conflict, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors import printed_output
 from antiphon.runtime.executors.handler_call import JobContext, call_text
 from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.inference.recorder import current
 from antiphon.runtime.log.author import Draft
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, Policy, Written, whole_lane, write_one
@@ -211,6 +213,7 @@ class Workload:
                     await self._in_steps(referee, name, ctx, duration_ms)
                 else:
                     await asyncio.sleep(duration_ms / 1000)
+            self._call_models(referee, key, job.fence, number)
             if attempt <= fails:
                 raise RuntimeError(f"attempt {attempt} of {number} fails")
             is_lie = name == LIAR and number % (2 * REPLICATED_EVERY) == REPLICATED_AT
@@ -242,6 +245,25 @@ class Workload:
         if self.has_steps and kind == STREAM_KIND:
             return stream
         return plain if kind == PLAIN_KIND else work
+
+    @staticmethod
+    def _call_models(referee: Referee, key: Key, fence: str, number: int) -> None:
+        """Make up to two model calls, where somebody is to be told of them."""
+        recorder = current()
+        if recorder is None:
+            return
+        for call in range(number % 3):
+            referee.calls_model(key, fence)
+            recorder.add(
+                Exchange(
+                    library="none",
+                    method="POST",
+                    url="http://models.example/v1/embeddings",
+                    request=f'{{"input":"{number} {call}","model":"m"}}'.encode(),
+                    started=recorder.stamp(),
+                    ended=recorder.stamp(),
+                )
+            )
 
     async def _in_steps(
         self, referee: Referee, name: str, ctx: JobContext, duration_ms: int

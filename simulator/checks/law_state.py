@@ -149,6 +149,8 @@ class LaneFacts(Struct):
     """The first of each name."""
     snapshots: list[str] = field(default_factory=list)
     """The digests of what its runs have stored of model calls."""
+    calls_stored: Counter[str] = field(default_factory=Counter)
+    """How many of them under each fence."""
     parts: list[Any] = field(default_factory=list)
     """What its stream has, as far as it is in records."""
 
@@ -168,6 +170,8 @@ class LawState:
         self.authority_model = AuthorityModel()
         self.signed: dict[str, set[bytes]] = {}
         """What each key really signed: ops and delegations."""
+        self.calls_made: Counter[tuple[Key, str]] = Counter()
+        """How many model calls a handler has made, by job and fence."""
         self.audits_all = False
         """Whether the rules audit the model calls of every tenure."""
         self.limits: dict[str, int] = {}
@@ -398,6 +402,7 @@ def _artifact(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) ->
     elif body["as"] == "part":
         lane.parts += parts_in(body)
     else:
+        lane.calls_stored[fact.fence] += 1
         lane.snapshots.append(body.get("digest") or content_of({"text": body["value"]})[0])
 
 

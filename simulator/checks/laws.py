@@ -96,9 +96,12 @@ def proved(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) ->
 
 
 def calls_accounted_for(
-    _: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+    ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
 ) -> Iterator[str]:
-    """An audited result names the stored snapshot of each model call, and says how many."""
+    """An audited result names the stored snapshot of each model call, and says how many.
+
+    An honest worker leaves out none that its handler has made.
+    """
     if fact.type != "job.complete" or not now.took_effect or lane.held is None:
         return
     outputs, calls = fact.body.get("outputs", ()), fact.body.get("calls")
@@ -109,6 +112,10 @@ def calls_accounted_for(
     named = [content_of(one)[0] for one in outputs if one.get("type") == SNAPSHOT]
     if len(named) != calls or named != lane.snapshots:
         yield f"{calls} model calls, {len(named)} named, {len(lane.snapshots)} stored"
+    if now.is_honest and now.key is not None:
+        made, stored = ledger.calls_made[now.key, fact.fence], lane.calls_stored[fact.fence]
+        if made != stored:
+            yield f"the handler made {made} model calls, and {stored} are stored"
 
 
 def stored_by_holder(

@@ -267,6 +267,10 @@ class Referee:
             self.accuse("one_run_per_fence", what, key)
         self._ran[key, fence] = name
 
+    def calls_model(self, key: Key, fence: str) -> None:
+        """A handler makes a model call that is audited."""
+        self.ledger.calls_made[key, fence] += 1
+
     def computes(self, name: str, key: Key, fence: str, step: str) -> None:
         """A handler computes a step: one that no tenure up to its own has stored.
 

@@ -39,6 +39,7 @@ from antiphon.core.families.mesh.ops import (
     RulesBody,
 )
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.inference.snapshot import SNAPSHOT_TYPE
 from antiphon.core.manifest import author as author_manifest
 from antiphon.core.proof.output import Output
 from antiphon.core.protocol import PROTOCOL
@@ -304,6 +305,27 @@ async def false_witness(m: HostileMember) -> None:
         await m.put(subject, m.op(JobComplete, end, prev=m.tail(subject), is_plain=True))
 
 
+async def false_account(m: HostileMember) -> None:
+    """The end of a job that it holds by right, with a false account of its model calls."""
+    found = m.some_job(State.PENDING)
+    key, lane = found[:2] if found else await call_lonely(m)
+    kind, job = key
+    subject = m.lane_subject(key)
+    claim = ClaimBody(kind=kind, job=job, lease_ms=5_000, begin=True)
+    await m.put(subject, m.op(JobClaim, claim, prev=lane.job_tail, is_plain=True))
+    mine = m.referee.lanes[key].job
+    if mine is None or mine.claimer != m.keyring.did:
+        return
+    made_up = Output(name="snapshot-0", type=SNAPSHOT_TYPE, text="{}")
+    calls, outputs = m.chance.choice(
+        ((None, ()), (1, ()), (0, (made_up,)), (1, (made_up,)), (1, (made_up, made_up)))
+    )
+    end = CompleteBody(
+        kind=kind, job=job, fence=mine.fence, status="succeeded", calls=calls, outputs=outputs
+    )
+    await m.put(subject, m.op(JobComplete, end, prev=m.tail(subject), is_plain=True))
+
+
 async def false_seal(m: HostileMember) -> None:
     """A seal over what is not there, or out of turn, or that is simply not its own to write."""
     last = m.referee.log.last_seq
@@ -335,3 +357,5 @@ DEEDS: Final[dict[str, Deed]] = {
         false_seal,
     )
 }
+AUDITED_DEEDS: Final[dict[str, Deed]] = {false_account.__name__: false_account}
+"""Where model calls are audited."""

@@ -38,8 +38,12 @@ ABOUT_DOCUMENTS: Final = frozenset(mutant.__name__ for mutant in memory.MUTANTS)
 """Mutants that show only where somebody writes documents."""
 ABOUT_LOCKS: Final = frozenset(mutant.__name__ for mutant in locks.MUTANTS)
 """Mutants that show only where somebody takes locks."""
-ABOUT_STEPS: Final = frozenset(mutant.__name__ for mutant in steps.MUTANTS)
+ABOUT_STEPS: Final = frozenset(
+    mutant.__name__ for mutant in steps.MUTANTS if mutant is not steps.calls_unstored
+)
 """Mutants that show only where handlers take steps."""
+ABOUT_CALLS: Final = frozenset({"calls_unread", "calls_unstored"})
+"""Mutants that show only where model calls are audited."""
 ABOUT_BURSTS: Final = frozenset({"rest_of_group_unsent"})
 """Mutants that show only where jobs are submitted together."""
 ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS) | {
@@ -63,6 +67,8 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "leases_without_bound": ("overreach",),
     "tenures_without_end": ("cling",),
     "proofs_unread": ("false_witness",),
+    "calls_unread": ("false_account",),
+    "calls_unstored": ("crash",),
     "seals_unread": ("false_seal",),
     "revocation_ignored": ("revocation",),
     "first_verdicts_kept": ("last_call", "storm"),

@@ -29,6 +29,7 @@ from simulator.actors.guests import Guest
 from simulator.locks.lock_agents import locks_as_guests
 from simulator.mutants import (
     ABOUT_BURSTS,
+    ABOUT_CALLS,
     ABOUT_CHAINS,
     ABOUT_DOCUMENTS,
     ABOUT_LOCKS,
@@ -92,7 +93,11 @@ def at_once(name: str, seeds: Sequence[int]) -> list[Plan]:
 
 def _besides(name: str) -> dict[str, Any]:
     """What else has to happen in a world, so that a mutant can do harm there."""
-    return {"bursts": BURSTS if name in ABOUT_BURSTS else 0, "has_steps": name in ABOUT_STEPS}
+    return {
+        "bursts": BURSTS if name in ABOUT_BURSTS else 0,
+        "has_steps": name in ABOUT_STEPS,
+        "is_audited": name in ABOUT_CALLS,
+    }
 
 
 def guests_for(name: str) -> list[Guest]:

@@ -14,6 +14,7 @@ from antiphon.core.families.jobs.state import HELD, Job
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Unavailable
 from antiphon.runtime.worker.runs.artifact_writer import ArtifactWriter
+from antiphon.runtime.worker.runs.model_calls import Account, ModelCalls, _output
 from antiphon.runtime.worker.runs.stored_steps import StoredSteps
 from antiphon.runtime.worker.runs.stream_writer import StreamWriter
 from antiphon.runtime.worker.tenure import Tenure
@@ -26,6 +27,24 @@ def _judged_as(judge: Any) -> Iterator[None]:
     with ExitStack() as stack:
         for state in HELD:
             stack.enter_context(patched(row, state, judge))
+        yield
+
+
+@contextmanager
+def calls_unstored() -> Iterator[None]:
+    """A worker ends an audited job before the last of its model calls is stored."""
+    really = ModelCalls._store_all  # noqa: SLF001 - the very step that is left out
+
+    async def at_the_end(self: ModelCalls) -> None:
+        if not self.recorder.is_closed:
+            await really(self)
+
+    async def account(self: ModelCalls) -> Account:
+        self.recorder.close()
+        stored = await self._written_by().stored()
+        return Account(len(stored), tuple(map(_output, stored)))
+
+    with patched(ModelCalls, "_store_all", at_the_end), patched(ModelCalls, "account", account):
         yield
 
 
@@ -123,6 +142,7 @@ def streams_begin_anew() -> Iterator[None]:
 
 
 MUTANTS: Final = (
+    calls_unstored,
     streams_begin_anew,
     anyone_stores,
     old_fences_store,

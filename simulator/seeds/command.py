@@ -155,6 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             faults_per_hour=faults,
             bursts=BURSTS,
             has_steps=at % 2 == 1,
+            is_audited=at % 4 == 2,
         )
         for at in range(count)
     ]

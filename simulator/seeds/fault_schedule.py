@@ -19,7 +19,7 @@ from simulator.actors.machines import FullMachine, Machine, WorkerMachine
 from simulator.actors.owner import Scribe
 from simulator.actors.workload import KINDS, SubmitterMachine
 from simulator.cluster import Cluster
-from simulator.hostile.attacks import DEEDS
+from simulator.hostile.attacks import AUDITED_DEEDS, DEEDS
 from simulator.hostile.forgeries import FORGERIES
 from simulator.hostile.hostile_member import HostileMember
 from simulator.hostile.misused_services import MISUSE
@@ -128,6 +128,7 @@ class FaultSchedule:
         hostile_member: HostileMember,
         stress: tuple[str, ...] = (),
         has_steps: bool = False,
+        is_audited: bool = False,
     ) -> None:
         """`machines` are the honest ones that it may break; `stress`, what it does most."""
         self.cluster = cluster
@@ -144,6 +145,8 @@ class FaultSchedule:
         self._deeds = DEEDS | GREED | MISUSE | (FORGERIES if grant_plan.is_chained else {})
         if has_steps:
             self._deeds |= STEPS_OF_OTHERS
+        if is_audited:
+            self._deeds |= AUDITED_DEEDS
         self._weights = [STRESS if name in stress else 1 for name in self._deeds]
         menu = CHAINED_MENU if grant_plan.is_chained else MENU
         self._menu = {name: menu[name] * (STRESS if name in stress else 1) for name in menu}

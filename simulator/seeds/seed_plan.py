@@ -27,6 +27,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """How often both submitters submit the same jobs at the same moment, many in one request."""
     has_steps: bool = False
     """Whether handlers take their time in steps, and somebody stores steps of others."""
+    is_audited: bool = False
+    """Whether model calls are audited on the whole mesh, and handlers make some."""
     stop_at_first: bool = False
     """End as soon as a law is broken: nobody wants the rest of a mutant's run."""
 
@@ -47,6 +49,7 @@ class Plan(Struct, frozen=True, kw_only=True):
             RULES,
             authority="chain" if self.is_chained else "open",
             selection=DRAWN if self.seed % 8 >= 6 else (),
+            audit_inference=self.is_audited,
         )
 
 

@@ -181,6 +181,7 @@ class World:
             hostile_member=self.hostile_member,
             stress=self.plan.stress,
             has_steps=self.plan.has_steps,
+            is_audited=self.plan.is_audited,
         )
         self._healing_s = 0.0
 

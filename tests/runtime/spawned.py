@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from antiphon import GiveUp, JobContext
+from tests.runtime.inference.exchanges import calls_a_model
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -163,3 +164,9 @@ def takes_one_step_twice(notes: str, ctx: JobContext) -> None:
 
 def asking(ctx: JobContext) -> str:
     return ctx.ask("deploy?", kind="approve.deploy", choices=("yes", "no")).wait()
+
+
+def calls_models(count: int) -> int:
+    for number in range(count):
+        calls_a_model(f"call {number}")
+    return count

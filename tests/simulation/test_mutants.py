@@ -43,10 +43,11 @@ from antiphon.runtime.worker.plain_jobs import PlainJobs
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.run_slots import RunSlots
 from antiphon.runtime.worker.runs.artifact_writer import ArtifactWriter
+from antiphon.runtime.worker.runs.model_calls import ModelCalls
 from antiphon.runtime.worker.runs.stored_steps import StoredSteps
 from antiphon.runtime.worker.runs.stream_writer import StreamWriter
 from antiphon.runtime.worker.tenure import Tenure
-from simulator.hostile.attacks import DEEDS
+from simulator.hostile.attacks import AUDITED_DEEDS, DEEDS
 from simulator.hostile.forgeries import FORGERIES
 from simulator.hostile.misused_services import MISUSE
 from simulator.hostile.starvation import GREED
@@ -99,6 +100,8 @@ CAUGHT_BY = {
     "stored_steps_unread": {"computed_once"},
     "steps_return_unstored": {"stored_first"},
     "unanswered_is_stored": {"stored_first"},
+    "calls_unread": {"calls_accounted_for"},
+    "calls_unstored": {"calls_accounted_for", "honest_writers"},
     "streams_begin_anew": {"parts_in_order", "streams_go_on"},
 }
 ON_CHAINED_WORLDS = {
@@ -161,6 +164,8 @@ KNOWN_TO_CATCH = {
     "numbers_unread": 2,
     "pauses_unread": 4,
     "old_fences_store": 4,
+    "calls_unread": 2,
+    "calls_unstored": 1,
 }
 """Seeds to begin with where the first one catches nothing, or late. If what happens in a world
 changes, the hunt goes on from the first seed: the table only saves time."""
@@ -174,6 +179,8 @@ def patchable():
         replicas.quorum_fault,
         quorum_derivation.derive,
         completion_proof.is_proved,
+        completion_proof.are_accounted_for,
+        ModelCalls.account,
         seals_table._matches,
         memory_table._fits,
         Hold.is_over,
@@ -245,7 +252,7 @@ def test_a_quick_hunt_goes_where_a_mutant_can_do_harm_and_provokes_it():
 
 def test_what_provokes_a_mutant_is_something_that_happens():
     happens = {*CHAINED_MENU, *DEEDS, *GREED, *MISUSE, *FORGERIES, "unquenchable"}
-    happens |= {*STEPS_OF_OTHERS}
+    happens |= {*STEPS_OF_OTHERS, *AUDITED_DEEDS}
     assert {name for names in mutants.PROVOKED_BY.values() for name in names} <= happens
     assert set(mutants.PROVOKED_BY) <= set(mutants.MUTANTS)
 

@@ -48,6 +48,13 @@ def test_handlers_that_take_steps_compute_none_again(seed):
     assert not outcome.violations, "\n".join([*map(str, outcome.violations), *outcome.stories])
 
 
+@pytest.mark.parametrize("seed", range(300, size(302, soak=308)))
+def test_audited_handlers_leave_out_no_model_call(seed):
+    outcome = run(Plan(seed=seed, **SHORT, is_audited=True, stress=("false_account",)))
+    assert not outcome.violations, "\n".join([*map(str, outcome.violations), *outcome.stories])
+    assert "honest audit" not in outcome.verdicts
+
+
 def test_another_seed_is_another_run():
     assert run(Plan(seed=4, chaos_s=60)).digest != run(Plan(seed=5, chaos_s=60)).digest
 

@@ -196,6 +196,8 @@ class CommandExecutor:
         why = command_outcome.network_refusal(
             self._control(), assignment.auth, node_allows=self._terms.network
         )
+        if assignment.run.recorder is not None:
+            why = "its model calls are audited, and those of a command cannot be captured"
         if why:
             raise _Refused("network", f"it asks for the network: {why}", is_final=True)
 

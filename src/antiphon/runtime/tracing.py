@@ -18,6 +18,7 @@ from antiphon.core.manifest import job_id
 
 if TYPE_CHECKING:
     from antiphon.core.families.jobs.ops import Failure, ScheduleBody
+    from antiphon.core.inference.exchange import Exchange
 
 NAME: Final = "antiphon"
 NOWHERE: Final = "opentelemetry.trace"
@@ -25,6 +26,8 @@ NOWHERE: Final = "opentelemetry.trace"
 _known: Final[list[Any]] = []
 """The newest provider, how it was asked, and its tracer: asking takes half as long as a span."""
 _TRACE_PARTS: Final = 4
+_OPERATIONS: Final = {"completions": "text_completion", "embeddings": "embeddings"}
+"""What the conventions call these; everything else is `chat`."""
 
 
 def _api() -> Any:
@@ -117,6 +120,45 @@ def running(kind: str, job: str, attempt: int, trace: str | None) -> Iterator[Ru
     finally:
         context.detach(token)
         span.end()
+
+
+def begin_model_call() -> Any:
+    """A span for a call of a model, below the present one; None where nobody wants spans."""
+    if not is_wanted(None):
+        return None
+    api = _api()
+    return _tracer(api).start_span("model call", kind=api.SpanKind.CLIENT)
+
+
+def end_model_call(span: Any, exchange: Exchange) -> None:
+    """End that span, with what the conventions for generative models ask for; never the texts."""
+    if span is None:
+        return
+    from antiphon.core.inference.call_reader import parts_of
+
+    parts = parts_of(exchange) if span.is_recording() else None
+    if parts is not None:
+        provider, _, what = parts.api.partition(".")
+        operation = _OPERATIONS.get(what, "chat")
+        span.update_name(f"{operation} {parts.model}".strip())
+        said = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": provider,
+            "gen_ai.request.model": parts.model,
+            "gen_ai.response.model": parts.version,
+            "gen_ai.usage.input_tokens": parts.input_tokens,
+            "gen_ai.usage.output_tokens": parts.output_tokens,
+            "gen_ai.response.finish_reasons": [one.stop for one in parts.answers or () if one.stop],
+        }
+        span.set_attributes(
+            {name: value for name, value in said.items() if value not in ("", None, [])}
+        )
+    span.set_attribute("url.full", exchange.url)
+    if exchange.status is not None:
+        span.set_attribute("http.response.status_code", exchange.status)
+    if exchange.error:
+        span.set_attribute("error.type", exchange.error.partition(":")[0])
+    span.end()
 
 
 @contextmanager

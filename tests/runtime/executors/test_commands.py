@@ -215,6 +215,15 @@ async def test_the_network_is_refused_once_and_for_all_with_who_said_no():
     assert "this node was not started with --network" in ended.error.message
 
 
+async def test_the_network_is_refused_where_model_calls_are_audited():
+    async with a_mesh_with_commands(network=True) as mesh:
+        await mesh.authority.set_rules({"audit_inference": True})
+        ended = await shell(mesh, "true", network=True)
+        assert (ended.error.name, ended.job.attempts) == ("network", 0)
+        assert "audited" in ended.error.message
+        assert (await shell(mesh, "true")).job.outcome == "succeeded"
+
+
 async def test_the_network_is_given_where_node_and_mesh_agree_and_the_proof_says_so():
     async with a_mesh_with_commands(network=True) as mesh:
         ended = await shell(mesh, "true", network=True)

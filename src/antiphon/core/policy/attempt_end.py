@@ -68,15 +68,7 @@ def after(  # noqa: PLR0913 - what is known at the end of a run
 ) -> Ending:
     """A yield after a failure while attempts are left, else a completion (M22)."""
     if fault is not None and not fault.is_over_for(job, retry):
-        return YieldBody(
-            kind=job.kind,
-            job=job.id,
-            fence=job.fence,
-            reason=fault.reason,
-            retry_after_ms=fault.delay_ms(job, retry, chance=chance),
-            error=fault.failure,
-            checkpoint=checkpoint,
-        )
+        return failed(job, retry, fault, checkpoint, chance=chance)
     return CompleteBody(
         kind=job.kind,
         job=job.id,
@@ -85,6 +77,21 @@ def after(  # noqa: PLR0913 - what is known at the end of a run
         outputs=outputs,
         error=None if fault is None else fault.failure,
         exit=exit_code,
+    )
+
+
+def failed(
+    job: Job, retry: Retry, fault: Fault, checkpoint: Checkpoint | None = None, *, chance: float
+) -> YieldBody:
+    """A yield after a failed attempt. If it was the last one, the log ends the job (M22)."""
+    return YieldBody(
+        kind=job.kind,
+        job=job.id,
+        fence=job.fence,
+        reason=fault.reason,
+        retry_after_ms=fault.delay_ms(job, retry, chance=chance),
+        error=fault.failure,
+        checkpoint=checkpoint,
     )
 
 

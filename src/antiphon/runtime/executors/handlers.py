@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.printed_output import Stream
     from antiphon.runtime.executors.process_pool import Pool
     from antiphon.runtime.executors.run_services import ExecutorServices, PartSink
+    from antiphon.runtime.inference.recorder import Recorder
 
 Handler = Callable[..., Any]
 RunIn = Literal["loop", "thread", "process"]
@@ -163,6 +164,8 @@ class HandlerExecutor(Struct, frozen=True):
             value = self._streamed(args, kwargs, parts)
         else:
             value = self._value(args, kwargs, assignment.run)
+        if assignment.run.recorder is not None:
+            value = _captured(value, assignment.run.recorder)
         return await self._outcome(_printing(value, assignment.run.output), assignment, context)
 
     def begin(self, text: str, prints: Callable[[Stream, bytes], None]) -> Coroutine[Any, Any, Any]:
@@ -383,6 +386,13 @@ def _check_place(kind: str, how: HandlerOptions, function: Handler) -> None:
 
 async def _awaited(value: Awaitable[object]) -> object:
     return await value
+
+
+async def _captured(value: Awaitable[Any], recorder: Recorder) -> Any:
+    from antiphon.runtime.inference.transports import captured_by
+
+    with captured_by(recorder):
+        return await value
 
 
 async def _printing(value: Awaitable[Any], prints: Callable[[Stream, bytes], None]) -> Any:

@@ -20,9 +20,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -30,6 +30,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.core.cost.usage import Reported
+from antiphon.core.inference.exchange import Exchange
 from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.policy.phrase_run import RunTime
 from antiphon.core.tempo.phases import Phase
@@ -78,6 +79,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     ahead_ms: int = 0
     trace: str | None = None
     """The worker's span of this run, as a `traceparent`."""
+    audited: tuple[int, str] | None = None
+    """How many model calls it may make, and the fence; None: they are not audited."""
 
 
 class ToChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,11 +114,19 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     after: tuple[Awaited, ...] = ()
     output: tuple[Stream, bytes] | None = None
     """What the handler printed; any number of times, as progress."""
+    captured: Exchange | None = None
+    """A model call of the handler, where these are audited; any number of times."""
     reported: Reported | None = None
     """What the handler said that it used; any number of times, as progress."""
     cpu_ms: int = 0
     max_rss_kb: int = 0
     disk_io_bytes: int = 0
+
+    @property
+    def is_to_be_stored(self) -> bool:
+        """Whether it is about something that the worker stores."""
+        parts = (self.checkpoint, self.find_step, self.store_step, self.captured)
+        return any(one is not None for one in parts)
 
 
 class _Line:
@@ -295,7 +306,7 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             context = JobContext(**structs.asdict(call.context), run=_Services(call, line))
             args, kwargs = signature.with_context(context, args, kwargs)
         try:
-            with PrintingTo(line.output), continued(call.trace):
+            with PrintingTo(line.output), continued(call.trace), _captured(call, line):
                 value = function(*args, **kwargs)
                 if inspect.isawaitable(value):
                     value = asyncio.run(_awaited(value))
@@ -321,6 +332,30 @@ def answer(call: Call, line: _Line) -> ChildMessage:
         max_rss_kb=usage.ru_maxrss,
         disk_io_bytes=io_after - io_before,
     )
+
+
+@contextmanager
+def _captured(call: Call, line: _Line) -> Iterator[None]:
+    """Tell the worker about the model calls of the block, if they are audited."""
+    if call.audited is None:
+        yield
+        return
+    from antiphon.core.clock.hlc import pack
+    from antiphon.runtime.inference.recorder import Recorder
+    from antiphon.runtime.inference.transports import captured_by
+
+    clock, (most, fence) = SystemClock(), call.audited
+    recorder = Recorder(
+        lambda exchange: line.say(ChildMessage(captured=exchange)),
+        stamp=lambda: max(pack((clock.now_ms() + call.ahead_ms, 0)), fence),
+        now_s=clock.boot_s,
+        most=most,
+    )
+    try:
+        with captured_by(recorder):
+            yield
+    finally:
+        recorder.close()
 
 
 async def _awaited(value: Any) -> Any:

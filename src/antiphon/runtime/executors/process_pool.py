@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from antiphon.core.proof.output import Output
     from antiphon.runtime.executors.executor import Assignment
     from antiphon.runtime.executors.handler_call import JobFacts
-    from antiphon.runtime.executors.run_services import RunServices, StoredStep
+    from antiphon.runtime.executors.run_services import ExecutorServices, RunServices, StoredStep
 
 ISOLATION: Final = statement.Isolation(level="process")
 MAX_IDLE: Final = 4
@@ -130,6 +130,7 @@ class Pool:
         try:
             module, file, qualname = self._where
             time, now_ms = assignment.run.time()
+            recorder = assignment.run.recorder
             call = Call(
                 path=list(sys.path),
                 module=module,
@@ -141,6 +142,9 @@ class Pool:
                 time=time if context is not None else None,
                 ahead_ms=now_ms - SystemClock().now_ms(),
                 trace=tracing.current(),
+                audited=None
+                if recorder is None
+                else (recorder.most - recorder.count, assignment.fence),
             )
             message = await child.answer(call, assignment)
             is_whole = True
@@ -247,17 +251,25 @@ class _Child:
             elif message.reported is not None:
                 with suppress(ValueError):  # too many classes, which its next call says
                     assignment.run.gauge.reported(message.reported)
-            elif message.checkpoint is not None:
-                self._meanwhile(self._save(assignment.run, *message.checkpoint))
-            elif message.find_step is not None:
-                self._meanwhile(self._find_step(assignment.run, *message.find_step))
-            elif message.store_step is not None:
-                self._meanwhile(self._store_step(assignment.run, *message.store_step))
+            elif message.is_to_be_stored:
+                self._stored_by(assignment.run, message)
             elif message.next_phase:
                 with suppress(Overrun):  # the timer cuts it
                     assignment.run.next_phase()
             else:
                 return message
+
+    def _stored_by(self, run: ExecutorServices, message: ChildMessage) -> None:
+        """Begin to store what the child sent, or to look for it."""
+        if message.captured is not None:
+            if run.recorder is not None:
+                run.recorder.add(message.captured)
+        elif message.checkpoint is not None:
+            self._meanwhile(self._save(run, *message.checkpoint))
+        elif message.find_step is not None:
+            self._meanwhile(self._find_step(run, *message.find_step))
+        elif message.store_step is not None:
+            self._meanwhile(self._store_step(run, *message.store_step))
 
     async def _save(self, run: RunServices, number: int, data: bytes) -> None:
         """Store a checkpoint, and tell the child whether it is stored."""

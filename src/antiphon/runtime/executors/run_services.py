@@ -27,6 +27,7 @@ from antiphon.runtime.identity.host_clock import SystemClock
 
 if TYPE_CHECKING:
     from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.inference.recorder import Recorder
 
 T = TypeVar("T")
 
@@ -138,6 +139,10 @@ class ExecutorServices(RunServices, Protocol):
     def gauge(self) -> UsageGauge:
         """Where it says what the run has used so far."""
 
+    @property
+    def recorder(self) -> Recorder | None:
+        """Who is told of the handler's model calls; None: they are not audited."""
+
     def store_in(self, artifacts: Artifacts | None, *, keeps_output: bool = False) -> None:
         """Where checkpoints are stored, and what is printed if that is to be kept."""
 
@@ -147,6 +152,8 @@ class ExecutorServices(RunServices, Protocol):
 
 class WithoutWorker:
     """For a task that is called directly: time by this machine's clock, and nothing is stored."""
+
+    recorder = None
 
     def __init__(self, wall: WallClock | None = None) -> None:
         """Beats of the default tempo."""

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from antiphon.core.families.jobs.ops import EvictBody, JobEvict
 from antiphon.core.families.jobs.state import Job, job_key
+from antiphon.core.inference.snapshot import SNAPSHOT_BEGINS
 from antiphon.errors import AntiphonError, EngineDenied, Rejected
 from antiphon.runtime.attention.item_guard import ItemGuard
 from antiphon.runtime.log.writer import Intent
@@ -43,7 +44,11 @@ GRACE_S: Final = 60.0
 JOBS_PER_ROUND: Final = 64
 BLOBS_PER_ROUND: Final = 1_024
 CHECKPOINTS_PER_ROUND: Final = 512
-BEGINS: Final = {"output": b"", "arguments": CALL_BEGINS, "checkpoint": CHECKPOINT_BEGINS}
+BEGINS: Final = {
+    "output": (),
+    "arguments": (CALL_BEGINS,),
+    "checkpoint": (CHECKPOINT_BEGINS, SNAPSHOT_BEGINS),
+}
 """How the bytes begin that are named so."""
 
 log = LazyLogger(__name__)
@@ -141,16 +146,17 @@ class Evictor:
             log.info("artifact_removed", digest=digest)
         replica.ask(ReplicaBlobs).settle_eviction(digest)
 
-    async def _begins(self, digest: str, with_: bytes) -> bool:
-        """Whether the bytes of this digest begin so."""
+    async def _begins(self, digest: str, with_: tuple[bytes, ...]) -> bool:
+        """Whether the bytes of this digest begin in one of these ways; with none, they do."""
         if not with_:
             return True
+        longest = max(map(len, with_))
         begin = b""
         try:
             async with self.blobs.get(digest) as chunks:
                 async for chunk in chunks:
                     begin += chunk
-                    if len(begin) >= len(with_):
+                    if len(begin) >= longest:
                         break
         except Rejected:  # not stored: nothing to remove
             return False

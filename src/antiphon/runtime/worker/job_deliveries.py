@@ -19,6 +19,7 @@ and asks (`runs.job_run`), and what follows when its work does not end by itself
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,7 @@ from antiphon.errors import (
     AntiphonError,
     EngineDenied,
     LogReplaced,
+    StaleFence,
     Unavailable,
 )
 from antiphon.runtime.executors import proof_writer
@@ -228,7 +230,11 @@ class JobDeliveries:
         # keeps running without one.
         patience_s = max(run.tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
         until_s = self.session.wall.boot_s() + patience_s
-        op_type, end = await self._prove(run, ran)
+        try:
+            op_type, end = await self._prove(run, ran)
+        except StaleFence:
+            self._claims.stay_away(run.tenure.delivery, run.tenure.job, Verdict.HELD)
+            return
         is_accepted = await self._complete(run, op_type, end, until_s=until_s)
         self.figures.over(run, ran, is_accepted=is_accepted)
 
@@ -359,6 +365,8 @@ class JobDeliveries:
             run.release()
         if ran is None:
             self.figures.unfinished(run)
+            if run.model_calls is not None:
+                run.model_calls.close()
         return ran
 
     async def _give_up(self, run: JobRun) -> None:
@@ -377,6 +385,9 @@ class JobDeliveries:
     async def _give_back(self, run: JobRun, reason: attempt_end.GivingBack) -> None:
         checkpoint = await run.last_checkpoint()
         held = run.tenure.held
+        if run.model_calls is not None:
+            with suppress(AntiphonError):  # what is stored helps nobody but readers
+                await run_work.accounted(run.model_calls, run.tenure)
         await self._complete(run, JobYield, attempt_end.giving_back(held, reason, checkpoint))
 
     # --- prove ------------------------------------------------------------------------------------
@@ -384,7 +395,13 @@ class JobDeliveries:
     async def _prove(self, run: JobRun, ran: Ran) -> tuple[type[JobOp], attempt_end.Ending]:
         """What to write of the run's end: with the proof where that is the end of the job."""
         tenure, body = run.tenure, run.body
-        fault = ran.fault
+        fault, calls = ran.fault, None
+        if run.model_calls is not None:
+            calls = await run_work.accounted(run.model_calls, tenure)
+        if isinstance(calls, attempt_end.Fault):
+            # No completion would be accepted without them.
+            chance = self.session.entropy.random()
+            return JobYield, attempt_end.failed(tenure.held, body.retry, calls, chance=chance)
         run.speak("done" if fault is None else "failed")
         goes_on = fault is not None or bool(ran.after)
         checkpoint = await run.last_checkpoint() if goes_on else None
@@ -408,6 +425,8 @@ class JobDeliveries:
             end = await with_output(end, run.kept, run.artifacts)
         if isinstance(end, YieldBody):
             return JobYield, end
+        if calls is not None:
+            end = calls.on(end)
         usage = run.usage(end.outputs)
         proven = proof_writer.Run(
             manifest=body.manifest,

@@ -215,6 +215,9 @@ class PlainJobs:
             self._leave(Leaving(one, claim=begun))
             return
         one.lane, one.job = lane, lane.job
+        if lane.job.is_audited:  # it has more to store than its result
+            self._leave(Leaving(one))
+            return
         self._watch(one)
         if self._slots.enter(one, partial(self._run, one)):
             self._run(one)

@@ -151,7 +151,7 @@ class Questions:
         session = self._connection.session
         nonce = NonceInput(nonce=session.entropy.token(NONCE_BYTES).hex(), origin="random")
         body = terms.body(nonce, session.wall.now_ms())
-        submitted = await submission.submit(session, body, breaker=self._connection.breaker)
+        submitted = await submission.submit(session, body)
         return Caller(self._connection).handle_of(submitted)
 
 

@@ -49,12 +49,12 @@ class ArtifactWriter:
         self,
         tenure: Tenure,
         artifacts: Artifacts | None,
-        sort: Literal["step", "part"],
+        sort: Literal["step", "part", "snapshot"],
     ) -> None:
         """Nothing is written."""
         self.tenure = tenure
         self._artifacts = artifacts
-        self._sort: Literal["step", "part"] = sort
+        self._sort: Literal["step", "part", "snapshot"] = sort
         self.is_closed = False
 
     @property

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.executors.printed_output import Stream
     from antiphon.runtime.executors.run_services import Help, PartSink, Saved, StoredStep
+    from antiphon.runtime.inference.recorder import Recorder
     from antiphon.runtime.tempo.beat_clock import BeatClock
+    from antiphon.runtime.worker.runs.model_calls import ModelCalls
     from antiphon.runtime.worker.runs.status_sender import StatusSender
     from antiphon.runtime.worker.tenure import Tenure
 
@@ -58,6 +60,8 @@ class JobRun:
     saver: CheckpointSaver | None = None
     steps: StoredSteps | None = None
     stream: StreamWriter | None = None
+    model_calls: ModelCalls | None = None
+    """Its model calls, if these are audited."""
     kept: KeptOutput | None = None
     """What it printed, if its task wants that stored."""
     artifacts: Artifacts | None = None
@@ -83,6 +87,10 @@ class JobRun:
         self._status = status
         if body.score is not None:
             self.in_time()
+        if tenure.job.is_audited:
+            from antiphon.runtime.worker.runs.model_calls import ModelCalls
+
+            self.model_calls = ModelCalls(tenure, lambda: self.artifacts)
 
     def in_time(self) -> RunBeats:
         """Its beats; from any thread."""
@@ -142,6 +150,11 @@ class JobRun:
             if self._gauge is None:
                 self._gauge = UsageGauge()
             return self._gauge
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Who is told of its model calls; None: they are not audited."""
+        return None if self.model_calls is None else self.model_calls.recorder
 
     def store_in(self, artifacts: Artifacts | None, *, keeps_output: bool = False) -> None:
         """Where checkpoints are stored, and what is printed if that is to be kept."""

@@ -22,6 +22,8 @@ from antiphon.errors import (
     Overrun,
     PartlySubmitted,
     Rejected,
+    StaleFence,
+    Unavailable,
     WaitExhausted,
 )
 from antiphon.runtime import tracing
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.executor import Executor
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.worker.runs.job_run import JobRun
+    from antiphon.runtime.worker.runs.model_calls import Account, ModelCalls
     from antiphon.runtime.worker.runs.run_beats import RunBeats
+    from antiphon.runtime.worker.tenure import Tenure
 
 FALLBACK_S: Final = 1.0
 """A fallback has one beat, and at least this long."""
@@ -249,6 +253,25 @@ async def after_wait(
         return instead
     phrases_max = score.retry.max_phrases if score is not None else None
     return Ran(runner=python_runner(), fault=replace(fault_of(spent), phrases_max=phrases_max))
+
+
+async def accounted(calls: ModelCalls, tenure: Tenure) -> Account | Fault:
+    """The model calls of a run that has ended; a fault if their snapshots cannot be stored.
+
+    They are stored under the lease, so there is no point in waiting longer than that. `StaleFence`
+    if another worker has the job.
+    """
+    try:
+        async with asyncio.timeout(max(tenure.lease_left_s, 0.0)):
+            return await calls.account()
+    except TimeoutError:
+        raise Unavailable("the snapshots of its model calls could not be stored in time") from None
+    except (StaleFence, Unavailable):
+        raise
+    except (AntiphonError, OSError) as problem:
+        return fault_of(problem)
+    finally:
+        calls.close()
 
 
 def marked(ran: Ran, beats: RunBeats) -> Ran:
