@@ -18,7 +18,7 @@ from antiphon.runtime.backup.backup_writer import Source, Written, write_backup
 from antiphon.runtime.backup.host_files import key_files
 from antiphon.runtime.backup.key_file import KeyFile, seal
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
-from antiphon.runtime.identity.key_files import SEED_BYTES, SeedKeyring
+from antiphon.runtime.identity.key_files import SEED_BYTES, SeedKeyring, lock_file
 from antiphon.runtime.log.author import NoMark
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.replica.replica import Replica
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from antiphon.engines.nats import NatsEngine
     from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 
 
 async def back_up(home: StateDirectory, directory: Path, *, archive: Path | None = None) -> Written:
-    """Bring the backup in a directory up to date with the running mesh that `home` hosts."""
+    """Bring the backup in a directory up to date with the mesh that `home` hosts."""
     described = require_host(home)
     folder = BackupFolder(directory)
     lock = folder.lock()
@@ -45,12 +46,7 @@ async def back_up(home: StateDirectory, directory: Path, *, archive: Path | None
 async def _back_up(
     home: StateDirectory, described: MeshFile, folder: BackupFolder, archive: Path | None
 ) -> Written:
-    from antiphon.engines.nats import NatsEngine
-
-    engine = await connect(described, home.access(), Purpose(name="backup"), home=home)
-    try:
-        if not isinstance(engine, NatsEngine):
-            raise Misconfigured("a backup needs a NATS server, and all permissions there")
+    async with _engine(home, described) as engine:
         source = Source(
             mesh=described.mesh,
             name=described.name,
@@ -63,8 +59,50 @@ async def _back_up(
         )
         now_ms = time.time_ns() // 1_000_000
         return await write_backup(source, folder, home.signer(OWNER), now_ms=now_ms)
+
+
+@asynccontextmanager
+async def _engine(home: StateDirectory, described: MeshFile) -> AsyncIterator[NatsEngine]:
+    """A connection to the host's server; one that does not run is started for as long."""
+    from antiphon.engines.nats import NatsEngine
+    from antiphon.engines.nats.server.process import is_in_use
+
+    if not is_in_use(home.server):
+        words = f"{home.path} is about to be hosted"
+        lock = lock_file(home.path / "dev.lock", words)  # as whoever hosts it has it
+        try:
+            async with quiet_engine(home, described.mesh, described.name) as engine:
+                yield engine
+        finally:
+            lock.release()
+        return
+    found = await connect(described, home.access(), Purpose(name="backup"), home=home)
+    try:
+        if not isinstance(found, NatsEngine):
+            raise Misconfigured("a backup needs a NATS server, and all permissions there")
+        yield found
     finally:
-        await engine.close()
+        await found.close()
+
+
+@asynccontextmanager
+async def quiet_engine(
+    home: StateDirectory, mesh: str, name: str, *, create: bool = False
+) -> AsyncIterator[NatsEngine]:
+    """The directory's own server on a free loopback port, where nobody else looks for it."""
+    from antiphon.engines.nats import Accounts, LocalServer, Login, NatsEngine, UserKey
+
+    accounts = None
+    if (home.server / "accounts.json").is_file():
+        accounts = Accounts.open(home.server, name)
+    async with LocalServer(home.server, accounts=accounts) as server:
+        login = server.login
+        if accounts is not None:
+            user, now_s = UserKey.new(), int(time.time())
+            jwt = accounts.user_jwt(user.public, None, expires_s=None, name="own", issued_s=now_s)
+            login = Login(jwt=jwt, user_seed=user.seed)
+        async with await NatsEngine.connect(server.url, mesh, login=login, create=create) as engine:
+            yield engine
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from antiphon.core.bus.subjects import ENTRY, MESSAGE_GATE, ROOTS
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.files import replace_file
+from antiphon.runtime.gate.addresses import keep_announcing
 from antiphon.runtime.gate.admission import Gate
 from antiphon.runtime.gate.blob_rights import BlobRights
 from antiphon.runtime.gate.member_registry import MemberRegistry
@@ -161,7 +162,9 @@ async def secured_server(
         )
         access = Access(user=user.public, user_seed=user.seed, jwt=jwt)
         if known is not None:
-            described = msgspec.structs.replace(known, engine=engine, ca=tls.authority.read_text())
+            described = msgspec.structs.replace(
+                known, engine=engine, ca=tls.authority.read_text(), moved_ms=0
+            )
             home.write(described, access)
             yield Hosted(described, server, home.unshown_recovery())
             return
@@ -258,6 +261,7 @@ async def gatekeeping(
         ),
     )
     services = [gate.run(), hearing.serve(*others), house.run(), storeroom.run()]
+    services.append(keep_announcing(home.gate, bus))
     if node is not None:
         services.append(PaceWatch(node, gate).run())
     try:

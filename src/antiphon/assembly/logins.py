@@ -19,7 +19,7 @@ from antiphon.runtime.gate import gate_requests
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from antiphon.ports import Engine
     from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
@@ -75,7 +75,13 @@ async def connect(
         create=purpose.create,
         replicas=described.replicas,
         name=purpose.name,
+        addresses=_addresses(home),
     )
+
+
+def _addresses(home: StateDirectory | None) -> Callable[[], str]:
+    """Where the server is by what the state directory says then: a mesh may move."""
+    return str if home is None else lambda: home.mesh().engine
 
 
 async def _connect_by_login(
@@ -115,6 +121,7 @@ async def _connect_by_login(
             name=purpose.name,
             tls=client_context(described.ca) if described.ca else None,
             reader=None if access.scope is None else reader,
+            addresses=_addresses(home),
         )
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.ids import DEFAULT_AGENT
 from antiphon.errors import AntiphonError, Misconfigured
+from antiphon.runtime.gate.addresses import keep_following
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.log.author import Author, Mark
 from antiphon.runtime.log.session import Session
@@ -104,7 +106,7 @@ async def join(
                 await engine.close()
                 access = wider
                 engine, connection = await enter(wider)
-            async with keep_fresh(home, access, kinds):
+            async with keep_fresh(home, access, kinds), _following(home, connection, access):
                 await _pass_on(home, connection)
                 yield connection
         finally:
@@ -112,6 +114,24 @@ async def join(
             connection.session.author.settle()
     finally:
         held.release()
+
+
+@asynccontextmanager
+async def _following(
+    home: StateDirectory, connection: MeshConnection, access: Access
+) -> AsyncIterator[None]:
+    """Hear where the mesh will be, for as long as the block runs, if this is a member."""
+    if access.scope is None:
+        yield
+        return
+    following = asyncio.ensure_future(keep_following(home, connection.session))
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+        if not following.cancelled():
+            following.exception()  # read, so that nobody is told
 
 
 async def _wider_access(

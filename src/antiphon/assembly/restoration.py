@@ -8,14 +8,14 @@ restore that was killed is begun again, and never served.
 from __future__ import annotations
 
 import shutil
-import time
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.assembly import backups
+from antiphon.assembly.backups import quiet_engine
 from antiphon.assembly.hosted_mesh import Listen
 from antiphon.assembly.mesh_connection import OWNER
 from antiphon.errors import Corrupt, Held, Misconfigured
@@ -25,10 +25,10 @@ from antiphon.runtime.backup.host_files import HOST, KEYS, put_back
 from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from antiphon.engines.nats import LocalServer, NatsEngine
+    from antiphon.engines.nats import NatsEngine
     from antiphon.ports import StoredMessage
     from antiphon.runtime.backup.backup_check import BackupReport, Progress
     from antiphon.runtime.backup.key_file import KeyFile
@@ -69,6 +69,9 @@ async def restore(
     home.make()
     replace_file(home.path / MARKER, b"")
     report = await backups.check(directory, replica=home.replica, told=told)
+    if report.purged:
+        for path in home.path.glob(f"{home.replica.name}*"):
+            path.unlink()  # without those records it is none: the node makes its own
     put_back(home.path, keys.files, patterns=KEYS)
     put_back(home.path, folder.host_files(manifest), patterns=HOST)
     if home.signer(OWNER).did != manifest.by:
@@ -120,7 +123,7 @@ async def _fill(folder: BackupFolder, manifest: Manifest, home: StateDirectory) 
     from antiphon.engines.nats.log.streams import log_name, messages_name
     from antiphon.engines.nats.store.block_files import fill_stream
 
-    async with _engine(home, manifest) as (_, engine):
+    async with quiet_engine(home, manifest.mesh, manifest.name, create=True) as engine:
         if manifest.messages and engine.messages is not None:
             await engine.messages.open()
     streams = {log_name(manifest.mesh): manifest.log}
@@ -129,7 +132,7 @@ async def _fill(folder: BackupFolder, manifest: Manifest, home: StateDirectory) 
     for name, segments in streams.items():
         async with aclosing(_pages(folder, segments)) as pages:
             await fill_stream(LocalServer(home.server).store, name, pages)
-    async with _engine(home, manifest) as (_, engine):
+    async with quiet_engine(home, manifest.mesh, manifest.name, create=True) as engine:
         if await _missing(folder, manifest.log, engine, "log"):
             raise Corrupt("the server does not show all records that were put back")
         expired = await _missing(folder, manifest.messages, engine, "messages")
@@ -137,31 +140,6 @@ async def _fill(folder: BackupFolder, manifest: Manifest, home: StateDirectory) 
             async with aclosing(folder.blob_parts(blob)) as parts:
                 await engine.own_blobs.store(parts, digest=blob.digest, by=blob.by)
     return expired
-
-
-@asynccontextmanager
-async def _engine(
-    home: StateDirectory, manifest: Manifest
-) -> AsyncIterator[tuple[LocalServer, NatsEngine]]:
-    """The directory's server on a loopback port, without TLS, and a connection to it."""
-    from antiphon.engines.nats import Accounts, LocalServer, Login, NatsEngine, UserKey
-
-    accounts = None
-    if (home.server / "accounts.json").is_file():
-        accounts = Accounts.open(home.server, manifest.name)
-    async with LocalServer(home.server, accounts=accounts) as server:
-        login = server.login
-        if accounts is not None:
-            user, now_s = UserKey.new(), int(time.time())
-            jwt = accounts.user_jwt(
-                user.public, None, expires_s=None, name="restore", issued_s=now_s
-            )
-            login = Login(jwt=jwt, user_seed=user.seed)
-        engine = await NatsEngine.connect(server.url, manifest.mesh, login=login, create=True)
-        try:
-            yield server, engine
-        finally:
-            await engine.close()
 
 
 async def _pages(

@@ -93,6 +93,8 @@ BAR_REPORT: Final = BusSubject("bar", (Party.TEMPO,), (Party.TEMPO,))
 """What happened in each bar."""
 MESSAGE_GATE: Final = BusSubject("messagegate", (Party.GATE,), (Party.MEMBERS,))
 """A gate says that it serves messages from now on: whoever waits for one asks again."""
+ADDRESS: Final = BusSubject("address", (Party.GATE,), (Party.MEMBERS,))
+"""The owner says, through the gate, where the mesh will be reached. Signed."""
 LOCK_WAIT: Final = BusSubject("await.{kind}", (Party.LOCKERS,), (Party.LOCKERS,))
 """Who waits for locks of a scope, and since when."""
 INBOX: Final = BusSubject("inbox.{user}.{place}", (Party.MEMBERS, Party.GATE), (Party.USER,))
@@ -113,6 +115,7 @@ BUS: Final = (
     PROMISE,
     BAR_REPORT,
     MESSAGE_GATE,
+    ADDRESS,
     LOCK_WAIT,
     INBOX,
     JOIN,

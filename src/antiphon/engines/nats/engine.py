@@ -95,6 +95,7 @@ class NatsEngine:
         loan_s: float = LOAN_S,
         timeout_s: float = 5.0,
         reader: Reader | None = None,
+        addresses: Callable[[], str] = str,
     ) -> Self:
         """Open the mesh `mesh` at `url` (several, comma-separated, for a cluster).
 
@@ -102,7 +103,7 @@ class NatsEngine:
         `create` makes the log's stream if it is missing; without it the stream API is never
         called, and a missing log is `Misconfigured`. `system` lets `info` report the server's
         durability. A member that may read some kinds only is a `reader`: it reads within its
-        scope, through the mesh's gate.
+        scope, through the mesh's gate. `addresses` says before each reconnect where the server is.
         """
         if _MESH.fullmatch(mesh) is None:
             raise Malformed(f"{mesh!r} is not a mesh id", reason="mesh")
@@ -114,6 +115,7 @@ class NatsEngine:
             inbox_prefix=inbox_prefix,
             tls=tls,
             timeout_s=timeout_s,
+            addresses=addresses,
         )
         try:
             durability: Literal["always", "interval", "unknown"] = "unknown"

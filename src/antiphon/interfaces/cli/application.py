@@ -40,6 +40,7 @@ HEADINGS: Final = {
         "recover",
         "backup",
         "restore",
+        "address",
     ),
 }
 """The help's headings and the commands under each, in order; others come last."""

@@ -44,6 +44,9 @@ class BackupReport(Struct, frozen=True, kw_only=True):
     """When its newest record was committed. What was acknowledged later is not in it."""
     sealed: int
     """Up to which record its seals reach: the coordinator vouches for these."""
+    purged: int
+    """Records that had left the log for the archive before they were backed up. Roots of the whole
+    log cannot be made again without them; the archive's own check has them."""
     messages: int
     blobs: int
     blob_bytes: int
@@ -65,7 +68,9 @@ async def check_backup(
     session = node.session
     if not manifest.log or session.control.owner != manifest.by:
         raise Corrupt("the manifest is not signed by the owner that the backup's records name")
-    seals.check()
+    purged = manifest.upto - manifest.records
+    if not purged:
+        seals.check()
     for segment in manifest.messages:
         folder.segment(segment)
     blobs = folder.blobs(manifest)
@@ -86,6 +91,7 @@ async def check_backup(
         upto=manifest.upto,
         last_ms=manifest.last_ms,
         sealed=node.seals.upto,
+        purged=purged,
         messages=sum(one.count for one in manifest.messages),
         blobs=len(blobs),
         blob_bytes=sum(one.size for one in blobs),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +54,8 @@ MAX_AT_ONCE: Final = 16
 """Requests that are being answered; more wait in the bus's own bounded queue, or are lost."""
 WAITING: Final = 8
 """Requests of one node that wait while it is being answered; the rest are dropped."""
+QUEUE_TRIES: Final = 20
+"""How often the gate tries to make the queues of its members when it starts."""
 RETRY_S: Final = 1.0
 REST: Final = 3
 """The pause between two checks of all members, as a multiple of the time that a check took:
@@ -139,6 +141,7 @@ class Gate:
             group.create_task(self._watch())
             group.create_task(self._watch_ends())
             group.create_task(self._hear_joins(group))
+            group.create_task(self._make_queues())
             group.create_task(self._hear_strangers())
             self._group = group
             for member in self._members.everyone():
@@ -395,16 +398,32 @@ class Gate:
             if not _may_claim(scope, kind):
                 raise _may_not_claim(kind)
         kinds = tuple(one for one in asking.kinds if _may_claim(scope, one))
-        queues = {
-            queue_name(kind, priority): calls_of(self._session.mesh, priority, kind, below=False)
-            for kind in kinds
-            for priority in PRIORITIES
-        }
+        queues = self._queues(kinds)
         await self._issuer.make_queues(queues)
         admitted = msgspec.structs.replace(asking, scope=scope)
         if admitted != member:
             self._members.keep(admitted)
         return self._give(admitted, kinds, tuple(queues), with_refresh_key=False)
+
+    def _queues(self, kinds: Iterable[str]) -> dict[str, str]:
+        """By name: the filters of the queues of these kinds."""
+        return {
+            queue_name(kind, priority): calls_of(self._session.mesh, priority, kind, below=False)
+            for kind in kinds
+            for priority in PRIORITIES
+        }
+
+    async def _make_queues(self) -> None:
+        """Make the queues of all members: the log of a restored mesh has none."""
+        kinds = {kind for member in self._members.everyone() for kind in member.kinds}
+        for attempt in range(QUEUE_TRIES):
+            try:
+                await self._issuer.make_queues(self._queues(sorted(kinds)))
+            except AntiphonError as problem:
+                log.warning("queues_not_made", problem=problem.message)
+                await self._session.pause(attempt)
+            else:
+                return
 
     def _give(
         self,

@@ -42,11 +42,13 @@ class MeshFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mesh: str
     name: str
     engine: str
-    """`nats://host:port`."""
+    """`nats://host:port`, or several with commas between them."""
     replicas: int = 1
     """Copies of the log that the engine keeps. With more than one, fresh reads ask its leader."""
     ca: str = ""
     """The CA certificate of the server; empty where there is no TLS."""
+    moved_ms: int = 0
+    """When the owner announced the newest of its addresses; 0 if none was announced."""
 
 
 class Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,6 +136,10 @@ class StateDirectory:
         """
         self.make()
         self.write_access(access)
+        self.write_mesh(mesh)
+
+    def write_mesh(self, mesh: MeshFile) -> None:
+        """Replace what is known about the mesh."""
         text = msgspec.json.format(msgspec.json.encode(mesh))
         replace_file(self.path / "mesh.json", text, mode=0o644)
 

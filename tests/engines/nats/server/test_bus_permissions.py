@@ -31,6 +31,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
             NOTHING,
             [HEARTBEAT, "apb.m.inbox.>"],
             [
+                "apb.m.address",
                 "apb.m.beat",
                 "apb.m.heartbeat.>",
                 OWN,
@@ -56,6 +57,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.work.>",
             ],
             [
+                "apb.m.address",
                 "apb.m.await.>",
                 "apb.m.bar",
                 "apb.m.beat",
@@ -76,6 +78,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
             job_scope(reads=("render.video",)),
             [HEARTBEAT, "apb.m.inbox.>"],
             [
+                "apb.m.address",
                 "apb.m.beat",
                 "apb.m.heartbeat.>",
                 OWN,
@@ -108,6 +111,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
                 "apb.m.work.e.>",
             ],
             [
+                "apb.m.address",
                 "apb.m.beat",
                 "apb.m.heartbeat.>",
                 OWN,
@@ -142,7 +146,7 @@ def test_what_a_member_may_follows_from_its_scope(scope, publish, subscribe, unh
         (of_refresh_key("m", USER), [f"apb.m.gate.{USER}.login"], [OWN]),
         (
             of_ear("m", USER),
-            ["apb.m.inbox.>", "apb.m.messagegate"],
+            ["apb.m.address", "apb.m.inbox.>", "apb.m.messagegate"],
             ["apb.m.gate.>", OWN],
         ),
     ],

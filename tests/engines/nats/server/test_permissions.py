@@ -213,6 +213,7 @@ def test_a_scope_becomes_subjects():
         "apb.m.beat",
         "apb.m.meshstatus",
         "apb.m.messagegate",
+        "apb.m.address",
         "apb.m.work.render.>",
         "apb.m.work.test.unit",
         "apr.m.ctl.>",

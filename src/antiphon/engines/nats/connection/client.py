@@ -10,14 +10,16 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
+from urllib.parse import urlparse
 
 from nats import errors as nats_errors
-from nats.aio.client import Client, Server
+from nats.aio.client import Client, Server, Srv
 from nats.aio.subscription import Subscription
 
 from antiphon.engines.nats.connection import server_errors, wire
-from antiphon.errors import Unavailable
+from antiphon.errors import AntiphonError, Unavailable
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 1.0
@@ -45,6 +47,8 @@ class ReconnectingClient(Client):
         self.on_error: Callable[[BaseException], None] = lambda _: None
         self.must_encrypt = False
         self.has_secret = False
+        self.addresses: Callable[[], str] = str
+        """Where the servers are now, comma-separated: asked before each try to reconnect."""
 
     @property
     def server_info(self) -> dict[str, Any]:
@@ -103,6 +107,17 @@ class ReconnectingClient(Client):
     async def take_info(self, line: bytes) -> None:
         """The server sent new information about itself or its cluster."""
         await self._process_info(json.loads(line))
+
+    def choose_server(self, servers: list[Server], info: dict[str, Any]) -> tuple[Server, float]:
+        """The server to try next. One that moved is in the list from the next try on."""
+        known = {one.uri.netloc for one in servers}
+        with suppress(AntiphonError, ValueError):
+            for address in filter(None, self.addresses().split(",")):
+                uri = urlparse(address.strip())
+                if uri.netloc not in known:
+                    self._server_pool.append(Srv(uri))
+                    known.add(uri.netloc)
+        return next_server(servers, info)
 
     def hang_up(self) -> None:
         """Drop the socket, and whatever could not be written to it.

@@ -23,7 +23,7 @@ from typing import Self, TypeVar
 from nats import errors as nats_errors
 
 from antiphon.engines.nats.connection import server_errors, wire
-from antiphon.engines.nats.connection.client import ReconnectingClient, next_server
+from antiphon.engines.nats.connection.client import ReconnectingClient
 from antiphon.engines.nats.connection.login import (
     Identity,
     Login,
@@ -78,7 +78,7 @@ class Connection:
         """Counts connections: what was learned in one may be wrong in the next."""
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0913 - one argument per thing a person can set
         cls,
         url: str,
         *,
@@ -87,10 +87,12 @@ class Connection:
         inbox_prefix: str = "_INBOX",
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 5.0,
+        addresses: Callable[[], str] = str,
     ) -> Self:
         """Connect, or raise why not: every server of `url` (comma-separated) is tried once.
 
-        A login with permissions has its own inbox prefix, whatever `inbox_prefix` says.
+        `addresses` says before each reconnect where else servers are by then. A login with
+        permissions has its own inbox prefix, whatever `inbox_prefix` says.
         """
         check_route(url, login, tls)
         self = cls()
@@ -101,6 +103,7 @@ class Connection:
         self.inbox = f"{inbox_prefix}.{secrets.token_hex(8)}"
         self._client.must_encrypt = must_encrypt(url, tls)
         self._client.has_secret = has_secret(url, login)
+        self._client.addresses = addresses
         try:
             await self._reach(url, login, name, tls, timeout_s)
             server_errors.check_version(self.server_version)
@@ -174,7 +177,7 @@ class Connection:
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
             closed_cb=self._on_disconnected,
-            reconnect_to_server_handler=next_server,
+            reconnect_to_server_handler=self._client.choose_server,
             max_reconnect_attempts=-1,
             reconnect_time_wait=1,
             connect_timeout=3,

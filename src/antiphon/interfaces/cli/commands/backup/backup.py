@@ -120,6 +120,7 @@ def report_facts(report: BackupReport) -> dict[str, Any]:
         "upto",
         "last_ms",
         "sealed",
+        "purged",
         "messages",
         "blobs",
         "blob_bytes",
@@ -138,6 +139,8 @@ def say_backup(report: BackupReport) -> None:
         ("messages     ", f"{report.messages:,}"),
         ("values       ", f"{report.blobs:,}, {size_words(report.blob_bytes)}"),
     ]
+    if report.purged:
+        rows.append(("purged       ", f"{report.purged:,} records are in the archive only"))
     if report.archived:
         rows.append(("archive      ", counted(report.archived, "record")))
     for name, words in rows:
