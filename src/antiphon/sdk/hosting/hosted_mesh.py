@@ -123,6 +123,7 @@ async def _host(
 
 __all__ = [
     "Access",
+    "FullNode",
     "Hosting",
     "Listen",
     "Recovered",
