@@ -20,6 +20,7 @@ COMMANDS = (
     "outsider",
     "partition",
     "pulse",
+    "questions",
     "stale",
     "steps",
     "tamper",

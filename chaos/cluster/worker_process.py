@@ -36,6 +36,10 @@ BLOCKING_KIND: Final = "chaos.block"
 KINDS: Final = (ASYNC_KIND, BLOCKING_KIND)
 STEP_KINDS: Final = ("chaos.steps.await", "chaos.steps.block")
 """The same in steps: each is in the journal when it is computed."""
+ASK_KIND: Final = "chaos.ask"
+"""Jobs that ask people, and return what they answer."""
+QUESTION_KIND: Final = "people.approve"
+CHOICES: Final = ("yes", "no", "later")
 _PR_SET_PDEATHSIG: Final = 1
 _CONNECT_WITHIN_S: Final = 60.0
 """A worker may start while the server is down: it tries to connect for this long."""
@@ -91,7 +95,16 @@ def handlers_of(journal: JournalWriter) -> Handlers:
                 for at in range(steps)
             ]
 
+    async def asking(number: int, work_ms: int, *, ctx: JobContext) -> list[str]:
+        journal.note("step", job_id=ctx.job_id, fence=ctx.fence, step=number)
+        first = await ctx.ask(f"go on with {number}?", kind=QUESTION_KIND, choices=CHOICES)
+        await asyncio.sleep(work_ms / 1000)
+        text = f"and after {first!r}?"
+        second = await ctx.ask(text, kind=QUESTION_KIND, name="second", choices=CHOICES)
+        return [first, second]
+
     handlers = Handlers()
+    handlers.register(ASK_KIND, asking)
     handlers.register(ASYNC_KIND, awaiting)
     handlers.register(BLOCKING_KIND, blocking)
     for kind, function in zip(STEP_KINDS, (in_steps, in_blocking_steps), strict=True):
@@ -110,7 +123,7 @@ async def work(config: WorkerConfig) -> None:
         try:
             async with (
                 assembly.join(
-                    StateDirectory(config.home), "worker", kinds=(*KINDS, *STEP_KINDS)
+                    StateDirectory(config.home), "worker", kinds=(*KINDS, *STEP_KINDS, ASK_KIND)
                 ) as connection,
                 assembly.working(connection, handlers_of(journal).executors(), settings),
             ):

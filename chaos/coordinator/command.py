@@ -42,7 +42,7 @@ from bench.measurement.report import say
 from bench.meshes.local_cluster import found_mesh, running_servers
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.cluster.mesh import SHORT_LEASES, attended
-from chaos.coordinator.candidates import Candidate
+from chaos.cluster.node_candidate import Candidate
 from chaos.coordinator.derived_jobs import Counted, DerivedJobs
 
 LOAD, ANSWER, SECOND = "load.work", "answer.work", "second.work"

@@ -23,13 +23,15 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     """The name of its key; whoever takes its place has the same."""
     replica: Path
     log: Path
+    bar_s: float = 32.0
+    """How often it seals at most, while it coordinates."""
 
 
 async def follow(config: NodeConfig) -> None:
     """Be a full node until killed."""
     async with assembly.join(StateDirectory(config.home), "node", key=config.key) as connection:
         replica = Replica(config.replica, mesh=connection.session.mesh)
-        async with assembly.replicating(connection, replica, caretaking=True):
+        async with assembly.replicating(connection, replica, caretaking=True, bar_s=config.bar_s):
             config.replica.with_suffix(".ready").touch()
             await asyncio.Event().wait()
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import StateDirectory
+from chaos.cluster import node_process
 from chaos.cluster.child_process import ChildProcess
-from chaos.coordinator import process
-from chaos.coordinator.process import NodeConfig
+from chaos.cluster.node_process import NodeConfig
 
 POLL_S: Final = 0.02
 READY_WITHIN_S: Final = 60.0
@@ -27,7 +27,9 @@ PRELOADED: Final = (
 class Candidate(ChildProcess):
     """One of them."""
 
-    def __init__(self, home: StateDirectory, directory: Path, number: int) -> None:
+    def __init__(
+        self, home: StateDirectory, directory: Path, number: int, *, bar_s: float = 32.0
+    ) -> None:
         name = f"candidate-{number}"
         held = home.key(name, SystemEntropy())
         self.did = held.keyring.did
@@ -35,10 +37,10 @@ class Candidate(ChildProcess):
         place = directory / name
         place.mkdir()
         self.config = NodeConfig(
-            home=home.path, key=name, replica=place / "replica.db", log=place / "log"
+            home=home.path, key=name, replica=place / "replica.db", log=place / "log", bar_s=bar_s
         )
         self._ready = self.config.replica.with_suffix(".ready")
-        super().__init__(process.main, self.config, PRELOADED)
+        super().__init__(node_process.main, self.config, PRELOADED)
         self._resuming: asyncio.TimerHandle | None = None
 
     def start(self) -> None:

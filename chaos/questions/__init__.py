@@ -1,0 +1,1 @@
+"""`chaos questions`: people are asked while everything around them is killed."""
