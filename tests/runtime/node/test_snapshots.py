@@ -4,14 +4,16 @@ import asyncio
 
 import pytest
 
+from antiphon.core.authority.scope import Scope
 from antiphon.core.lane_archive import behind
 from antiphon.core.record.branches import LaneKey
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.runtime.archive.record_source import ReplicaSource
 from antiphon.runtime.caller import submission
+from antiphon.runtime.gate.blob_rights import BlobRights
 from antiphon.runtime.node.full_node import SEAL_LANE, FullNode
 from antiphon.runtime.node.sealer import Sealer
-from antiphon.runtime.node.snapshot_search import newest_snapshot
+from antiphon.runtime.node.snapshot_search import SNAPSHOT, newest_snapshot
 from antiphon.runtime.replica.replica import Replica
 from tests.runtime.coordinator.test_archived_predecessors import HOUR_S, submitted
 from tests.runtime.coordinator.test_archiver import OPEN, an_archiver, sealed
@@ -251,3 +253,36 @@ class Stored:
 
     async def __aexit__(self, *_):
         return None
+
+
+async def test_every_member_may_read_the_newest_snapshot_and_nothing_else_by_its_name():
+    async with a_mesh("memory", OPEN) as mesh:
+        session, node, archiver = await an_archiver(mesh)
+        await some_history(session, node, archiver)
+        rights = BlobRights(session, lambda _: Scope(), lambda user: user, lambda _: ())
+        newest = node.snapshot_made[1]
+        assert rights.may_read("anyone", *SNAPSHOT)
+        assert await rights.vouches("anyone", *SNAPSHOT, newest) == "others"
+        assert await rights.vouches("anyone", *SNAPSHOT, "blake3:" + "0" * 64) == frozenset()
+        assert await rights.vouches("", *SNAPSHOT, newest) == frozenset(), "no machine"
+
+
+async def test_a_replica_in_another_versions_form_begins_anew_with_a_snapshot(tmp_path):
+    async with a_mesh("memory", OPEN) as mesh:
+        session, node, archiver = await an_archiver(mesh)
+        await submitted(session, "read before")
+        old = Replica(tmp_path / "r.db", mesh=mesh.mesh)
+        before = FullNode((await mesh.connection()).session, old)
+        running = asyncio.ensure_future(before.run())
+        await before.reached(2)
+        running.cancel()
+        old._db.execute("update meta set value = '1' where name = 'schema'")
+        old._db.execute("drop table hot")
+        old.close()
+        await some_history(session, node, archiver)
+        newcomer = await mesh.node(path=tmp_path / "r.db", caretaking=False)
+        last = await session.log.last()
+        await asyncio.gather(node.reached(last.seq), newcomer.reached(last.seq))
+        node.replica.flush()
+        assert newcomer.replica.tree.base
+        assert_same(node, newcomer)

@@ -6,6 +6,8 @@ a permission that the member delegated counts as its own: the delegate may be an
 same member. Such records give it only what it stored itself, or what a machine stored that the
 permission was delegated to.
 
+The snapshot that the newest seal names is for every member: it holds hashes alone.
+
 An offer repeats what other jobs ended with. The coordinator writes it, and vouches for nothing: it
 counts as the completion that it repeats. So does whoever retries another's job: the retry counts as
 the first submission.
@@ -40,6 +42,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.op import Op
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.log.lane_reader import JobView
+from antiphon.runtime.node.snapshot_search import SNAPSHOT, newest_seal
 
 if TYPE_CHECKING:
     from antiphon.core.authority.scope import Scope
@@ -76,6 +79,8 @@ class BlobRights:
 
     def may_read(self, user: str, kind: str, job_id: str) -> bool:
         """Whether a user may read jobs of this kind, or documents of the space of this name."""
+        if (kind, job_id) == SNAPSHOT:
+            return True
         read_by = READ_BY if _is_job(job_id) else memory_rights.READ_BY
         return self._scope_of(user).admits(kind, *read_by)
 
@@ -88,6 +93,9 @@ class BlobRights:
         node = self._node_of(user)
         if not node or not kind or not job_id:
             return frozenset()
+        if (kind, job_id) == SNAPSHOT:
+            seal = await newest_seal(self._session)
+            return "others" if seal is not None and seal.state == digest else frozenset()
         is_job = _is_job(job_id)
         key = LaneKey(JOBS.name if is_job else MEMORY.name, kind, job_id)
         view = await self._session.read(key)

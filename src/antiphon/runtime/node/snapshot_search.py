@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core.archive import snapshot as snapshots
 from antiphon.core.archive.snapshot import Snapshot
@@ -22,18 +22,23 @@ if TYPE_CHECKING:
 _log = LazyLogger(__name__)
 
 
+SNAPSHOT: Final = ("mesh.seal", "snapshot")
+"""What a member names in place of a job, to read a snapshot. It tells nobody anything but how many
+records there are: every member may."""
+
+
 async def newest_snapshot(session: Session, blobs: Blobs) -> Snapshot | None:
     """The snapshot to begin with; None if no seal names one, or nobody has it any more.
 
     `Corrupt` if what is stored is not what the coordinator made.
     """
     await session.sync_control()
-    seal = await _newest_seal(session)
+    seal = await newest_seal(session)
     if seal is None or seal.state is None:
         return None
     data = bytearray()
     try:
-        async with blobs.get(seal.state) as chunks:
+        async with blobs.get(seal.state, job=SNAPSHOT) as chunks:
             async for chunk in chunks:
                 data += chunk
                 if len(data) > snapshots.MAX_BYTES:
@@ -62,7 +67,7 @@ def checked(session: Session, seal: SealBody, data: bytes) -> Snapshot:
     return found
 
 
-async def _newest_seal(session: Session) -> SealBody | None:
+async def newest_seal(session: Session) -> SealBody | None:
     """The seal that covers most, of those that their office and signature allow.
 
     Whoever is new knows no root, and not what came before a seal, so an old one that somebody wrote

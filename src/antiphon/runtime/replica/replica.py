@@ -45,6 +45,7 @@ from antiphon.runtime.replica import (
 )
 from antiphon.runtime.replica.replica_sizes import ALL_KINDS, ReplicaSizes
 from antiphon.runtime.replica.replica_table import LaneTable, Row, link
+from antiphon.telemetry import LazyLogger
 
 LANES_IN_MEMORY: Final = 50_000
 LANE_BYTES: Final = 256
@@ -55,7 +56,7 @@ MOST_FOUND: Final = 16
 
 _BESIDE: Final = (replica_tree, replica_reports, replica_tempo, attention_table, presence_changes)
 
-
+_log = LazyLogger(__name__)
 S = TypeVar("S")
 
 
@@ -152,6 +153,8 @@ class Replica:
         self._db.execute("pragma busy_timeout = 5000")
         if not read_only:
             self._db.executescript("pragma journal_mode = wal; pragma synchronous = normal")
+            if replica_schema.drop_outdated(self._db, mesh, self.tables.values()):
+                _log.warning("replica_outdated", file=str(path))
             self._db.executescript(replica_schema.SCHEMA + "".join(one.SCHEMA for one in _BESIDE))
             self._db.execute("begin immediate")
             has_texts = replica_texts.create(self._db)

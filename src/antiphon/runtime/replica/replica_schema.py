@@ -65,23 +65,44 @@ create index if not exists records_refused on records (seq) where verdict != 'ok
 def claim_file(
     db: sqlite3.Connection, mesh: str, tables: Collection[LaneTable], *, has_texts: bool
 ) -> None:
-    """A family whose columns changed cannot continue with what an older version wrote."""
+    """Note whose replica it is, and in which form."""
     known = dict(db.execute("select name, value from meta").fetchall())
-    schema = {"schema": str(SCHEMA_VERSION)}
-    texts = {"texts": str(has_texts)}
-    schema |= {table.name: digest(table.schema.encode()) for table in tables}
+    schema, texts = _schema(tables), {"texts": str(has_texts)}
     if not known:
         db.execute("insert into meta values ('mesh', ?)", (mesh,))
-    elif known.get("mesh") != mesh or any(
-        known.get(name, value) != value for name, value in schema.items()
-    ):
-        raise Corrupt(
-            f"the replica is of mesh {known.get('mesh')} in schema {known.get('schema')},"
-            f" not of {mesh} in this version's schema ({SCHEMA_VERSION})",
-            hint="move the file away; the replica is rebuilt from the log",
-        )
     elif not schema.keys() <= known.keys() or known.get("texts") != texts["texts"]:
         # For the code that wrote it, records of the new families belonged to no lane, and if its
         # SQLite had no full-text search, errors were not written down.
         db.execute("delete from meta where name = 'reads'")
     db.executemany("insert or replace into meta values (?, ?)", (schema | texts).items())
+
+
+def drop_outdated(db: sqlite3.Connection, mesh: str, tables: Collection[LaneTable]) -> bool:
+    """Delete everything that another version wrote in another form; whether there was such.
+
+    A replica is made again from the log, and from a snapshot that takes little. `Corrupt` if the
+    file belongs to another mesh.
+    """
+    if not db.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
+        return False
+    known = dict(db.execute("select name, value from meta").fetchall())
+    if known and known.get("mesh") != mesh:
+        raise Corrupt(
+            f"the replica is of mesh {known.get('mesh')}, not of {mesh}",
+            hint="move the file away; the replica is rebuilt from the log",
+        )
+    if all(known.get(name, value) == value for name, value in _schema(tables).items()):
+        return False
+    made = "select name, sql from sqlite_master where type = 'table' and name not like 'sqlite_%'"
+    found = db.execute(made).fetchall()
+    db.execute("begin immediate")
+    # What is virtual goes first, and takes tables of its own with it.
+    for name, _ in sorted(found, key=lambda one: "virtual" not in one[1].lower()):
+        db.execute(f'drop table if exists "{name}"')
+    db.execute("commit")
+    return True
+
+
+def _schema(tables: Collection[LaneTable]) -> dict[str, str]:
+    forms = {table.name: digest(table.schema.encode()) for table in tables}
+    return {"schema": str(SCHEMA_VERSION)} | forms
