@@ -80,6 +80,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """File of the replica. Unset: in the state directory."""
     archive: Path | None = None
     """Directory of the archive, which the coordinator's full node writes. Unset: it writes none."""
+    purge: bool = True
+    """Whether what has ended leaves the log once it is in the archive. Off: everything stays."""
     breaker: bool = True
     """The circuit breaker: requests pause while the engine does not answer."""
     breaker_failures: Annotated[int, Meta(ge=1)] = FAILURES

@@ -127,13 +127,14 @@ async def replicating(
     bar_s: float = BAR_S,
     metrics: TempoMetrics | None = None,
     archive: Path | None = None,
+    is_purging: bool = True,
 ) -> AsyncIterator[FullNode]:
     """A full node beside a block, ready once it has caught up.
 
     With `caretaking` it also runs the services that full nodes run for the mesh, sealing included
     where it is the coordinator: at most one seal per `bar_s`. Pulse and reverb fill in
     `metrics`. What is sealed is written to `archive`, too, and what is there leaves the log when
-    the mesh's rules say so. Without an archive nothing leaves it.
+    the mesh's rules say so, unless `is_purging` is false. Without an archive nothing leaves it.
     """
     from antiphon.assembly.artifact_store import blobs_of
 
@@ -195,14 +196,16 @@ async def replicating(
             from antiphon.runtime.coordinator.archiver import Archiver, Archiving
 
             writer = ArchiveWriter(node, keyring, FolderStore(archive))
-            archiver = Archiver(
-                node,
-                Archiving(every_s=ARCHIVE_S, is_purging=True),
-                blobs=blobs,
-                unwritten=plans.unwritten_ms,
-                copied=lambda: writer.size,
-            )
-            kept |= {"archive": writer.run, "purges": archiver.run}
+            kept["archive"] = writer.run
+            if is_purging:
+                archiver = Archiver(
+                    node,
+                    Archiving(every_s=ARCHIVE_S, is_purging=True),
+                    blobs=blobs,
+                    unwritten=plans.unwritten_ms,
+                    copied=lambda: writer.size,
+                )
+                kept["purges"] = archiver.run
         services += [
             keep_running(ItemGuard(name, node.session, replica.attention), run)
             for name, run in kept.items()

@@ -373,8 +373,15 @@ class Mesh:
             home = self.home
             replica = await stack.enter_async_context(owned_replica(home.replica, home, joined))
             metrics = self._connection.tempo_metrics
-            archive = read_environment().archive
-            node = replicating(joined, replica, caretaking=True, metrics=metrics, archive=archive)
+            chosen = read_environment()
+            node = replicating(
+                joined,
+                replica,
+                caretaking=True,
+                metrics=metrics,
+                archive=chosen.archive,
+                is_purging=chosen.purge,
+            )
             yield await stack.enter_async_context(node)
 
     # --- reading ----------------------------------------------------------------------------------
