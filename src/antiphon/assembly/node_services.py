@@ -119,7 +119,7 @@ def _card(connection: MeshConnection, role: Role, **fields: object) -> Card:
 
 
 @asynccontextmanager
-async def replicating(
+async def replicating(  # noqa: PLR0913 - one argument for each thing that may be left out
     connection: MeshConnection,
     replica: Replica,
     *,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from antiphon.core.family import Family
     from antiphon.ports import Blobs
     from antiphon.runtime.node.full_node import Applied, FullNode
+    from antiphon.runtime.replica.replica_table import LaneTable
 
 LANES_AT_ONCE: Final = 2_000
 """Lanes of one family that are looked at for one round of purges."""
@@ -127,6 +128,8 @@ class Archiver:
             return
         if self.archiving.is_purging:
             await self.purge()
+        if not self.node.replica.ask(ReplicaArchive).has_old(self._archivable()):
+            return  # nothing could leave
         if await self.archive() and self.archiving.is_purging:
             await self.make_snapshot()
             await self._until_sealed()
@@ -138,6 +141,12 @@ class Archiver:
             async with asyncio.timeout(min(SEALED_WITHIN_S, self.archiving.every_s)):
                 while self.snapshot is not None and not self._is_sealed:
                     await self.node.reached(self.node.applied + 1)
+
+    def _archivable(self) -> list[LaneTable]:
+        """The lanes that can leave the log."""
+        session, replica = self.node.session, self.node.replica
+        found = [one for one in session.protocol.families if one.is_asked_again is not None]
+        return [replica.tables[family.name] for family in found]
 
     @property
     def _control(self) -> Control:

@@ -213,7 +213,7 @@ class FullNode:
             batch = self._counting(found)
             if not batch:
                 continue
-            if self._has_gap(batch) and await self._may_begin_anew():
+            if await self._has_missed(batch):
                 self._is_behind = True
                 return
             await self.apply(batch)
@@ -252,6 +252,13 @@ class FullNode:
         at = self._snapshot.head.at if self._snapshot is not None else 0
         found = [max(self.applied, at), *(one.seq for one in batch if one.seq > at)]
         return found[-1] - found[0] != len(found) - 1
+
+    async def _has_missed(self, batch: list[Record]) -> bool:
+        """Whether records before these were purged that this node has not read."""
+        if self._has_gap(batch):
+            return await self._may_begin_anew()
+        # One that has just begun looks when it has caught up.
+        return self.ready.is_set() and await purged_lanes.missed_some(self.session, self.replica)
 
     async def _may_begin_anew(self) -> bool:
         """Whether records are missing because they were purged, and a snapshot replaces them."""

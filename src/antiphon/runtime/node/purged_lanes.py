@@ -28,10 +28,13 @@ async def missed_some(session: Session, replica: Replica) -> bool:
     cursor = replica.cursor.seq
     if not cursor or session.log.reads == WHOLE:
         return False
-    await session.feed_control(replica.control_records(), cursor)
-    control = await session.sync_control()
-    newest, archive = replica.record(cursor), control.archive
-    if newest is None or archive.seq < cursor:
+    newest = replica.record(cursor)
+    if newest is None or not session.may_be_purged(newest.record.commit_ms):
+        return False
+    if session.confirmed == 0:
+        await session.feed_control(replica.control_records(), cursor)
+    archive = (await session.sync_control()).archive
+    if archive.seq < cursor:
         return False
     return newest.record.commit_ms - 2 * archive.drift_ms <= archive.before_ms
 

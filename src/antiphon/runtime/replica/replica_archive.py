@@ -52,6 +52,14 @@ class ReplicaArchive(Queries):
             for row, kind, name, body, first, last, stamp in rows
         ]
 
+    def has_old(self, tables: Iterable[LaneTable]) -> bool:
+        """Whether there is a lane in one of these tables with records on the log."""
+        found = (
+            self._db.execute(f"select 1 from hot join {one.name} on id = lane limit 1").fetchone()  # noqa: S608 - our own name
+            for one in tables
+        )
+        return any(found)
+
     def is_named(self, row: int) -> bool:
         """Whether a lane that is still on the log names this one."""
         found = self._db.execute(
