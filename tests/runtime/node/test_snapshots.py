@@ -13,7 +13,12 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.gate.blob_rights import BlobRights
 from antiphon.runtime.node.full_node import SEAL_LANE, FullNode
 from antiphon.runtime.node.sealer import Sealer
-from antiphon.runtime.node.snapshot_search import SNAPSHOT, newest_snapshot
+from antiphon.runtime.node.snapshot_search import (
+    SNAPSHOT,
+    checked,
+    newest_seal,
+    newest_snapshot,
+)
 from antiphon.runtime.replica.replica import Replica
 from tests.runtime.coordinator.test_archived_predecessors import HOUR_S, submitted
 from tests.runtime.coordinator.test_archiver import OPEN, an_archiver, sealed
@@ -158,10 +163,13 @@ async def test_a_snapshot_that_was_changed_is_refused():
         await some_history(session, node, archiver)
         good = archiver.snapshot.encoded()
         blobs = session.engine.blobs
-        for at in range(0, len(good), 7):
+        seal = await newest_seal(session)
+        for at in range(len(good)):
             forged = good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :]
             with pytest.raises(Corrupt):
-                await newest_snapshot(session, Stored(forged))
+                checked(session, seal, forged)
+        with pytest.raises(Corrupt):
+            await newest_snapshot(session, Stored(forged))
         with pytest.raises(Corrupt):
             await newest_snapshot(session, Stored(good[:-32]))
         assert (await newest_snapshot(session, blobs)).encoded() == good
