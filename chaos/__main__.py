@@ -21,6 +21,7 @@ COMMANDS = (
     "partition",
     "pulse",
     "questions",
+    "restore",
     "stale",
     "steps",
     "tamper",
