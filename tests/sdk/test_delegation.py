@@ -92,6 +92,8 @@ async def test_what_is_granted_is_held_and_what_is_revoked_is_not():
         assert (holder.did, holder.alias) == (GPU.did, "gpu")
         assert in_words(holder.grants) == "claim render.*"
         assert {one.until_s for one in holder.grants} == {end_s}
+        assert mesh.authority.revocable(held, by=mesh.did) == set(granted.cids)
+        assert not mesh.authority.revocable(held, by=GPU.did), "nobody revokes what they were given"
         ended = await mesh.authority.revoke("gpu")
         assert {one.cid for one in ended.grants} == set(granted.cids)
         assert [one.state for one in (await mesh.authority.who()).tree.grants()] == [

@@ -7,6 +7,7 @@ import pytest
 
 from antiphon import Mesh, cron, gather, on
 from antiphon.errors import Malformed, Misconfigured, Rejected
+from antiphon.sdk.queries import log_status
 from antiphon.sdk.queries.namespace import Queries
 from antiphon.sdk.queries.page import Query
 
@@ -178,3 +179,31 @@ async def test_every_list_ends_at_its_limit_and_goes_on():
         for limit in (0, 501):
             with pytest.raises(Misconfigured, match="limit"):
                 await mesh.queries.documents("notes", limit=limit)
+
+
+async def test_the_log_is_counted_by_minute_kind_and_reason():
+    async with a_mesh() as mesh:
+        handles = [await mesh.ship.submit(number) for number in range(3)]
+        await mesh.memory["notes"].put("a", 1)
+        log, subject = mesh.connection.session.log, f"ap.{mesh.id}.jobs.job.shop.ship.x"
+        await log.append(subject, b"no record", message_id="x", expected_last=0)
+        status = await mesh.queries.log()
+        assert status.applied == sum(one.records for one in status.minutes)
+        assert sum(one.bytes for one in status.kinds) == sum(one.bytes for one in status.minutes)
+        assert {one.name for one in status.kinds} >= {handles[0].kind, "notes", ""}
+        assert status.things["jobs"] == 3
+        assert status.reasons == {"frame": 1}
+        assert sum(one.refused for one in status.minutes) == 1
+        assert not status.is_cut
+        with pytest.raises(Rejected, match="every kind"):
+            await Queries(mesh.connection, visible=("bank.>",)).log()
+
+
+async def test_only_the_newest_records_of_the_hour_are_counted(monkeypatch):
+    monkeypatch.setattr(log_status, "RECORDS_EXAMINED", 4)
+    async with a_mesh() as mesh:
+        for number in range(4):
+            await mesh.ship.submit(number)
+        status = await mesh.queries.log()
+        assert status.is_cut
+        assert sum(one.records for one in status.minutes) == 4

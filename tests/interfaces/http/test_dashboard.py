@@ -3,6 +3,7 @@
 import re
 from contextlib import asynccontextmanager
 from html import escape
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -110,11 +111,60 @@ async def test_another_site_can_do_nothing(shell):
         assert (await client.get(f"/jobs/{waiting}")).status_code == 401
 
 
+async def test_the_log_is_told_by_bytes_seals_and_reasons(shell):
+    async with browser(shell) as client:
+        page = (await client.get("/log")).text
+        assert "Sealed up to" in page
+        assert "example.echo" in page, "what is written"
+        assert re.search(r"Newest record</dt><dd>[1-9]", page)
+        refused = await client.get("/log", params={"after": SPITE})
+        assert refused.status_code == 404
+        assert SPITE not in refused.text
+
+
+async def test_a_development_mesh_says_that_it_is_open_and_invites_nobody(shell):
+    async with browser(shell) as client:
+        own = {"Origin": str(client.base_url).rstrip("/")}
+        page = (await client.get("/authority")).text
+        assert "This mesh is open" in page
+        assert "/authority/invite" not in page
+        wanted = {"can": "claim", "kinds": "*", "alias": "", "until": "1d"}
+        refused = await client.post("/authority/invite", headers=own, data=wanted)
+        assert "cannot invite to it" in refused.text
+
+
+@pytest.mark.parametrize(
+    "path, sent",
+    [
+        ("/jobs?text=", None),
+        ("/jobs?by=", None),
+        ("/jobs/", None),
+        ("/authority/invite", {"can": SPITE, "kinds": "*", "alias": "", "until": "1d"}),
+        ("/authority/invite", {"can": "claim", "kinds": SPITE, "alias": "", "until": "1d"}),
+        ("/authority/invite", {"can": "claim", "kinds": "*", "alias": SPITE, "until": "1d"}),
+        ("/authority/invite", {"can": "claim", "kinds": "*", "alias": "", "until": SPITE}),
+        ("/authority/revoke", {"grant": SPITE}),
+        ("/authority/revoke", {"grant": f"bafy{SPITE}"}),
+    ],
+)
+async def test_whatever_is_sent_comes_back_as_text(shell, path, sent):
+    async with browser(shell) as client:
+        own = {"Origin": str(client.base_url).rstrip("/")}
+        if sent is None:
+            answer = await client.get(f"{path}{quote(SPITE)}")
+        else:
+            answer = await client.post(path, headers=own, data=sent)
+        assert "<script>alert" not in answer.text
+        policy = answer.headers["content-security-policy"]
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+
+
 async def test_nodes_and_verify_are_there(shell):
     async with browser(shell) as client:
         assert "example.add" in (await client.get("/nodes")).text
         page = await client.get("/verify")
         assert "Drop a bundle here" in page.text
         assert "script-src 'self'" in page.headers["content-security-policy"]
-        for name in ("tokens.css", "app.css", "app.js"):
+        for name in ("tokens.css", "app.css", "app.js", "icon.svg"):
             assert (await client.get(f"/static/{name}")).status_code == 200

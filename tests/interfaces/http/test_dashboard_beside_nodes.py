@@ -26,7 +26,8 @@ def signed_in(link):
 def host(tmp_path_factory):
     shell = Shell(tmp_path_factory.mktemp("hosted"))
     with shell.init("--name", "hosted") as ready:
-        shell.running, shell.dashboard = ready["running"], ready["dashboard"]
+        shell.dashboard = ready["dashboard"]
+        shell.following = lambda: json.loads(ready["running"].line("sign-in"))["dashboard"]
         yield shell
 
 
@@ -40,10 +41,11 @@ def test_up_serves_the_pages_and_prints_the_next_link_when_one_was_used(host):
         assert "<b>render.video</b>" in client.get("/jobs").text
         assert client.post(f"/jobs/{job}/cancel").headers["location"] == f"/jobs/{job}"
         assert "cancelled" in client.get(f"/jobs/{job}").text
-    following = json.loads(host.running.line("sign-in"))["dashboard"]
+    following = host.following()
     assert following != host.dashboard
     with signed_in(following) as other:
         assert other.get("/nodes").status_code == 200
+    host.dashboard = host.following()
 
 
 def test_a_node_that_reads_some_kinds_shows_no_others_and_signs_with_its_own_machines_key(
@@ -73,3 +75,31 @@ def test_a_node_that_reads_some_kinds_shows_no_others_and_signs_with_its_own_mac
     assert cancelled["author"] in [
         one["node"] for one in machine["holders"] if one["alias"] == named
     ]
+
+
+def test_a_machine_is_invited_and_revoked_on_the_page_that_names_the_owners_key(host, tmp_path):
+    owner = host.run("who", "--json").json["owner"]
+    with signed_in(host.dashboard) as client:
+        page = client.get("/authority").text
+        assert f"owner’s key {owner[-8:]}" in page
+        wanted = {"can": ["claim", "read"], "kinds": "render.*", "alias": "shed", "until": "7d"}
+        for origin in ("http://other.example", "null"):
+            refused = client.post("/authority/invite", data=wanted, headers={"Origin": origin})
+            assert refused.status_code == 403
+        page = client.post("/authority/invite", data=wanted).text
+        ticket = re.search("antiphon-ticket-[0-9A-Za-z_-]+", page)[0]
+        assert "antiphon-ticket-" not in client.get("/authority").text, "it is shown once"
+        shed = Shell(tmp_path)
+        assert shed.run("join", ticket).code == 0
+        page = client.get("/authority").text
+        (leaf,) = [one for one in page.split("<li>") if "<b>shed</b>" in one]
+        assert "claim, read render.*" in leaf or "claim render.*" in leaf
+        grants = re.findall('name="grant" value="(bafy[a-z0-9]+)"', leaf)
+        assert grants
+        page = client.post("/authority/revoke", data={"grant": grants}).text
+        assert "Revoked, signed with the owner’s key" in page
+        assert "<b>shed</b>" not in page
+        assert "<b>shed</b>" in client.get("/authority?all=1").text
+        again = client.post("/authority/revoke", data={"grant": grants})
+        assert "already revoked" in again.text
+    assert "shed" not in host.run("who").out

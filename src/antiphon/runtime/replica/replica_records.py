@@ -42,6 +42,18 @@ class ReplicaRecords(Queries):
             for seq, stamp_ns, subject, verdict in rows
         ]
 
+    def sizes(self, since_ns: int, *, limit: int) -> Iterator[tuple[int, str, Verdict, int]]:
+        """Of the newest records, newest first: stamp in ms, subject, verdict, bytes."""
+        rows = self._db.execute(
+            "select stamp_ns, subject, verdict, length(payload) from records"
+            " order by seq desc limit ?",
+            (limit,),
+        )
+        for stamp_ns, subject, verdict, size in rows:
+            if stamp_ns < since_ns:
+                return
+            yield stamp_ns // NANOSECONDS_PER_MS, subject, Verdict(verdict), size
+
     def newest_beside(self, subject: str) -> int:
         """The newest sequence that is not on this subject; 0 if there is none."""
         row = self._db.execute(

@@ -47,6 +47,15 @@ class ReplicaSizes:
         )
         return [(kind, bool(is_run)) for kind, is_run in rows]
 
+    def by_family(self) -> dict[str, int]:
+        """How many things there are of each family that has any: jobs, locks, documents."""
+        rows = self._db.execute(
+            "select family, sum(lanes) from tallies where kind = ? and lanes > 0"
+            " group by family order by family",
+            (ALL_KINDS,),
+        )
+        return {family: int(lanes) for family, lanes in rows}
+
     def log_bytes(self) -> int:
         """The bytes of all records. Looks at every record."""
         found = self._db.execute("select sum(length(payload)) from records").fetchone()

@@ -227,6 +227,15 @@ async def revoke(connection: Connection, *targets: str) -> Revoked:
     return Revoked(grants=tuple(named.values()), below=below, jobs=tuple(jobs))
 
 
+def revocable(connection: Connection, held: Holdings, *, by: str) -> frozenset[str]:
+    """The ids of the live grants that a key can revoke: those that it gave, and those below."""
+    grants = connection.session.control.grants
+    live = _live_cids(held)
+    if by == held.owner:
+        return frozenset(live)
+    return frozenset(cid for cid in live if grants.is_above(by, cid, before=_ANY_TIME))
+
+
 def _find_grants(held: Holdings, text: str) -> list[Grant]:
     everything = [*held.tree.grants(), *held.tree.void]
     is_long = len(text) >= CID_FRAGMENT
@@ -312,7 +321,9 @@ __all__ = [
     "grant",
     "in_words",
     "may_claim",
+    "revocable",
     "revoke",
+    "right_words",
     "rights_in_words",
     "rights_of",
     "rule_values",

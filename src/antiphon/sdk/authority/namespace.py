@@ -67,6 +67,10 @@ class Authority:
         """Who has which permissions from whom, by everything that is on the log now."""
         return await holdings.who(self._connection)
 
+    def revocable(self, held: Holdings, *, by: str) -> frozenset[str]:
+        """The ids of the grants in force that this key (a did:key) could revoke."""
+        return delegation.revocable(self._connection, held, by=by)
+
     async def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> CoordinatorStatus:
         """The coordinator, and whether it is online right now."""
         from antiphon.runtime.node.coordinator_watch import ask_once

@@ -2,5 +2,5 @@
 
 What is where: `page` (a page, and the cursor of the next one), `job_query` (which jobs are wanted,
 in people's words), `due_jobs` (jobs that somebody should look at now), `many_jobs` (jobs that are
-cancelled or retried together), `namespace` (`mesh.queries`).
+cancelled or retried together), `log_status` (bytes, seals, refusals), `namespace` (`mesh.queries`).
 """

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.locks.namespace import LockStatus
     from antiphon.sdk.messages.namespace import DeadMessage
     from antiphon.sdk.plans.namespace import PlanStatus
+    from antiphon.sdk.queries.log_status import LogStatus
 
 LIMIT: Final = 50
 LOOKS: Final = 200
@@ -301,6 +302,13 @@ class Queries:
                 return Page(found, next=said.cursor(seq))
         is_cut = len(rows) == REFUSALS_EXAMINED
         return Page(found, next=said.cursor(rows[-1][0]) if is_cut else "")
+
+    async def log(self) -> LogStatus:
+        """How much was written in the last hour, the newest seals, and what was refused."""
+        from antiphon.sdk.queries.log_status import log_status
+
+        self._require_everything("figures of the log")
+        return await log_status(self._connection)
 
     async def cost(
         self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""

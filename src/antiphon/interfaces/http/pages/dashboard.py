@@ -6,6 +6,8 @@
     GET  /jobs/JOB/bundle   the bundle that proves it, for `antiphon verify`
     POST /jobs/JOB/cancel, /jobs/JOB/retry   signed with this machine's key
     GET  /nodes             who is online
+    GET  /authority         who may do what; POST /authority/revoke and /authority/invite
+    GET  /log               bytes, seals, archive, what was refused
     GET, POST /verify       checks a bundle, step by step
 
 Served on loopback. Every page but the first needs the session's cookie, which other sites cannot
@@ -26,14 +28,18 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from antiphon.errors import AntiphonError, Rejected
+from antiphon.errors import AntiphonError, Malformed, Rejected
 from antiphon.interfaces.http.pages.job_drawing import drawn
+from antiphon.interfaces.http.pages.log_drawing import bars
 from antiphon.interfaces.http.pages.rendering import HEADERS, page, static
 from antiphon.interfaces.http.pages.verify_page import VerifyPage
+from antiphon.sdk.dashboard.authority import authority_view, make_ticket, revoke
+from antiphon.sdk.dashboard.log_page import log_view
 from antiphon.sdk.dashboard.views import job_view, jobs_view, nodes_view
 from antiphon.sdk.proofs import bundles
 
 if TYPE_CHECKING:
+    from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
@@ -46,7 +52,10 @@ AT_ONCE: Final = 8
 """Pages that are made at the same time; others wait their turn."""
 PAGE_S: Final = 20.0
 LETTERS: Final = 200
-"""Of one filter."""
+"""Of one filter, or one field."""
+NOT_THERE: Final = frozenset({"no_job", "not_here", "ambiguous", "cursor"})
+FORM_BYTES: Final = 16 * 1024
+FIELDS: Final = 100
 
 Answer = Callable[["Dashboard", "Request"], Awaitable[Response]]
 
@@ -64,7 +73,7 @@ def signed_in(answer: Answer) -> Answer:
             async with self.turns, asyncio.timeout(PAGE_S):
                 return await answer(self, request)
         except AntiphonError as problem:
-            status = 404 if isinstance(problem, Rejected) else 503
+            status = _status_of(problem)
             return page("problem.html", status=status, mesh=self.name, here="", problem=problem)
 
     return checked
@@ -140,6 +149,42 @@ class Dashboard:
         return page("nodes.html", **self._frame("nodes"), view=await nodes_view(self.mesh))
 
     @signed_in
+    async def authority(self, request: Request) -> Response:
+        """Who may do what."""
+        return await self._authority(show_all="all" in request.query_params)
+
+    @signed_in
+    async def revoke(self, request: Request) -> Response:
+        """Revoke grants; the page says what that ended."""
+        form = await _form(request)
+        cids = [one for one in form.getlist("grant") if isinstance(one, str)]
+        ended = await revoke(self.mesh.home, cids)
+        return await self._authority(ended=ended)
+
+    @signed_in
+    async def invite(self, request: Request) -> Response:
+        """Make a ticket; the page shows it, and nothing keeps it."""
+        form = await _form(request)
+        words = [one for one in form.getlist("can") if isinstance(one, str)]
+        given = {name: str(form.get(name, ""))[:LETTERS] for name in ("kinds", "alias", "until")}
+        invited = await asyncio.to_thread(make_ticket, self.mesh.home, can=words, **given)
+        return await self._authority(invited=invited)
+
+    async def _authority(self, *, show_all: bool = False, **done: Any) -> Response:
+        view = await authority_view(self.mesh, show_all=show_all)
+        given = {"ended": None, "invited": None, **done}
+        return page(
+            "authority.html", **self._frame("authority"), view=view, show_all=show_all, **given
+        )
+
+    @signed_in
+    async def log(self, request: Request) -> Response:
+        """The log."""
+        view = await log_view(self.mesh, request.query_params.get("after", ""))
+        drawn_bytes = bars([one.bytes for one in view.status.minutes])
+        return page("log.html", **self._frame("log"), view=view, plot=drawn_bytes)
+
+    @signed_in
     async def verify(self, request: Request) -> Response:
         """Check a bundle."""
         if request.method == "POST":
@@ -164,14 +209,31 @@ class Dashboard:
             Route("/jobs/{job}/cancel", self.cancel, methods=["POST"]),
             Route("/jobs/{job}/retry", self.retry, methods=["POST"]),
             Route("/nodes", self.nodes),
+            Route("/authority", self.authority),
+            Route("/authority/revoke", self.revoke, methods=["POST"]),
+            Route("/authority/invite", self.invite, methods=["POST"]),
+            Route("/log", self.log),
             Route("/verify", self.verify, methods=["GET", "POST"]),
             Route("/static/{name}", self.static),
         ]
 
 
+def _status_of(problem: AntiphonError) -> int:
+    if isinstance(problem, Rejected | Malformed):
+        return 404 if problem.reason in NOT_THERE else 403
+    return 503
+
+
 def _is_own(request: Request) -> bool:
     """Whether a form was on one of our own pages; a browser always says where it was."""
     return request.headers.get("origin", "") == f"http://{request.headers.get('host', '')}"
+
+
+async def _form(request: Request) -> FormData:
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > FORM_BYTES:
+        raise HTTPException(413, f"a form has at most {FORM_BYTES:,} bytes")
+    return await request.form(max_files=0, max_fields=FIELDS)
 
 
 def make_dashboard(source: Source, sign_in: SignIn) -> ASGIApp:

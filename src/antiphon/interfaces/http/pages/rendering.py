@@ -14,7 +14,11 @@ from starlette.responses import HTMLResponse, Response
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600
 HERE: Final = Path(__file__).parent
-TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 CONTENT_POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -54,6 +58,29 @@ def ago(at_ms: int) -> str:
     return f"{past_s:.0f} s ago" if past_s < MINUTE_S else f"{span(int(past_s * 1000))} ago"
 
 
+def day(at_ms: int) -> str:
+    """A point in time to the minute."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%d %b %Y, %H:%M} UTC"
+
+
+def left(end_s: int, now_s: int) -> str:
+    """How long something still lasts."""
+    seconds = max(end_s - now_s, 0)
+    for unit, length_s in (("day", 24 * HOUR_S), ("hour", HOUR_S), ("minute", MINUTE_S)):
+        if seconds >= length_s:
+            number = seconds // length_s
+            return f"in {number} {unit}{'s' * (number != 1)}"
+    return f"in {seconds} s"
+
+
+def size(count: int) -> str:
+    """Bytes, for a reader."""
+    for unit, bytes_ in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= bytes_:
+            return f"{count / bytes_:.1f} {unit}"
+    return f"{count} B"
+
+
 @cache
 def _templates() -> Environment:
     templates = Environment(
@@ -63,7 +90,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"ago": ago, "clock": clock, "moment": moment, "span": span}
+    filters = (ago, clock, day, left, moment, size, span)
+    templates.filters |= {one.__name__: one for one in filters}
     return templates
 
 
