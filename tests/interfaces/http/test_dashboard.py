@@ -1,7 +1,8 @@
 """The dashboard: what its pages show, to whom, and that nothing on them is anybody's markup."""
 
+import asyncio
 import re
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from html import escape
 from urllib.parse import quote
 
@@ -36,7 +37,7 @@ async def browser(shell):
     """One that has signed in to pages of its own, over the same mesh."""
     sign_in = SignIn()
     async with Mesh.open(home=shell.home) as mesh:
-        app = make_dashboard(Source(mesh, "seen"), sign_in)
+        app, _ = make_dashboard(Source(mesh, "seen"), sign_in)
         async with serving(app, HttpAddress("127.0.0.1", 0)) as port:
             base = f"http://127.0.0.1:{port}"
             async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE_S) as client:
@@ -168,3 +169,39 @@ async def test_nodes_and_verify_are_there(shell):
         assert "script-src 'self'" in page.headers["content-security-policy"]
         for name in ("tokens.css", "app.css", "app.js", "icon.svg"):
             assert (await client.get(f"/static/{name}")).status_code == 200
+
+
+async def arriving(client, path):
+    """The frames of a stream."""
+    async with client.stream("GET", path) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = []
+        async for line in answer.aiter_lines():
+            if line.startswith("data: "):
+                lines.append(line.removeprefix("data: "))
+            elif lines:
+                yield "\n".join(lines)
+                lines = []
+
+
+async def test_the_list_and_a_job_arrive_again_when_they_change(shell):
+    waiting = shell.run("submit", "nobody.runs.this", "3", "--detach").out.strip()
+    async with browser(shell) as client, asyncio.timeout(PATIENCE_S):
+        own = {"Origin": str(client.base_url).rstrip("/")}
+        async with aclosing(arriving(client, f"/jobs/{waiting}/events")) as frames:
+            first = await anext(frames)
+            assert "It waits for a worker" in first
+            assert 'id="job" data-live' in first
+            await client.post(f"/jobs/{waiting}/cancel", headers=own)
+            assert "cancelled" in await anext(frames)
+        async with aclosing(arriving(client, "/jobs/events?kind=nobody")) as frames:
+            assert waiting in await anext(frames)
+            later = await asyncio.to_thread(
+                shell.run, "submit", "nobody.runs.this", SPITE, "--detach"
+            )
+            async for frame in frames:
+                assert SPITE not in frame
+                if later.out.strip() in frame:
+                    break
+        client.cookies.delete(COOKIE)
+        assert (await client.get("/jobs/events")).status_code == 401

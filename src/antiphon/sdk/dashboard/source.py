@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 APPLIED_S: Final = 2.0
 """How long an act waits until the node has read what it wrote."""
+LOOK_S: Final = 2.0
+"""How often the log is looked at where no node runs in this process."""
 
 
 class Source:
@@ -42,3 +44,15 @@ class Source:
             async with asyncio.timeout(APPLIED_S):
                 newest = await self.mesh.connection.session.log.last()
                 await self._node.reached(newest.seq if newest is not None else 0)
+
+    async def news(self, applied: int) -> int:
+        """Wait for a record after this one; the newest that has been verified."""
+        if self._node is not None:
+            await self._node.reached(applied + 1)
+            return self._node.applied
+        while True:
+            async with self.mesh.replica() as replica:
+                newest = replica.cursor.seq
+            if newest > applied:
+                return newest
+            await asyncio.sleep(LOOK_S)

@@ -113,6 +113,29 @@ async def job_view(mesh: Mesh, text: str) -> JobView:
     )
 
 
+class JobWatch:
+    """One job, looked at again and again: it is told anew only when something changed."""
+
+    def __init__(self, mesh: Mesh, text: str) -> None:
+        self._mesh = mesh
+        self._text = text
+        self._seen: tuple[Job, int] | None = None
+        self.is_over = False
+        """Whether it has ended and is proved, so that nothing will change."""
+
+    async def look(self) -> JobView | None:
+        """The job, or None if it is as before."""
+        job, upto = await self._mesh.queries.job(self._text), 0
+        if job.is_terminal:  # now it waits for a seal
+            upto = (await bundles.seal_status(self._mesh)).upto
+        if self._seen == (job, upto):
+            return None
+        self._seen = (job, upto)
+        view = await job_view(self._mesh, job.id)
+        self.is_over = view.job.is_terminal and not isinstance(view.proof, str)
+        return view
+
+
 def _sentence(job: Job, life: Timeline, names: dict[str, str], error: str) -> str:
     def named(node: str) -> str:
         return names.get(node) or short_node(node)

@@ -121,8 +121,9 @@ async def serve_dashboard(
             raise
         return ""
     sign_in = SignIn()
-    pages = make_dashboard(Source(mesh, name, node), sign_in)
+    pages, end_streams = make_dashboard(Source(mesh, name, node), sign_in)
     port = await stack.enter_async_context(serving(pages, HttpAddress("127.0.0.1", 0)))
+    stack.callback(end_streams)
     start = f"http://127.0.0.1:{port}/sign-in/"
 
     def tell(secret: str) -> None:

@@ -3,6 +3,7 @@
     GET  /sign-in/SECRET    signs a browser in; the link works once
     GET  /jobs              the list: filters and cursor are in the address
     GET  /jobs/JOB          one job: story, timeline, records, result, proof
+    GET  /jobs/events, /jobs/JOB/events   the same as they change, as server-sent events
     GET  /jobs/JOB/bundle   the bundle that proves it, for `antiphon verify`
     POST /jobs/JOB/cancel, /jobs/JOB/retry   signed with this machine's key
     GET  /nodes             who is online
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -30,12 +31,13 @@ from starlette.routing import Route
 
 from antiphon.errors import AntiphonError, Malformed, Rejected
 from antiphon.interfaces.http.pages.job_drawing import drawn
+from antiphon.interfaces.http.pages.live import Frame, Make, Streams
 from antiphon.interfaces.http.pages.log_drawing import bars
-from antiphon.interfaces.http.pages.rendering import HEADERS, page, static
+from antiphon.interfaces.http.pages.rendering import HEADERS, page, parts, static
 from antiphon.interfaces.http.pages.verify_page import VerifyPage
 from antiphon.sdk.dashboard.authority import authority_view, make_ticket, revoke
 from antiphon.sdk.dashboard.log_page import log_view
-from antiphon.sdk.dashboard.views import job_view, jobs_view, nodes_view
+from antiphon.sdk.dashboard.views import JobWatch, job_view, jobs_view, nodes_view
 from antiphon.sdk.proofs import bundles
 
 if TYPE_CHECKING:
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
 
     from antiphon.sdk.dashboard.sign_in import SignIn
     from antiphon.sdk.dashboard.source import Source
+    from antiphon.sdk.dashboard.views import JobView
 
+T = TypeVar("T")
 COOKIE: Final = "antiphon"
 FILTERS: Final = ("state", "kind", "worker", "by", "since", "text")
 AT_ONCE: Final = 8
@@ -88,6 +92,7 @@ class Dashboard:
         self.name = source.name
         self.sign_in = sign_in
         self.turns = asyncio.Semaphore(AT_ONCE)
+        self.streams = Streams(source)
         self._verify = VerifyPage(None, owner=None)
 
     async def enter(self, request: Request) -> Response:
@@ -106,17 +111,52 @@ class Dashboard:
     @signed_in
     async def jobs(self, request: Request) -> Response:
         """The list of jobs."""
+        return page("jobs.html", **await self._jobs(request))
+
+    async def _jobs(self, request: Request) -> dict[str, Any]:
         asked = {name: request.query_params.get(name, "")[:LETTERS] for name in FILTERS}
         filters: dict[str, Any] = {name: value for name, value in asked.items() if value}
         found = await jobs_view(self.mesh, request.query_params.get("after", ""), filters)
-        return page("jobs.html", **self._frame("jobs"), view=found, asked=asked)
+        return {**self._frame("jobs"), "view": found, "asked": asked}
+
+    @signed_in
+    async def jobs_live(self, request: Request) -> Response:
+        """The list, as it changes."""
+
+        async def make() -> Frame:
+            return Frame(parts("jobs.html", **await self._in_turn(self._jobs(request))))
+
+        return self._stream(request, make)
 
     @signed_in
     async def job(self, request: Request) -> Response:
         """One job."""
         view = await job_view(self.mesh, request.path_params["job"])
+        return page("job.html", **self._job(view))
+
+    def _job(self, view: JobView) -> dict[str, Any]:
         drawing = drawn(view.timeline, view.names)
-        return page("job.html", **self._frame("jobs"), view=view, drawing=drawing)
+        return {**self._frame("jobs"), "view": view, "drawing": drawing}
+
+    @signed_in
+    async def job_live(self, request: Request) -> Response:
+        """One job, as it changes."""
+        watch = JobWatch(self.mesh, request.path_params["job"])
+
+        async def make() -> Frame | None:
+            view = await self._in_turn(watch.look())
+            return Frame(parts("job.html", **self._job(view)), watch.is_over) if view else None
+
+        return self._stream(request, make)
+
+    def _stream(self, request: Request, make: Make) -> Response:
+        cookie = request.cookies.get(COOKIE, "")
+        return self.streams.answer(make, lambda: self.sign_in.is_signed_in(cookie))
+
+    async def _in_turn(self, making: Awaitable[T]) -> T:
+        """Make something beside few others; that a stream is open takes nobody's turn."""
+        async with self.turns, asyncio.timeout(PAGE_S):
+            return await making
 
     @signed_in
     async def bundle(self, request: Request) -> Response:
@@ -204,7 +244,9 @@ class Dashboard:
             Route("/", self.first),
             Route("/sign-in/{secret}", self.enter),
             Route("/jobs", self.jobs),
+            Route("/jobs/events", self.jobs_live),
             Route("/jobs/{job}", self.job),
+            Route("/jobs/{job}/events", self.job_live),
             Route("/jobs/{job}/bundle", self.bundle),
             Route("/jobs/{job}/cancel", self.cancel, methods=["POST"]),
             Route("/jobs/{job}/retry", self.retry, methods=["POST"]),
@@ -236,8 +278,8 @@ async def _form(request: Request) -> FormData:
     return await request.form(max_files=0, max_fields=FIELDS)
 
 
-def make_dashboard(source: Source, sign_in: SignIn) -> ASGIApp:
-    """The application, for a server on loopback."""
+def make_dashboard(source: Source, sign_in: SignIn) -> tuple[ASGIApp, Callable[[], None]]:
+    """The application, for a server on loopback; and what ends its streams."""
     pages, name = Dashboard(source, sign_in), source.name
 
     def refuse(_: Request, refused: Exception) -> Response:
@@ -246,8 +288,9 @@ def make_dashboard(source: Source, sign_in: SignIn) -> ASGIApp:
         problem = AntiphonError(words)
         return page("problem.html", status=status, mesh=name, here="", problem=problem)
 
-    return Starlette(
+    made = Starlette(
         routes=pages.routes(),
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
         exception_handlers={HTTPException: refuse, Exception: refuse},
     )
+    return made, pages.streams.close

@@ -19,6 +19,16 @@ TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+BADGES: Final = {
+    "succeeded": "ok",
+    "running": "run",
+    "claimed": "claim",
+    "pending": "pend",
+    "waiting": "wait",
+    "failed": "fail",
+    "aborted": "abort",
+}
+"""The class of a state's badge."""
 CONTENT_POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -90,6 +100,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.globals["BADGES"] = BADGES
     filters = (ago, clock, day, left, moment, size, span)
     templates.filters |= {one.__name__: one for one in filters}
     return templates
@@ -99,6 +110,14 @@ def page(template: str, *, status: int = 200, root: str = "/", **given: Any) -> 
     """A page from one of the templates; `root` is where its files are."""
     text = _templates().get_template(template).render(root=root, **given)
     return HTMLResponse(text, status, headers=HEADERS)
+
+
+def parts(template: str, *, root: str = "/", **given: Any) -> str:
+    """The parts of a page that are kept current: its blocks whose names begin with `live_`."""
+    found = _templates().get_template(template)
+    context = found.new_context({"root": root, **given})
+    blocks = (block for name, block in found.blocks.items() if name.startswith("live_"))
+    return "".join(piece for block in blocks for piece in block(context))
 
 
 def static(name: str) -> Response:

@@ -42,23 +42,60 @@ if (drop) {
   }
 }
 
-/* Jobs: the list is read again every few seconds, unless somebody is looking at a row of it */
-const rows = $("#rows");
-if (rows && !new URLSearchParams(location.search).has("after")) {
-  const live = $("#live");
-  const again = async () => {
-    if (document.hidden || rows.matches(":hover, :focus-within")) return;
-    try {
-      const answer = await fetch(location.href);
-      if (!answer.ok) throw new Error(answer.statusText);
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      rows.replaceChildren(...(page.querySelector("#rows")?.children ?? []));
-      $(".counts").replaceChildren(...page.querySelector(".counts").children);
-      live.textContent = page.querySelector("#live").textContent.replace("as of", "live, up to");
-      live.classList.remove("stop");
-    } catch {
-      live.classList.add("stop");
-    }
+/* Jobs and Job: the server sends the parts that changed. While somebody points at one, has opened
+   a confirmation or marks words, they wait behind a button. A tab that is not seen is not followed. */
+const follow = $("[data-stream]");
+if (follow && !new URLSearchParams(location.search).has("after")) {
+  const more = $("#more");
+  let stream = null;
+  let waiting = null;
+  const jobs = (within) => new Set([...within.querySelectorAll("[data-job]")].map((row) => row.dataset.job));
+  const isUsed = () =>
+    getSelection().type === "Range" ||
+    [...document.querySelectorAll("[data-live]")].some(
+      (part) => part.querySelector("details[open]") || part.matches("#rows:hover, :focus-within"),
+    );
+  const show = () => {
+    if (!waiting) return;
+    for (const part of waiting.querySelectorAll("[data-live]")) $(`#${part.id}`)?.replaceWith(part);
+    waiting = null;
+    more.hidden = true;
+    say(true);
   };
-  setInterval(again, 3000);
+  const say = (isLive) => {
+    const live = $("#live") ?? $("#state");
+    live.classList.toggle("stop", !isLive);
+    if (live.id === "state") live.textContent = isLive ? "live" : "as it was when it was last read";
+    else live.textContent = live.textContent.replace(/^(as of|live, up to)/, isLive ? "live, up to" : "as of");
+  };
+  const take = (event) => {
+    waiting = new DOMParser().parseFromString(event.data, "text/html");
+    if (!isUsed()) return show();
+    const seen = jobs(document);
+    const newer = [...jobs(waiting)].filter((job) => !seen.has(job)).length;
+    more.textContent = newer ? `${newer} newer` : "Show what changed";
+    more.hidden = false;
+  };
+  const stop = (isOver) => {
+    stream?.close();
+    stream = null;
+    if (!isOver) say(false);
+  };
+  const start = () => {
+    if (stream || document.hidden) return;
+    stream = new EventSource(follow.dataset.stream + location.search);
+    stream.onmessage = take;
+    stream.addEventListener("end", () => {
+      stop(true);
+      $("#state").textContent = "ended and proved: nothing of it changes any more";
+      document.removeEventListener("visibilitychange", turn);
+    });
+    stream.onerror = () => say(false);
+  };
+  const turn = () => (document.hidden ? stop(false) : start());
+  more.addEventListener("click", show);
+  document.addEventListener("mouseleave", () => isUsed() || show());
+  document.addEventListener("visibilitychange", turn);
+  addEventListener("pagehide", () => stop(false));
+  start();
 }
