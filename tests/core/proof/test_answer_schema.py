@@ -2,7 +2,13 @@
 
 import pytest
 
-from antiphon.core.proof.answer import Question, answer_problem, question_problem
+from antiphon.core.proof.answer import (
+    MAX_ANSWER,
+    MAX_NESTING,
+    Question,
+    answer_problem,
+    question_problem,
+)
 from antiphon.core.proof.answer_schema import MAX_PARTS, schema_problem, value_problem
 
 TEXT = {"type": "string", "minLength": 2, "maxLength": 4}
@@ -70,3 +76,16 @@ def test_a_deep_schema_or_answer_is_no_crash():
 
 def _nested(depth):
     return {"items": _nested(depth - 1)} if depth else {}
+
+
+@pytest.mark.parametrize("opening, closing", ["[]", ('{"a":', "}")])
+def test_whether_a_nested_answer_counts_does_not_depend_on_the_readers_stack(opening, closing):
+    question = Question(text="what?", schema="{}")
+
+    def said(depth):
+        return answer_problem(question, opening * depth + "1" + closing * depth)
+
+    assert (said(MAX_NESTING), said(MAX_NESTING + 1)) == ("", "the answer is not JSON")
+    assert said(MAX_ANSWER // (len(opening) + 1) - 1) == "the answer is not JSON"
+    quoted = '["\\"' + "[" * 100 + '", "\\\\"]'
+    assert answer_problem(question, quoted) == "", "brackets in a text open nothing"

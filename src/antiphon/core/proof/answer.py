@@ -8,6 +8,7 @@ proof of execution is. On the log it is short, and put together from the complet
 from __future__ import annotations
 
 import base64
+import re
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -34,9 +35,13 @@ MAX_CHOICES: Final = 32
 MAX_SCHEMA: Final = 8 * 1024
 MAX_ANSWER: Final = 16 * 1024
 MAX_NOT_BY: Final = 32
+MAX_NESTING: Final = 32
 ANSWER: Final = "result"
 """The name of the output that is the answer, as that of a handler's result."""
 JSON: Final = "application/json"
+
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_BRACKETS: Final = re.compile(r"[\[\]{}]")
 
 QuestionText = Annotated[str, Meta(min_length=1, max_length=MAX_QUESTION)]
 Choice = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -181,8 +186,22 @@ def open_envelope(envelope: DsseEnvelope) -> AnswerStatement | None:
 
 
 def _parsed(text: str) -> tuple[Any] | None:
-    """The value of a JSON text; None if it is none."""
+    """The value of a JSON text; None if it is none, or nested more deeply than people write.
+
+    How deep a parser can go depends on the stack of the moment, and readers must agree.
+    """
+    if _nesting(text) > MAX_NESTING:
+        return None
     try:
         return (msgspec.json.decode(text),)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError):
         return None
+
+
+def _nesting(text: str) -> int:
+    """How many objects and arrays are open at once at most."""
+    depth = deepest = 0
+    for letter in _BRACKETS.findall(_STRINGS.sub("", text)):
+        depth += 1 if letter in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
