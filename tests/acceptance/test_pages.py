@@ -94,6 +94,7 @@ GIVEN_JOB = "3f9a2c10"
 PAGES = [
     "locks",
     "memory",
+    "models",
     "observability",
     "plans",
     "queries",

@@ -2,6 +2,7 @@
 
 import sys
 
+import httpx2
 import pytest
 from msgspec.structs import replace
 from opentelemetry import trace
@@ -13,6 +14,9 @@ from antiphon.core.families.jobs.ops import Retry
 from antiphon.runtime import tracing
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.caller.submission import wait_for_end
+from antiphon.runtime.inference.recorder import Recorder
+from antiphon.runtime.inference.transports import captured_by
+from antiphon.testing.model_server import ModelServer
 from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually
 
 TWICE = Retry(attempts=2, base_ms=10, cap_ms=20)
@@ -105,6 +109,45 @@ def mesh_body(body, kind):
 
 
 @pytest.mark.virtual_time
+@pytest.mark.processes
+def test_an_audited_model_call_is_a_span_with_the_attributes_of_generative_models(spans):
+    heard = []
+    recorder = Recorder(heard.append, stamp=lambda: "0" * 16, now_s=lambda: 1.0, most=9)
+    body = {"model": "gpt-x", "messages": [{"role": "user", "content": "my name is Ada"}]}
+    headers = {"authorization": "Bearer secret-key-1"}
+    with (
+        ModelServer() as server,
+        trace.get_tracer("shop").start_as_current_span("outer"),
+        captured_by(recorder),
+    ):
+        httpx2.post(f"{server.openai_url}/chat/completions", json=body, headers=headers)
+        httpx2.post(f"{server.url}/other", json=body)
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.post("http://127.0.0.1:9/v1/embeddings", json={"model": "e", "input": "a"})
+    chat, other, failed, outer = spans()
+    assert chat.name == "chat gpt-x"
+    assert chat.kind is trace.SpanKind.CLIENT
+    assert chat.parent.span_id == outer.context.span_id
+    said = dict(chat.attributes)
+    assert said.pop("url.full").endswith("/v1/chat/completions")
+    assert said == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-x",
+        "gen_ai.response.model": "gpt-x-2026-01-01",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": said["gen_ai.usage.input_tokens"],
+        "gen_ai.usage.output_tokens": said["gen_ai.usage.output_tokens"],
+        "http.response.status_code": 200,
+    }
+    assert other.name == "chat gpt-x"
+    assert failed.attributes["error.type"] == "ConnectError"
+    told = "".join(one.to_json() for one in spans())
+    assert "Ada" not in told
+    assert "secret-key-1" not in told
+    assert len(heard) == 3
+
+
 async def test_without_an_sdk_nothing_is_written_and_nothing_differs():
     async with a_mesh("memory", CALM) as mesh:
         _, body, _ = await ended(mesh, retry=TWICE)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.state import JobLane
     from antiphon.core.presence.cards import Card
     from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.caller.model_calls import ModelCall as ModelCall  # noqa: PLC0414 - interfaces
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.values.signature import CallSignature
@@ -290,6 +291,15 @@ class JobHandle(Generic[R_co]):
         view = await self.lane()
         await self._session.sync_control()
         return tell(await history_of(self._session, view))
+
+    async def model_calls(self) -> list[ModelCall]:
+        """What its handler asked models and what they answered, where that is audited.
+
+        Oldest first, of all runs so far: docs/models.md.
+        """
+        from antiphon.runtime.caller.model_calls import calls_on
+
+        return await calls_on(await self.lane(), self._reader.artifacts())
 
     async def outputs(self) -> tuple[Output, ...]:
         """What the job wrote, by content; nothing if no run of it was completed.

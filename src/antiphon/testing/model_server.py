@@ -23,10 +23,10 @@ CALL_ID: Final = "call_1"
 
 
 class ModelServer:
-    """The server; use it in a `with` block."""
+    """The server; use it in a `with` block, or call `start`."""
 
     def __init__(self) -> None:
-        """It listens as soon as the block begins."""
+        """It answers as soon as it is started."""
         self.requests: list[dict[str, Any]] = []
         """What it was asked, oldest first: `path`, `headers` and `body`."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
@@ -43,11 +43,19 @@ class ModelServer:
         """The base of OpenAI's API."""
         return f"{self.url}/v1"
 
-    def __enter__(self) -> Self:
+    def start(self) -> Self:
+        """Begin to answer, until `stop` or the end of the program."""
         self._thread.start()
         return self
 
+    def __enter__(self) -> Self:
+        return self.start()
+
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Answer nobody any more."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -49,12 +49,14 @@ def stores(story, number, who=ALICE):
     assert verdict is Verdict.OK
 
 
+@pytest.mark.req("M27")
 def test_an_audited_completion_that_says_nothing_of_its_calls_is_rejected():
     story = running()
     assert story.complete() is Verdict.AUDIT
     assert story.complete(calls=0) is Verdict.OK
 
 
+@pytest.mark.req("M26", "M27")
 @pytest.mark.parametrize(
     "calls, outputs",
     [
@@ -77,6 +79,7 @@ def test_a_completion_that_names_fewer_or_other_snapshots_than_its_calls_is_reje
     assert story.complete(calls=2, outputs=(*named(0, 1), RESULT)) is Verdict.OK
 
 
+@pytest.mark.req("M27")
 def test_a_failure_accounts_for_its_calls_too():
     story = running(1)
     assert story.complete(status="failed") is Verdict.AUDIT
@@ -96,6 +99,7 @@ def test_a_small_snapshot_may_be_in_its_record():
     assert story.complete(calls=1, outputs=(text,)) is Verdict.OK
 
 
+@pytest.mark.req("M26")
 def test_the_snapshots_of_earlier_tenures_are_named_too():
     story = running(1)
     assert story.expire(at=LEASE_MS * 3) is Verdict.OK
@@ -105,6 +109,7 @@ def test_the_snapshots_of_earlier_tenures_are_named_too():
     assert story.complete(BOB, calls=2, outputs=named(0, 1)) is Verdict.OK
 
 
+@pytest.mark.req("M27")
 def test_without_audit_nothing_has_to_be_said():
     story = running(audit=False)
     assert not story.job.is_audited
@@ -117,6 +122,7 @@ def test_what_is_said_without_audit_must_be_so():
     assert story.complete(calls=1, outputs=named(0)) is Verdict.OK
 
 
+@pytest.mark.req("M27")
 @pytest.mark.parametrize("before", [True, False])
 def test_what_holds_at_the_claim_holds_for_the_tenure(before):
     story = running(audit=before)
@@ -178,6 +184,7 @@ def sign(by, text):
 AUDITED = {AUDIT: True}
 
 
+@pytest.mark.req("M27")
 @pytest.mark.parametrize(
     "first, second, in_force",
     [

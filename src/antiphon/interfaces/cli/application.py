@@ -25,7 +25,7 @@ HEADINGS: Final = {
     "Jobs": ("submit", "run", "graph", "plan", "cancel", "retry"),
     "People": ("questions", "answer"),
     "Look": ("jobs", "show", "why", "watch", "get", "artifacts"),
-    "Prove": ("proof", "export", "verify", "archive", "forget", "git"),
+    "Prove": ("proof", "export", "verify", "audit", "archive", "forget", "git"),
     "Agents": ("memory", "msg", "lock"),
     "Time and cost": ("tempo", "report", "cost"),
     "Machines and rights": ("worker", "node", "nodes", "who", "delegate", "revoke", "token"),

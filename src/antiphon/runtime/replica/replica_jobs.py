@@ -167,6 +167,15 @@ class ReplicaJobs(Queries):
         wanted = JobFilter(states=tuple(states), kind=kind)
         return list(JobPages(self._db).every(wanted, limit=limit))
 
+    def with_model_calls(self, *, kind: str = "", limit: int) -> list[Job]:
+        """Jobs whose runs have stored model calls, newest first, of a kind or below it."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where snapshots is not null"
+            " and (? = '' or kind = ? or (kind > ? and kind < ?)) order by first_seq desc limit ?",
+            (kind, kind, kind + ".", kind + "/", limit),
+        )
+        return _jobs(rows)
+
     def ended(self, *, before: int | None = None, limit: int) -> list[Job]:
         """Jobs that ended, the latest first; those that ended before a sequence."""
         rows = self._db.execute(

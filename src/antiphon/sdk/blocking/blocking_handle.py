@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.explanation import Explanation
-    from antiphon.sdk.handle import Ended, JobHandle, OutputMessage, Progress, RetryLinks
+    from antiphon.sdk.handle import Ended, JobHandle, ModelCall, OutputMessage, Progress, RetryLinks
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -108,6 +108,10 @@ class BlockingHandle(Generic[R_co]):
     def story(self) -> list[Line]:
         """Everything on the job's lane, in words, with the verdicts, and what ended its leases."""
         return run(self.unblocked.story())
+
+    def model_calls(self) -> list[ModelCall]:
+        """What its handler asked models and what they answered, where that is audited."""
+        return run(self.unblocked.model_calls())
 
     def outputs(self) -> tuple[Output, ...]:
         """What the job wrote, by content; `Rejected` while it has not ended."""

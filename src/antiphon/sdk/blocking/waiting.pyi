@@ -27,6 +27,7 @@ from antiphon.ports import EngineInfo
 from antiphon.runtime.artifacts.store import OnProgress
 from antiphon.runtime.attention.attention_table import Attention
 from antiphon.runtime.caller.holdings import Holdings
+from antiphon.runtime.caller.model_calls import ModelCall
 from antiphon.runtime.executors.step import Within
 from antiphon.runtime.node.coordinator_watch import CoordinatorStatus
 from antiphon.runtime.presence.live_nodes import LiveNode
@@ -269,6 +270,15 @@ class BlockingQueries:
     def locks(
         self, *, scope: str = ..., limit: int = ..., after: str = ...
     ) -> Page[LockStatus]: ...
+    def model_calls(
+        self,
+        *,
+        model: str = ...,
+        kind: str = ...,
+        since: datetime | None = ...,
+        limit: int = ...,
+        after: str = ...,
+    ) -> Page[ModelCall]: ...
     def documents(
         self, space: str, *, prefix: str = ..., limit: int = ..., after: str = ...
     ) -> Page[DocumentLine]: ...

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.families.jobs.state import Job
     from antiphon.runtime.attention.attention_table import Attention
+    from antiphon.runtime.caller.model_calls import ModelCall
     from antiphon.runtime.presence.live_nodes import LiveNode
     from antiphon.runtime.replica.replica_reports import KeptReport
     from antiphon.sdk.authority.limits import LimitStatus
@@ -53,7 +54,13 @@ LOOKS: Final = 200
 MOST: Final = 500
 """Rows of one page of anything but jobs."""
 REFUSALS_EXAMINED: Final = 5_000
+CALLING_JOBS: Final = 200
+"""Jobs with model calls that are read for one page."""
 NO_END: Final = 2**62
+
+
+def _newest_call(call: ModelCall) -> str:
+    return f"{NO_END - call.at_ms:020} {call.kind} {call.job_id} {NO_END - call.number:020}"
 
 
 class KindCounts(Struct, frozen=True):
@@ -198,6 +205,34 @@ class Queries:
         said = Query("locks", scope, self._visible)
         limit = checked_limit(limit, MOST)
         return said.cut(found, lambda one: f"{one.scope} {one.key}", after=after, limit=limit)
+
+    async def model_calls(
+        self,
+        *,
+        model: str = "",
+        kind: str = "",
+        since: datetime | None = None,
+        limit: int = LIMIT,
+        after: str = "",
+    ) -> Page[ModelCall]:
+        """Model calls of audited jobs, newest first, of models whose name begins so.
+
+        The newest 200 jobs that made any are looked at, of a kind or below it.
+        """
+        from antiphon.runtime.caller.model_calls import calls_on
+        from antiphon.runtime.replica.replica_jobs import ReplicaJobs
+
+        said = Query("model_calls", model, kind, self._visible)
+        since_ms = 0 if since is None else round(since.timestamp() * 1000)
+        async with self._connection.replica() as replica:
+            jobs = replica.ask(ReplicaJobs).with_model_calls(kind=kind, limit=CALLING_JOBS)
+        found: list[ModelCall] = []
+        for job in filter(lambda one: self._sees(one.kind), jobs):
+            view = await self._connection.session.read_lane(job.kind, job.id)
+            calls = await calls_on(view, self._connection.artifacts)
+            found += [one for one in calls if one.at_ms >= since_ms and one.model.startswith(model)]
+        found.sort(key=_newest_call)
+        return said.cut(found, _newest_call, after=after, limit=checked_limit(limit, MOST))
 
     async def documents(
         self, space: str, *, prefix: str = "", limit: int = LIMIT, after: str = ""

@@ -87,6 +87,11 @@ def _ended_seq(job: Job) -> int | None:
     return job.ended_seq or None
 
 
+def _snapshots(job: Job) -> int | None:
+    """How many model calls its runs have stored."""
+    return job.artifacts.snapshots or None if job.artifacts is not None else None
+
+
 def node_number(did: str) -> int:
     """The number under which the jobs of a node are found; another node may have the same.
 
@@ -122,6 +127,7 @@ COLUMNS: Final = (
     Column("tick_ms", "integer", _tick_ms, is_fixed=True),
     Column("ended_seq", "integer", _ended_seq),
     Column("asked_ms", "integer", _asked_ms),
+    Column("snapshots", "integer", _snapshots),
 )
 INDEXES: Final = (
     Index(("first_seq",), of="state"),
@@ -147,6 +153,7 @@ INDEXES: Final = (
     Index(("plan", "first_seq"), of="plan"),
     Index(("ended_seq",), of="ended_seq"),
     Index(("asked_ms",), of="asked_ms"),
+    Index(("snapshots", "first_seq"), of="snapshots"),
 )
 
 
