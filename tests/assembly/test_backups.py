@@ -6,12 +6,16 @@ import shutil
 
 import pytest
 
-from antiphon.assembly import backups
+from antiphon.assembly import backups, restoration
 from antiphon.errors import AntiphonError, Corrupt, Held, LogReplaced, Misconfigured
 from antiphon.runtime.backup import backup_folder, key_file
-from antiphon.runtime.backup.backup_folder import BackupFolder
-from antiphon.runtime.backup.key_file import unseal
+from antiphon.runtime.backup.backup_folder import MARKER, BackupFolder
+from antiphon.runtime.backup.host_files import key_files
+from antiphon.runtime.backup.key_file import KeyFile, unseal
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.sdk.archive.archives import open_archive
 from tests.assembly.backed_up import BYTES, a_mesh_to_back_up
+from tests.runtime.meshes import eventually
 
 pytestmark = pytest.mark.nats
 SAMPLES = 40
@@ -21,7 +25,7 @@ def files_of(folder):
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != ".lock"
+        if path.is_file() and path.name != MARKER
     }
 
 
@@ -189,3 +193,40 @@ async def test_a_log_that_lost_its_end_is_not_added_to_the_backup(tmp_path, monk
         monkeypatch.setattr(StreamCopy, "last", shorter)
         with pytest.raises(LogReplaced, match="older copy"):
             await backups.back_up(at.home, target)
+
+
+async def test_a_directory_with_other_things_in_it_is_left_alone(tmp_path):
+    (tmp_path / "home" / "log").mkdir(parents=True)
+    (tmp_path / "home" / "log" / "mine.txt").write_text("mine")
+    async with a_mesh_to_back_up(tmp_path) as at:
+        with pytest.raises(Misconfigured, match="not empty"):
+            await backups.back_up(at.home, tmp_path / "home")
+    assert files_of(tmp_path) | {"home/log/mine.txt": b"mine"} == files_of(tmp_path)
+
+
+async def test_the_archive_is_copied_and_checked_and_comes_back(tmp_path, monkeypatch):
+    target, archive = tmp_path / "backup", tmp_path / "archive"
+    monkeypatch.setenv("ANTIPHON_ARCHIVE", str(archive))
+    async with a_mesh_to_back_up(tmp_path) as at:
+        await at.work()
+        await at.seal()
+        await eventually((archive / "checkpoint").is_file)
+        await backups.back_up(at.home, target, archive=archive)
+        await at.work()
+        await at.seal()
+        written = await backups.back_up(at.home, target, archive=archive)
+        keys = KeyFile(mesh=written.manifest.mesh, made_ms=0, files=key_files(at.home.path))
+    assert written.manifest.archive
+    report = await backups.check(target)
+    assert 0 < report.archived <= report.records
+    home = StateDirectory(tmp_path / "again")
+    await restoration.restore(target, home, keys)
+    async with open_archive(home.path / "archive") as opened:
+        assert (await opened.check()).records == report.archived
+    tile = target / "archive" / "tile" / "0"
+    (one, *_) = (path for path in tile.rglob("*") if path.is_file())
+    changed = bytearray(one.read_bytes())
+    changed[5] ^= 4
+    one.write_bytes(changed)
+    with pytest.raises(Corrupt):
+        await backups.check(target)

@@ -152,6 +152,11 @@ async def test_nothing_is_served_from_a_backup_that_is_damaged(tmp_path):
     blob.write_bytes(whole)
     done = await restoration.restore(tmp_path / "backup", home, keys)
     assert done.report.blobs == 1
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "mine.txt").write_text("mine")
+    with pytest.raises(Held, match="not empty"):
+        await restoration.restore(tmp_path / "backup", StateDirectory(tmp_path / "used"), keys)
+    assert [path.name for path in (tmp_path / "used").iterdir()] == ["mine.txt"]
     with pytest.raises(Held, match="already has"):
         await restoration.restore(tmp_path / "backup", home, keys)
     other = KeyFile(mesh="other", made_ms=0, files={})

@@ -7,6 +7,7 @@ restore that was killed is begun again, and never served.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ from antiphon.assembly.hosted_mesh import Listen
 from antiphon.assembly.mesh_connection import OWNER
 from antiphon.errors import Corrupt, Held, Misconfigured
 from antiphon.files import replace_file
-from antiphon.runtime.backup.backup_folder import BackupFolder
+from antiphon.runtime.backup.backup_folder import ARCHIVE, BackupFolder
 from antiphon.runtime.backup.host_files import HOST, KEYS, put_back
 from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 
@@ -79,6 +80,8 @@ async def restore(
             "the owner's key in the file of keys is not the one that signed the backup",
             hint="the owner's key was replaced in between: take keys and backup of the same day",
         )
+    if manifest.archive:
+        await asyncio.to_thread(shutil.copytree, folder.archive, home.path / ARCHIVE)
     is_secured = (home.server / "accounts.json").is_file()
     expired = await _fill(folder, manifest, home)
     described = _described(home, manifest, listen, is_secured=is_secured)
@@ -95,10 +98,11 @@ def _require_empty(home: StateDirectory) -> None:
             f"{home.path} already has the mesh {home.mesh().name!r}",
             hint="restore into another directory: --home DIR",
         )
-    if home.server.exists() or (home.path / "keys").exists():
+    left = {path.name for path in home.path.iterdir()} if home.path.is_dir() else set()
+    if left - {".gitignore"}:
         raise Held(
-            f"{home.path} is not empty: it has keys or the files of a server",
-            hint="restore into another directory: --home DIR",
+            f"{home.path} is not empty",
+            hint="restore into a new directory: --home DIR",
         )
 
 

@@ -1,6 +1,7 @@
 """The files of a backup.
 
     manifest                what is in it, signed
+    antiphon-backup.lock    locked by whoever writes
     log/FIRST-LAST.seg      records of the log
     messages/PLACE-….seg    registers of messages
     blobs/ab/abcd…          stored values, by digest
@@ -39,6 +40,8 @@ MAX_SEGMENT_BYTES: Final = 256 * 1024 * 1024
 """Of a segment when it is unpacked: far more than any that was written."""
 PART_BYTES: Final = 1024 * 1024
 ARCHIVE: Final = "archive"
+MARKER: Final = "antiphon-backup.lock"
+"""Locked by whoever writes. A directory without it, and without a manifest, is something else."""
 OWN: Final = ("log", "messages", "blobs", "lists", "host")
 """The folders whose content the manifest names, file by file."""
 _LEVEL: Final = 6
@@ -66,15 +69,25 @@ class BackupFolder:
         """Bytes that this object wrote."""
 
     def lock(self) -> FileLock:
-        """Be the only process that writes here; `Held` if another one is."""
+        """Be the only process that writes here; `Held` if another one is.
+
+        `Misconfigured` if other things lie here: what a backup does not name is removed from it.
+        """
         try:
+            found = {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
+            if found and not found & {MARKER, MANIFEST}:
+                raise Misconfigured(
+                    f"{self.path} is not empty, and there is no backup in it",
+                    hint="name a new directory, which is for this backup alone",
+                )
             self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+            (self.path / MARKER).touch(PRIVATE_MODE)
         except OSError as problem:
             raise Misconfigured(
                 f"{self.path} cannot be used for a backup: {problem.strerror}",
                 hint="name a directory that you may write to",
             ) from problem
-        return lock_file(self.path / ".lock", f"another process writes the backup {self.path}")
+        return lock_file(self.path / MARKER, f"another process writes the backup {self.path}")
 
     # --- manifest -----------------------------------------------------------------------------
 

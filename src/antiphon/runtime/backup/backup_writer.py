@@ -6,6 +6,7 @@ are listed afterwards include all that these records name.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
@@ -80,6 +81,9 @@ async def write_backup(
     listed = await _listed(folder, "lists/{digest}.blobs", msgspec.msgpack.encode(blobs), former)
     files = msgspec.msgpack.encode(host_files(source.home), order="sorted")
     host = await _listed(folder, "host/{digest}.files", files, former)
+    archive = ""
+    if source.archive is not None:
+        archive = await asyncio.to_thread(folder.copy_archive, source.archive)
     manifest = Manifest(
         form=manifests.FORM,
         mesh=source.mesh,
@@ -94,7 +98,7 @@ async def write_backup(
         messages=messages,
         blobs=listed,
         host=host,
-        archive=folder.copy_archive(source.archive) if source.archive is not None else "",
+        archive=archive,
     )
     kept = [*(one.path for one in manifest.files), *(blob_path(one.digest) for one in blobs)]
     folder.finish(manifests.write(manifest, owner), kept)
