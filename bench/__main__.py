@@ -20,6 +20,7 @@ COMMANDS = {
     "lifecycle": "bench.lifecycle.command",
     "many": "bench.many.command",
     "metrics": "bench.metrics.command",
+    "pages": "bench.pages.command",
     "peers": "bench.peers.command",
     "presence": "bench.presence",
     "queries": "bench.queries",

@@ -27,6 +27,7 @@ BUDGETS = {
     "acceptance": 260,
     "assembly": 24,
     "bench": 35,
+    "browser": 30,
     "chaos": 180,
     "core": 90,
     "engines": 70,

@@ -167,6 +167,8 @@ async def test_nodes_and_verify_are_there(shell):
         page = await client.get("/verify")
         assert "Drop a bundle here" in page.text
         assert "script-src 'self'" in page.headers["content-security-policy"]
+        # Under `no-referrer` a browser hides where our own forms come from.
+        assert page.headers["referrer-policy"] == "same-origin"
         for name in ("tokens.css", "app.css", "app.js", "icon.svg"):
             assert (await client.get(f"/static/{name}")).status_code == 200
 

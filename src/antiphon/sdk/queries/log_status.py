@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 MINUTES: Final = 60
 MINUTE_MS: Final = 60_000
-RECORDS_EXAMINED: Final = 20_000
+RECORDS_EXAMINED: Final = 8_000
 """The newest ones; more in an hour are not counted, and `is_cut` says so."""
-AT_ONCE: Final = 2_000
+AT_ONCE: Final = 1_000
 SEALS_LISTED: Final = 8
 KINDS_LISTED: Final = 12
 _NO_END: Final = 2**63 - 1

@@ -36,7 +36,8 @@ CONTENT_POLICY: Final = (
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": CONTENT_POLICY,
-    "Referrer-Policy": "no-referrer",
+    # With `no-referrer` browsers say `Origin: null` for our own forms, and those would be refused.
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
 
