@@ -26,7 +26,7 @@ from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import plan_key
 from antiphon.core.family import Lane
 from antiphon.core.inference.exchange import Exchange
-from antiphon.errors import Conflict, PartlySubmitted, Rejected, Unavailable
+from antiphon.errors import Conflict, NoAnswer, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors import printed_output
@@ -38,6 +38,7 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, Policy, Written, whole_lane, write_one
 from antiphon.testing.host_clock import HostClock
 from simulator.actors.machines import SLOTS, Machine
+from simulator.actors.people import ASKED_AT, ASKED_EVERY, CHOICES, OPEN_S, QUESTION_KIND
 from simulator.checks.plain_record import Key
 from simulator.checks.referee import Referee
 from simulator.cluster import Cluster
@@ -166,6 +167,8 @@ class Workload:
         self.bursts: list[list[Call]] = []
         self.has_steps = False
         """Whether handlers that have a context take their time in steps."""
+        self.has_questions = False
+        """Whether some of them ask people."""
         self.runs = 0
         for number in range(jobs):
             call = _draw(chance, number, span_s)
@@ -213,6 +216,8 @@ class Workload:
                     await self._in_steps(referee, name, ctx, duration_ms)
                 else:
                     await asyncio.sleep(duration_ms / 1000)
+                if ctx is not None and self.has_questions and number % ASKED_EVERY == ASKED_AT:
+                    await self._ask(referee, name, ctx, number)
             self._call_models(referee, key, job.fence, number)
             if attempt <= fails:
                 raise RuntimeError(f"attempt {attempt} of {number} fails")
@@ -264,6 +269,18 @@ class Workload:
                     ended=recorder.stamp(),
                 )
             )
+
+    async def _ask(self, referee: Referee, name: str, ctx: JobContext, number: int) -> None:
+        key = (ctx.kind, ctx.job_id)
+        text = f"go on with {ctx.kind} {ctx.job_id}?"
+        shortest_s, longest_s = OPEN_S
+        within_s = shortest_s + number % 7 / 7 * (longest_s - shortest_s)
+        try:
+            said = await ctx.ask(text, kind=QUESTION_KIND, choices=CHOICES, within=within_s)
+        except NoAnswer as none:
+            referee.was_not_told(name, key, text, none.reason)
+        else:
+            referee.was_told(name, key, text, said)
 
     async def _in_steps(
         self, referee: Referee, name: str, ctx: JobContext, duration_ms: int

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "job.evict": "/artifact/write",
 }
 COMPLETING: Final = "/job/complete"
+ANSWERING: Final = "/job/answer"
 """What every other op on a job needs."""
 LONGEST_CHAIN: Final = 16
 
@@ -160,6 +161,8 @@ class AuthorityModel:
         if ends and author == called.author and not self._is_taken_back(called):
             return ""
         command = COMMANDS.get(fact.type, COMPLETING)
+        if fact.body.get("answers") or fact.body.get("answered"):
+            command = ANSWERING
         times_s = (fact.wall_ms // 1000, commit_ms // 1000)
         return self._chain_fault(author, fact.auth, command, fact.body["kind"], times_s)
 

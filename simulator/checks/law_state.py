@@ -35,7 +35,7 @@ WORD_DEFAULTS: Final = {
 """Rule values that the laws need, where the mesh does not say otherwise."""
 
 
-READ_BY: Final = ("/job/read", "/job/claim")
+READ_BY: Final = ("/job/read", "/job/claim", "/job/answer")
 
 
 class Committed(Struct, frozen=True):
@@ -96,6 +96,10 @@ class LaneFacts(Struct):
     """What accepted records say about one job."""
 
     is_scheduled: bool = False
+    question: dict[str, Any] = field(default_factory=dict)
+    """What people are asked; empty: it is no question."""
+    answer: str = ""
+    """What they answered, as JSON."""
     is_waiting: bool = False
     not_before_ms: int = 0
     offered_seq: int = 0
@@ -182,6 +186,8 @@ class LawState:
         self.derived: dict[tuple[str, str], Key] = {}
         """The job that was derived from a plan, by its op id, at a tick or from a cause."""
         self.newest_tick: dict[str, int] = {}
+        self.asked: dict[str, Key] = {}
+        """The first question of each text."""
         self.delayed: dict[Key, LaneFacts] = {}
         """Jobs that wait for their time alone, and perhaps some that no longer do."""
 
@@ -197,7 +203,8 @@ class LawState:
             lane.cut_off.append(held.fence)
             lane.held = None
             again_ms = held.deadline_ms + lane.start_window_ms
-            lane.start_by_ms = max(lane.start_by_ms, again_ms)
+            if not lane.question:
+                lane.start_by_ms = max(lane.start_by_ms, again_ms)
         return lane
 
     def parent(self, fact: PlainRecord) -> LaneFacts:
@@ -250,6 +257,9 @@ class LawState:
 
 def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.is_scheduled = True
+    lane.question = fact.body.get("question", {})
+    if lane.question and now.key is not None:
+        ledger.asked.setdefault(lane.question["text"], now.key)
     lane.not_before_ms = fact.body.get("not_before", 0)
     lane.label = fact.body.get("concurrency", "")
     inputs = fact.body["manifest"].get("inputs", [])
@@ -329,6 +339,8 @@ def _complete(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -
     lane.newest = (fact.wall_ms, fact.logical)
     lane.results += 1
     lane.has_succeeded = fact.body["status"] == "succeeded"
+    if lane.question:
+        lane.answer = next((one.get("text", "") for one in fact.body.get("outputs", ())), "")
     lane.ended_seq = lane.ended_seq or now.record.seq
     if fact.body["status"] == "succeeded":
         lane.told = told(fact.body)
@@ -360,7 +372,9 @@ def _wait_again(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRe
     lane.yielded_by = fact.author
     lane.unread = ledger.unread(lane, now.record.commit_ms)
     lane.is_waiting = lane.needs_coordinator = True
-    lane.start_by_ms = max(lane.start_by_ms, fact.wall_ms + lane.start_window_ms)
+    until_ms = min(fact.body.get("until", 0), fact.wall_ms + ledger.rules["horizon_ms"])
+    waits_ms = max(fact.wall_ms, until_ms)
+    lane.start_by_ms = max(lane.start_by_ms, waits_ms + lane.start_window_ms)
 
 
 def _yield(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
@@ -413,6 +427,9 @@ def _expire(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> 
         return
     cooled_ms = fact.wall_ms + lane.held.lease_ms
     lane.cooling[lane.held.claimer] = cooled_ms
+    if lane.question:  # it stays open until its time, and has no attempts
+        lane.held = None
+        return
     lane.start_by_ms = max(lane.start_by_ms, cooled_ms + lane.start_window_ms)
     lane.held = None
     lane.attempts_left -= 1

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core.record.verdict import Verdict
+from simulator.checks import question_laws
 from simulator.checks.law_state import (
     Committed,
     LaneFacts,
@@ -23,7 +24,14 @@ from simulator.checks.law_state import (
     parts_in,
     told,
 )
-from simulator.checks.plain_record import Key, PlainRecord, content_of, signed_part, stated
+from simulator.checks.plain_record import (
+    Key,
+    PlainRecord,
+    answered,
+    content_of,
+    signed_part,
+    stated,
+)
 
 NEVER_HONEST: Final = frozenset(
     {
@@ -91,6 +99,8 @@ def proved(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) ->
     if fact.type != "job.complete" or not now.took_effect:
         return
     said = stated(fact.mesh, fact.author, fact.body) if fact.body.get("proof") else b""
+    if fact.body.get("answered"):
+        said = answered(fact.mesh, fact.author, fact.body)
     if said not in ledger.signed.get(fact.author, ()):
         yield "the result's author did not sign a proof of just that"
 
@@ -559,6 +569,7 @@ LAWS: Final[tuple[Law, ...]] = (
     no_racing,
     derived_once,
     ticks_in_order,
+    *question_laws.LAWS,
 )
 
 

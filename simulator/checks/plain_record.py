@@ -145,6 +145,33 @@ def stated(mesh: str, author: str, body: dict[str, Any]) -> bytes:
     return _canonical(said)
 
 
+def answered(mesh: str, author: str, body: dict[str, Any]) -> bytes:
+    """What whoever answered a question must have signed."""
+    (output,) = body["outputs"]
+    ours, _, theirs = content_of(output)
+    said = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "predicateType": "urn:antiphon:answer:v1",
+        "subject": [
+            {
+                "name": output["name"],
+                "digest": {"blake3": ours.removeprefix("blake3:"), "sha256": theirs},
+            }
+        ],
+        "predicate": {
+            "mesh": mesh,
+            "kind": body["kind"],
+            "job": body["job"],
+            "text": body["answered"]["text"],
+            "answer": output["text"],
+            "key": author,
+            "fence": body["fence"],
+            "answered": body["answered"]["at"],
+        },
+    }
+    return _canonical(said)
+
+
 # --- delegations ----------------------------------------------------------------------------------
 
 
@@ -238,7 +265,7 @@ def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
         return f"{root}.plan.{body['kind']}.{body['name']}"
     if what == "schedule":
         waits = any(
-            name in body for name in ("after", "not_before", "concurrency", "replicas")
+            name in body for name in ("after", "not_before", "concurrency", "replicas", "question")
         ) or any(one["kind"] == "result" for one in body["manifest"].get("inputs", []))
         where = "wait" if waits else _RANKS[body.get("priority", "normal")]
         return f"{root}.jobs.{where}.{body['kind']}.{_job_id(body['manifest'])}"

@@ -35,7 +35,7 @@ from antiphon.runtime.node.full_node import SEAL_LANE, Applied
 from antiphon.testing.virtual_time import Host, current_host
 from simulator.checks import laws, plain_record
 from simulator.checks.entered_lanes import EnteredLanes
-from simulator.checks.law_state import Committed, LawState
+from simulator.checks.law_state import Committed, LaneFacts, LawState
 from simulator.checks.laws import Law, Violation
 from simulator.checks.plain_record import Key
 
@@ -289,6 +289,23 @@ class Referee:
         elif stored.value != json.dumps(value):
             what = f"{name} was given {value!r} for {step!r}, and {stored.value} is stored"
             self.accuse("stored_first", what, key)
+
+    def was_told(self, name: str, key: Key, text: str, said: str) -> None:
+        """A handler goes on with an answer: the one that is on the question's own lane."""
+        lane = self._question(text)
+        if lane is None or lane.answer != json.dumps(said):
+            what = f"{name} was told {said!r} to {text!r}, and {lane and lane.answer!r} is answered"
+            self.accuse("answers_are_given", what, key)
+
+    def was_not_told(self, name: str, key: Key, text: str, reason: str) -> None:
+        """A handler goes on without an answer: nobody gave one in time."""
+        lane = self._question(text)
+        if lane is None or lane.answer or not lane.ended_seq or reason != "expired":
+            self.accuse("answers_are_given", f"{name} was told that {text!r} is {reason}", key)
+
+    def _question(self, text: str) -> LaneFacts | None:
+        key = self.ledger.asked.get(text)
+        return None if key is None else self.ledger.lane(key)
 
     def goes_on(self, name: str, key: Key, fence: str, first: int) -> None:
         """A handler goes on with a stream: after all that is stored, if its tenure is newest."""

@@ -5,6 +5,7 @@
     memory     of documents
     locks      of locks, and of those who hold them
     services   of what services do for members
+    questions  of who answers people's questions, and of how jobs go on with it
     steps      of what runs store, and of how workers use it
     runtime    of what workers and full nodes do, whatever the rules say
 
@@ -18,7 +19,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from simulator.mutants import authority, locks, memory, rules, runtime, services, steps
+from simulator.mutants import (
+    authority,
+    locks,
+    memory,
+    questions,
+    rules,
+    runtime,
+    services,
+    steps,
+)
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -32,6 +42,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         *memory.MUTANTS,
         *locks.MUTANTS,
         *steps.MUTANTS,
+        *questions.MUTANTS,
     )
 }
 ABOUT_DOCUMENTS: Final = frozenset(mutant.__name__ for mutant in memory.MUTANTS)
@@ -44,6 +55,8 @@ ABOUT_STEPS: Final = frozenset(
 """Mutants that show only where handlers take steps."""
 ABOUT_CALLS: Final = frozenset({"calls_unread", "calls_unstored"})
 """Mutants that show only where model calls are audited."""
+ABOUT_QUESTIONS: Final = frozenset(mutant.__name__ for mutant in questions.MUTANTS)
+"""Mutants that show only where jobs ask people."""
 ABOUT_BURSTS: Final = frozenset({"rest_of_group_unsent"})
 """Mutants that show only where jobs are submitted together."""
 ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS) | {
@@ -107,5 +120,12 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "stored_steps_unread": ("crash",),
     "unanswered_is_stored": ("outage", "cut_off"),
     "streams_begin_anew": ("crash",),
+    "unanswered_parts_dropped": ("outage", "cut_off", "storm"),
+    "askers_answer": ("own_question",),
+    "questions_run": ("false_answer",),
+    "answers_unread": ("false_answer",),
+    "answers_unsigned": ("false_answer",),
+    "questions_used_up": ("leave_questions",),
+    "asked_anew": ("crash",),
 }
 """What puts the very rule to the test that a mutant breaks: in a quick hunt it comes often."""

@@ -33,6 +33,7 @@ from simulator.mutants import (
     ABOUT_CHAINS,
     ABOUT_DOCUMENTS,
     ABOUT_LOCKS,
+    ABOUT_QUESTIONS,
     ABOUT_STEPS,
     MUTANTS,
     PROVOKED_BY,
@@ -97,6 +98,7 @@ def _besides(name: str) -> dict[str, Any]:
         "bursts": BURSTS if name in ABOUT_BURSTS else 0,
         "has_steps": name in ABOUT_STEPS,
         "is_audited": name in ABOUT_CALLS,
+        "has_questions": name in ABOUT_QUESTIONS,
     }
 
 

@@ -156,6 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             bursts=BURSTS,
             has_steps=at % 2 == 1,
             is_audited=at % 4 == 2,
+            has_questions=at % 8 == 6,
         )
         for at in range(count)
     ]

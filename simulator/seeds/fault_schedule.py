@@ -19,6 +19,7 @@ from simulator.actors.machines import FullMachine, Machine, WorkerMachine
 from simulator.actors.owner import Scribe
 from simulator.actors.workload import KINDS, SubmitterMachine
 from simulator.cluster import Cluster
+from simulator.hostile.answers_of_others import ANSWERS_OF_OTHERS
 from simulator.hostile.attacks import AUDITED_DEEDS, DEEDS
 from simulator.hostile.forgeries import FORGERIES
 from simulator.hostile.hostile_member import HostileMember
@@ -129,6 +130,7 @@ class FaultSchedule:
         stress: tuple[str, ...] = (),
         has_steps: bool = False,
         is_audited: bool = False,
+        has_questions: bool = False,
     ) -> None:
         """`machines` are the honest ones that it may break; `stress`, what it does most."""
         self.cluster = cluster
@@ -147,6 +149,8 @@ class FaultSchedule:
             self._deeds |= STEPS_OF_OTHERS
         if is_audited:
             self._deeds |= AUDITED_DEEDS
+        if has_questions:
+            self._deeds |= ANSWERS_OF_OTHERS
         self._weights = [STRESS if name in stress else 1 for name in self._deeds]
         menu = CHAINED_MENU if grant_plan.is_chained else MENU
         self._menu = {name: menu[name] * (STRESS if name in stress else 1) for name in menu}

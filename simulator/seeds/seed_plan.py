@@ -29,12 +29,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Whether handlers take their time in steps, and somebody stores steps of others."""
     is_audited: bool = False
     """Whether model calls are audited on the whole mesh, and handlers make some."""
+    has_questions: bool = False
+    """Whether some jobs ask people, and somebody forges answers; such a world is open."""
     stop_at_first: bool = False
     """End as soon as a law is broken: nobody wants the rest of a mutant's run."""
 
     @property
     def is_chained(self) -> bool:
         """Whether every op needs a chain of delegations from the owner."""
+        if self.has_questions:
+            return False
         return self.seed % 2 == 1 if self.authority is None else self.authority == "chain"
 
     @property

@@ -29,6 +29,7 @@ from antiphon.testing.virtual_time import new_loop
 from simulator.actors.guests import Guest
 from simulator.actors.machines import FullMachine, Machine, WorkerMachine
 from simulator.actors.owner import Scribe
+from simulator.actors.people import PersonMachine
 from simulator.actors.workload import KINDS, SubmitterMachine, Workload
 from simulator.checks.plain_record import Key
 from simulator.checks.referee import Referee
@@ -120,6 +121,7 @@ class World:
             self._chance("bursts"), bursts=plan.bursts, span_s=plan.chaos_s * 0.95
         )
         self.workload.has_steps = plan.has_steps
+        self.workload.has_questions = plan.has_questions
         self._assemble(folder, guests)
 
     def _chance(self, name: str) -> random.Random:
@@ -163,7 +165,10 @@ class World:
             cluster, "mallory", clock=HostClock(cluster.loop, epoch_ms=EPOCH_MS)
         )
         self.guests = [guest.machine(cluster, clock()) for guest in guests]
+        names = ("person-0", "person-1") if self.plan.has_questions else ()
+        self.people = [PersonMachine(cluster, name, clock=clock()) for name in names]
         common: list[Machine] = [*self.full, *self.submitters, *self.workers, *self.guests]
+        common += self.people
         self.grant_plan = GrantPlan(
             cluster,
             self._chance("charter"),
@@ -182,6 +187,7 @@ class World:
             stress=self.plan.stress,
             has_steps=self.plan.has_steps,
             is_audited=self.plan.is_audited,
+            has_questions=self.plan.has_questions,
         )
         self._healing_s = 0.0
 
@@ -192,7 +198,8 @@ class World:
     def machines(self) -> list[Machine]:
         """All that run from the beginning."""
         people = [self.owner, *self.brokers, self.hostile_member]
-        return [*self.full, *self.submitters, *self.workers, *self.guests, *people]
+        own = [*self.full, *self.submitters, *self.workers, *self.guests, *self.people]
+        return [*own, *people]
 
     # --- a run ------------------------------------------------------------------------------
 

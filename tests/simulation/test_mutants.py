@@ -15,6 +15,7 @@ from antiphon.core.derivations.offer_derivation import Waiter
 from antiphon.core.families.jobs import (
     completion_proof,
     planned,
+    questions,
     replicas,
     run_artifacts,
     table,
@@ -32,6 +33,7 @@ from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.runtime.caller.bulk_submission import _Bulk
 from antiphon.runtime.coordinator import predecessors
+from antiphon.runtime.executors.step import Ask
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.write_turns import WriteTurns, _Waiting
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
@@ -47,6 +49,7 @@ from antiphon.runtime.worker.runs.model_calls import ModelCalls
 from antiphon.runtime.worker.runs.stored_steps import StoredSteps
 from antiphon.runtime.worker.runs.stream_writer import StreamWriter
 from antiphon.runtime.worker.tenure import Tenure
+from simulator.hostile.answers_of_others import ANSWERS_OF_OTHERS
 from simulator.hostile.attacks import AUDITED_DEEDS, DEEDS
 from simulator.hostile.forgeries import FORGERIES
 from simulator.hostile.misused_services import MISUSE
@@ -103,6 +106,14 @@ CAUGHT_BY = {
     "calls_unread": {"calls_accounted_for"},
     "calls_unstored": {"calls_accounted_for", "honest_writers"},
     "streams_begin_anew": {"parts_in_order", "streams_go_on"},
+    "unanswered_parts_dropped": {"parts_in_order", "streams_go_on"},
+    "askers_answer": {"taken_by_others"},
+    "questions_run": {"taken_by_others"},
+    "answers_unread": {"only_answered", "proved"},
+    "answers_unsigned": {"proved"},
+    "questions_used_up": {"begun_in_time", "answers_are_given"},
+    "asked_anew": {"asked_once"},
+    "answers_swapped": {"answers_are_given"},
 }
 ON_CHAINED_WORLDS = {
     "first_verdicts_kept": {"claimed_first", "acks_are_true"},
@@ -166,6 +177,11 @@ KNOWN_TO_CATCH = {
     "old_fences_store": 4,
     "calls_unread": 2,
     "calls_unstored": 1,
+    "answers_unread": 2,
+    "answers_unsigned": 4,
+    "questions_run": 3,
+    "questions_used_up": 1,
+    "unanswered_parts_dropped": 8,
 }
 """Seeds to begin with where the first one catches nothing, or late. If what happens in a world
 changes, the hunt goes on from the first seed: the table only saves time."""
@@ -181,6 +197,11 @@ def patchable():
         completion_proof.is_proved,
         completion_proof.are_accounted_for,
         ModelCalls.account,
+        questions.claim_fault,
+        questions.answer_fault,
+        Ask.__init__,
+        Ask._read,
+        dict(table.TRANSITIONS[JobExpire]),
         seals_table._matches,
         memory_table._fits,
         Hold.is_over,
@@ -253,6 +274,7 @@ def test_a_quick_hunt_goes_where_a_mutant_can_do_harm_and_provokes_it():
 def test_what_provokes_a_mutant_is_something_that_happens():
     happens = {*CHAINED_MENU, *DEEDS, *GREED, *MISUSE, *FORGERIES, "unquenchable"}
     happens |= {*STEPS_OF_OTHERS, *AUDITED_DEEDS}
+    happens |= {*STEPS_OF_OTHERS, *ANSWERS_OF_OTHERS}
     assert {name for names in mutants.PROVOKED_BY.values() for name in names} <= happens
     assert set(mutants.PROVOKED_BY) <= set(mutants.MUTANTS)
 

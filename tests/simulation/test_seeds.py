@@ -55,6 +55,12 @@ def test_audited_handlers_leave_out_no_model_call(seed):
     assert "honest audit" not in outcome.verdicts
 
 
+@pytest.mark.parametrize("seed", range(300, size(302, soak=312)))
+def test_jobs_ask_people_who_are_as_fallible_as_machines(seed):
+    outcome = run(Plan(seed=seed, **SHORT, has_questions=True, has_steps=seed % 2 == 1))
+    assert not outcome.violations, "\n".join([*map(str, outcome.violations), *outcome.stories])
+
+
 def test_another_seed_is_another_run():
     assert run(Plan(seed=4, chaos_s=60)).digest != run(Plan(seed=5, chaos_s=60)).digest
 

@@ -14,10 +14,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from antiphon import assembly
 from antiphon.core import manifest
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.completion_proof import answer_statement_of
 from antiphon.core.families.jobs.ops import (
     CancelBody,
     ClaimBody,
@@ -32,12 +35,16 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
     YieldBody,
 )
+from antiphon.core.families.jobs.state import job_key
+from antiphon.core.proof.answer import Answered, answer_output
+from antiphon.core.proof.statement import PAYLOAD_TYPE, UNSIGNED
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.ucan import Payload, Policy
+from antiphon.errors import EngineDenied
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.key_files import SeedKeyring
 from chaos.network.raw_connection import RawConnection
@@ -45,6 +52,7 @@ from chaos.outsider.attacks.headers import own_subject, stored
 from chaos.outsider.attempt import Attempt, Outcome
 from chaos.outsider.target import BUILD, RENDER, Breach, TargetMesh
 
+QUESTION: Final = "may the outsider do this?"
 NOWHERE: Final = "b" + "a" * 58
 _ANY_TIME: Final = 2**62
 _HOUR_MS: Final = 3_600_000
@@ -315,6 +323,139 @@ _INTERFERING: Final = [
 ]
 
 
+# --- answers of others --------------------------------------------------------------------------
+
+
+def _answer(
+    forger: Forger, job: str, fence: str, *, signed_by: SeedKeyring | None = None
+) -> Struct:
+    """A yes to the owner's question."""
+    key = signed_by or forger.key
+    body = CompleteBody(
+        kind=RENDER,
+        job=job,
+        fence=fence or "0" * 16,
+        status="succeeded",
+        outputs=(answer_output('"yes"'),),
+    )
+    said = Answered(text=QUESTION, at="0" * 16, sig=UNSIGNED)
+    payload = codec.encode(answer_statement_of(forger.target.mesh, key.did, body, said))
+    return replace(body, answered=replace(said, sig=key.sign(PAYLOAD_TYPE, payload)))
+
+
+def _answering(
+    name: str,
+    expected: Verdict,
+    make: Callable[[Forger, str, str], Signed],
+    *,
+    is_held: bool = False,
+) -> Attempt:
+    """Try to answer what the owner asks people, of a kind that the outsider may run jobs of."""
+
+    async def act(target: TargetMesh) -> Outcome:
+        handle = await target.owner.questions.ask(QUESTION, kind=RENDER, choices=("yes", "no"))
+        fence, prev = "", 0
+        if is_held:
+            home = await target.join(f"person-{os.urandom(2).hex()}", can="answer")
+            async with assembly.join(home, "client") as person:
+                session = person.session
+                await session.sync_control()
+                claim = replace(a_claim(handle.id), answers=True)
+                prev = await session.commit(session.draft(JobClaim, claim, prev=0))
+                view = await session.read_lane(RENDER, handle.id, at_least=prev)
+                fence = view.lane.job.fence if view.lane.job is not None else ""
+        record = make(Forger(target), handle.id, fence)
+        if is_held and not fence:
+            raise Breach("a person who may answer could not take the question")
+        verdict = await Forger(target).put(record)
+        return await agreed(target, record, verdict, expected)
+
+    return Attempt(name, act)
+
+
+async def _answers_nothing_else(target: TargetMesh) -> Outcome:
+    """What a key that may answer tries beside: to run a job, and to ask."""
+    home = await target.join(f"person-{os.urandom(2).hex()}", can="answer")
+    job_id = await called(target)
+    async with assembly.join(home, "client") as person:
+        session = person.session
+        await session.sync_control()
+        said = []
+        for answers in (False, True):
+            lane = (await session.read_lane(RENDER, job_id)).lane
+            claim = replace(a_claim(job_id), answers=answers)
+            seq = await session.commit(session.draft(JobClaim, claim, prev=lane.job_tail))
+            said.append(await target.verdict(seq))
+        if said != [Verdict.COMMAND, Verdict.QUESTION]:
+            raise Breach(f"the rules said {said}")
+        try:
+            body = ScheduleBody(
+                kind=RENDER,
+                manifest=manifest.author({"command": ["true"], "args": [], "timeout": 1}),
+            )
+            await session.commit(session.draft(JobSchedule, body, prev=0))
+        except EngineDenied:
+            return Outcome("rules", "command and question; the server takes no schedule of it")
+    raise Breach("a key that may answer could submit a job")
+
+
+_ANSWERS: Final = [
+    _answering(
+        "take a question with the right to run jobs",
+        Verdict.COMMAND,
+        lambda forger, job, _: forger.sign(
+            JobClaim, replace(a_claim(job), answers=True), auth=forger.chain("/job/claim")
+        ),
+    ),
+    _answering(
+        "take a question as a job",
+        Verdict.QUESTION,
+        lambda forger, job, _: forger.sign(JobClaim, a_claim(job), auth=forger.chain("/job/claim")),
+    ),
+    _answering(
+        "answer under the fence of somebody who may",
+        Verdict.COMMAND,
+        lambda forger, job, fence: forger.sign(
+            JobComplete,
+            _answer(forger, job, fence),
+            prev=_claimed_at(forger, job),
+            auth=forger.chain("/job/complete"),
+        ),
+        is_held=True,
+    ),
+    _answering(
+        "answer with the victim's signature",
+        Verdict.COMMAND,
+        lambda forger, job, fence: forger.sign(
+            JobComplete,
+            _answer(forger, job, fence, signed_by=forger.target.victim.signer("machine")),
+            prev=_claimed_at(forger, job),
+            auth=forger.chain("/job/complete"),
+        ),
+        is_held=True,
+    ),
+    _answering(
+        "complete a question as a job",
+        Verdict.NOT_CLAIMER,
+        lambda forger, job, fence: forger.sign(
+            JobComplete,
+            CompleteBody(kind=RENDER, job=job, fence=fence, status="succeeded"),
+            prev=_claimed_at(forger, job),
+            auth=forger.chain("/job/complete"),
+        ),
+        is_held=True,
+    ),
+    Attempt("run a job with the right to answer", _answers_nothing_else),
+]
+
+
+def _claimed_at(forger: Forger, job: str) -> int:
+    """The newest record on a job's own subject, as a full node has it."""
+    node = forger.target.host.node
+    lane = node.replica.lane(job_key(RENDER, job))
+    return lane.tails[-1]
+
+
 async def leaked_lane(target: TargetMesh) -> list[bytes]:
     """The records of a job of the victim's without a canary, as if they had leaked."""
     text = f"nothing worth hiding {os.urandom(4).hex()}"
@@ -339,5 +480,6 @@ async def _replay(target: TargetMesh) -> Outcome:
 FORGERIES: Final = [
     *_CLAIMS,
     *_INTERFERING,
+    *_ANSWERS,
     Attempt("replay the victim's records on its own subject", _replay),
 ]
