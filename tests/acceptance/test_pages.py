@@ -92,6 +92,7 @@ async def frame(number: int) -> int:
 GIVEN_JOB = "3f9a2c10"
 """One that failed."""
 PAGES = [
+    "attention",
     "locks",
     "memory",
     "models",

@@ -63,6 +63,8 @@ def test_a_quiet_coordinator_is_told_once_and_its_return_too_and_nothing_is_writ
             assert told["coordinator"] == hub.keyring.did
             assert went_ms - UNNOTICED_S * 1_000 <= told["since_ms"] <= went_ms
             assert coordinator_watch.quiet_since_ms == told["since_ms"]
+            (listed,) = coordinator_watch.node.replica.attention.newest(limit=2)
+            assert (listed.service, listed.whose) == ("coordinator", hub.keyring.did)
             await asyncio.sleep(24 * 3_600)
             assert len(news(events)) == 1, "a day later that is no news"
             async with answering(hub):
@@ -73,6 +75,7 @@ def test_a_quiet_coordinator_is_told_once_and_its_return_too_and_nothing_is_writ
                     hub.keyring.did,
                 )
                 assert coordinator_watch.quiet_since_ms is None
+                assert coordinator_watch.node.replica.attention.newest(limit=1) == []
         assert await end_of_log(owner) == before
         assert owner.session.control.coordinator == hub.keyring.did
 

@@ -97,7 +97,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/v1/pauses", "pauses", "What nobody may begin now", "read", models.PauseList),
     Endpoint("GET", "/v1/refusals", "refusals", "Records that took no effect, newest first",
              "read", models.RefusalList, (_KIND, *PAGED)),
-    Endpoint("GET", "/v1/attention", "attention", "What services of the node have set aside;"
+    Endpoint("GET", "/v1/attention", "attention", "What needs attention;"
              " every project", "read", models.AttentionList, PAGED),
     Endpoint("GET", "/v1/reports", "reports", "Bar reports, newest first; every project", "read",
              models.ReportList, PAGED),

@@ -16,6 +16,7 @@ from msgspec import Struct
 from antiphon.core.families.jobs.state import State
 from antiphon.core.policy import coordinator_silence
 from antiphon.errors import AntiphonError
+from antiphon.runtime.attention.attention_table import Attention
 from antiphon.runtime.presence.roll_call import roll_call
 from antiphon.telemetry import LazyLogger
 
@@ -31,6 +32,9 @@ ROUNDS_MISSED: Final = 3
 LOOK_BACK: Final = 10_000
 """Records among which `ask_once` looks for the coordinator's newest op."""
 
+
+SERVICE: Final = "coordinator"
+"""Under which name a quiet one is listed among what needs attention."""
 
 _log = LazyLogger(__name__)
 
@@ -99,6 +103,7 @@ class CoordinatorWatch:
         if watch is not self._watch:
             self._watch = watch
             self.quiet_since_ms = None
+            self.node.replica.attention.drop(SERVICE, "")  # another one was named
         return watch
 
     def _applied(self, applied: Applied) -> None:
@@ -124,8 +129,13 @@ class CoordinatorWatch:
             return
         # Both at one level: a reader who saw the first should see the second.
         if since_ms is not None:
+            why = "the coordinator does not answer: waiting jobs, plans and seals stop"
+            self.node.replica.attention.put(
+                Attention(SERVICE, "", watch.coordinator, why, since_ms, 1)
+            )
             _log.warning("coordinator_quiet", coordinator=watch.coordinator, since_ms=since_ms)
         else:
+            self.node.replica.attention.drop(SERVICE, "")
             _log.warning("coordinator_back", coordinator=watch.coordinator)
 
 

@@ -187,7 +187,7 @@ class LimitList(Struct, frozen=True, kw_only=True):
 
 
 class AttentionView(Struct, frozen=True, kw_only=True):
-    """Something that a service of the node has set aside."""
+    """Something that needs attention."""
 
     service: str
     item: str
@@ -197,7 +197,7 @@ class AttentionView(Struct, frozen=True, kw_only=True):
 
 
 class AttentionList(Struct, frozen=True, kw_only=True):
-    """A page of what was set aside, newest first."""
+    """A page of what needs attention, newest first."""
 
     items: list[AttentionView]
     next: str

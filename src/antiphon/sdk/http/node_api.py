@@ -131,7 +131,7 @@ class NodeApi:
         )
 
     async def attention(self, bearer: Bearer, **how: Any) -> models.AttentionList:
-        """A page of what services have set aside."""
+        """A page of what needs attention."""
         page = await self.queries(bearer).attention(**how)
         return models.AttentionList(
             items=[

@@ -48,6 +48,16 @@ class ReplicaDocuments(LaneQueries[State], family="memory", lane=DocumentLane):
         where = "kind = ? and conflicts is not null order by key limit ?"
         return self._found(where, space, limit)
 
+    def all_conflicts(self, *, limit: int) -> list[tuple[str, State]]:
+        """The same of all spaces, each with its space."""
+        rows = self._db.execute(
+            "select kind, body from lanes_memory where conflicts is not null"
+            " order by kind, key limit ?",
+            (limit,),
+        )
+        lanes = ((space, self._decoder.decode(body)) for space, body in rows)
+        return [(space, lane.state) for space, lane in lanes if lane.state is not None]
+
 
 class Document(Struct, frozen=True, kw_only=True):
     """A document as it was read."""

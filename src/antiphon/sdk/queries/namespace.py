@@ -283,10 +283,17 @@ class Queries:
         return said.cut(found, lambda one: one.label, after=after, limit=checked_limit(limit, MOST))
 
     async def attention(self, *, limit: int = LIMIT, after: str = "") -> Page[Attention]:
-        """What the services of this machine's node have set aside, and why; newest first."""
-        self._require_everything("items that were set aside")
+        """What needs somebody's attention, newest first: docs/attention.md.
+
+        Open questions, jobs without a result that were not retried, conflicts of documents, alarms,
+        a coordinator that does not answer, and what services of this machine's node have set aside.
+        """
+        from antiphon.sdk.queries.attention import derived
+
+        self._require_everything("items that need attention")
         async with self._connection.replica() as replica:
-            found = replica.attention.newest(limit=MOST)
+            found = [*replica.attention.newest(limit=MOST), *derived(self._connection, replica)]
+        found.sort(key=lambda one: (-one.since_ms, one.service, one.item))
         said = Query("attention")
         limit = checked_limit(limit, MOST)
         return said.cut(

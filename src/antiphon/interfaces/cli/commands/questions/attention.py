@@ -1,0 +1,72 @@
+"""`antiphon attention`: what needs somebody, and what to type about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from antiphon.interfaces.cli.screen.command import Answer, command
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.node_names import node_names
+from antiphon.interfaces.cli.screen.options import short
+from antiphon.interfaces.cli.screen.terminal import out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Attention, Mesh
+
+FULL_ID: Final = 64
+TYPED: Final = {
+    "questions": "antiphon answer {name}",
+    "dead jobs": "antiphon show {name}; antiphon retry {name}",
+    "conflicts": "antiphon memory conflicts {first}",
+    "alarms": "antiphon report",
+    "coordinator": "antiphon coordinator NODE names another",
+}
+"""What to type about an item of a sort; about what services have set aside: `doctor`."""
+
+
+@command
+async def attention(
+    mesh: Mesh,
+    as_json: bool,
+    *,
+    limit: int = typer.Option(50, min=1, max=500, help="At most this many, the newest."),
+    check: bool = typer.Option(False, "--check", help="Exit with 1 if there is anything."),
+) -> Answer:
+    """List what needs somebody: open questions, jobs without a result, conflicts, alarms.
+
+    Also a coordinator that does not answer, and what services of this machine's node have set
+    aside. An item is gone as soon as it is resolved.
+
+    \b
+      antiphon attention
+      antiphon attention --check || notify-send 'the mesh needs you'
+    """  # noqa: D301 - \b keeps the lines apart
+    from msgspec import to_builtins
+
+    found = await mesh.queries.attention(limit=limit)
+    name = await node_names(mesh, () if as_json else (one.whose for one in found if one.whose))
+
+    def words() -> None:
+        if not found:
+            out.say("nothing needs attention")
+        for one in found:
+            whose = f", of {name(one.whose)}" if one.whose else ""
+            out.pieces((one.service, "strong"), (f"  {_shown(one)}{whose}: {one.reason}", ""))
+            out.pieces((f"  {typed(one)}", "quiet"))
+        if found.next:
+            out.say("there is more: --limit")
+
+    facts = {"items": to_builtins(list(found)), "has_more": bool(found.next)}
+    return Answer(facts, words, 1 if check and found else Exit.OK)
+
+
+def typed(one: Attention) -> str:
+    """What to type about an item."""
+    parts = one.item.split() or [""]
+    return TYPED.get(one.service, "antiphon doctor").format(first=parts[0], name=short(parts[-1]))
+
+
+def _shown(one: Attention) -> str:
+    return " ".join(short(part) if len(part) == FULL_ID else part for part in one.item.split())
