@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.archive.snapshot import MAX_BYTES, Head, Snapshot, left_out, ranges
-from antiphon.core.derivations.purge_plan import OldLane, Purge, oldest_kept, purges
+from antiphon.core.derivations.purge_plan import OldLane, Purge, purges
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.replicas import until_ms
 from antiphon.core.families.mesh.ops import ArchiveBody, MeshArchive
@@ -99,6 +99,8 @@ class Archiver:
         self.requests = 0
         self.purged = 0
         """Purge requests, and the records that they removed."""
+        self.purging_s = 0.0
+        """What these requests took."""
         self.snapshot: Snapshot | None = None
         """The newest that was made here."""
         self._going: set[int] = set()
@@ -318,7 +320,8 @@ class Archiver:
     async def _purge_family(self, family: Family, at: int) -> None:
         """Page by page, by where the lanes begin: each kind together until one that stays."""
         replica, session = self.node.replica, self.node.session
-        lines: dict[str, int] = {}
+        lines: dict[str, tuple[int, bool]] = {}
+        before_ms = [one.archive.before_ms for one in self._control.archives[-2:-1]]
         after, is_full = 0, bool(self._going)
         while is_full and self._is_due():
             old = replica.ask(ReplicaArchive).old(
@@ -332,11 +335,17 @@ class Archiver:
                 lanes = [
                     OldLane(one.name, one.first, one.last, one.row in self._going) for one in found
                 ]
-                line = lines.get(kind, after if is_full else at)
-                for step in purges(session.mesh, family, kind, lanes, below=at, line=line):
+                staying = [one for one in found if one.row not in self._going]
+                if kind not in lines and staying:
+                    # One that began behind the last archive's time will go with one of the next.
+                    oldest = min(staying, key=lambda one: one.first)
+                    lines[kind] = (oldest.first, any(oldest.oldest_ms > one for one in before_ms))
+                line, is_passing = lines.get(kind, (after if is_full else at, False))
+                steps = purges(
+                    session.mesh, family, kind, lanes, below=at, line=line, is_passing=is_passing
+                )
+                for step in steps:
                     await self._request(step, [ids[name] for name in step.lanes])
-                if any(not one.is_gone for one in lanes):
-                    lines[kind] = oldest_kept(lanes, line)
 
     async def _request(self, step: Purge, rows: list[int]) -> None:
         wall = self.node.session.wall
@@ -345,7 +354,9 @@ class Archiver:
         self.requests += 1
         self.node.replica.ask(ReplicaArchive).went(rows, step.upto)
         self._going.difference_update(rows)
-        await asyncio.sleep((wall.boot_s() - began_s) * (1 / SHARE - 1))
+        took_s = wall.boot_s() - began_s
+        self.purging_s += took_s
+        await asyncio.sleep(took_s * (1 / SHARE - 1))
 
 
 def _kind(one: OldRow) -> str:

@@ -30,6 +30,8 @@ class OldRow(NamedTuple):
     last: int
     newest_ms: int
     """Its oldest and newest such record, and the latest stamp of them."""
+    oldest_ms: int
+    """And the earliest."""
 
 
 class ReplicaArchive(Queries):
@@ -41,15 +43,22 @@ class ReplicaArchive(Queries):
         Without those whose first such record is not behind `after`.
         """
         rows = self._db.execute(
-            "select l.id, l.kind, l.name, l.body, min(r.seq), max(r.seq), max(r.stamp_ns)"  # noqa: S608 - our own name
-            f" from hot h join {table.name} l on l.id = h.lane left join purged p on p.lane = l.id"
+            "select l.id, l.kind, l.name, l.body, min(r.seq), max(r.seq),"  # noqa: S608 - our own name
+            f" max(r.stamp_ns), min(r.stamp_ns) from hot h join {table.name} l on l.id = h.lane"
+            " left join purged p on p.lane = l.id"
             " join records r on r.lane = l.id and r.seq < ? and r.seq > coalesce(p.upto, 0)"
             " group by l.id having min(r.seq) > ? order by min(r.seq) limit ?",
             (below, after, limit),
         )
         return [
-            OldRow(row, kind, name, table.decode(body), first, last, stamp // NANOSECONDS_PER_MS)
-            for row, kind, name, body, first, last, stamp in rows
+            OldRow(
+                *(row, kind, name, table.decode(body)),
+                first=first,
+                last=last,
+                newest_ms=newest_ns // NANOSECONDS_PER_MS,
+                oldest_ms=oldest_ns // NANOSECONDS_PER_MS,
+            )
+            for row, kind, name, body, first, last, newest_ns, oldest_ns in rows
         ]
 
     def has_old(self, tables: Iterable[LaneTable]) -> bool:
