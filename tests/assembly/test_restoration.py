@@ -181,3 +181,28 @@ async def test_a_development_mesh_comes_back_too(tmp_path):
         assert not made.is_new
         last = await mesh.connection.session.log.last()
         assert last.seq >= written.manifest.upto
+
+
+async def test_a_log_with_purged_records_keeps_its_gaps(tmp_path):
+    async with a_mesh_to_back_up(tmp_path) as at:
+        await at.work()
+        await at.seal()
+        log = at.owner.connection.session.log
+        upto = (await log.last()).seq
+        mesh = at.home.mesh().mesh
+        purged = await log.purge(f"ap.{mesh}.jobs.>", upto=upto)
+        await at.work(jobs=1)
+        await backups.back_up(at.home, tmp_path / "backup")
+        before = (await log.read(0, limit=500)).records
+        keys = keys_of(at.home)
+    report = await backups.check(tmp_path / "backup")
+    assert report.purged == purged > 0
+    shutil.rmtree(tmp_path / "owner")
+    home = StateDirectory(tmp_path / "again")
+    done = await restoration.restore(tmp_path / "backup", home, keys)
+    assert not home.replica.exists()
+    async with hosted_mesh.host(home.path), Mesh.open(home=home.path) as mesh:
+        now = (await mesh.connection.session.log.read(0, limit=500)).records
+        assert [one for one in now if one.seq <= done.report.upto] == [
+            one for one in before if one.seq <= done.report.upto
+        ]

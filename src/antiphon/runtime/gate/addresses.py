@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
     from antiphon.runtime.log.session import Session
 
-MOST_ADDRESSES: Final = 8
+MOST_ADDRESSES: Final = 3
+"""Those that are gone cost seconds at every start."""
 MAX_BYTES: Final = 8 * 1024
 EVERY_S: Final = 5.0
 """How often the gate repeats an announcement: whoever is connected for longer has heard it."""
