@@ -75,6 +75,7 @@ def paths(jobs: int) -> list[str]:
         "/jobs?kind=nothing.is.called.so",
         "/jobs?text=connection+refused",
         f"/jobs?since={max(jobs * EVERY_MS // 2_000, 1)}s",
+        "/staves",
         "/nodes",
         "/authority",
         "/log",

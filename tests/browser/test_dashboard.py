@@ -100,7 +100,7 @@ async def _verify(tab, base, place):
 async def _without_a_script(tab, base):
     """Every page shows the same after a reload."""
     await tab.call("Emulation.setScriptExecutionDisabled", value=True)
-    for path in ("/jobs", "/nodes", "/authority", "/log", "/verify"):
+    for path in ("/jobs", "/staves", "/nodes", "/authority", "/log", "/verify"):
         await tab.open(f"{base}{path}")
         page = await tab.call("DOM.getDocument", depth=1)
         html = await tab.call("DOM.getOuterHTML", nodeId=page["root"]["nodeId"])

@@ -207,3 +207,14 @@ async def test_the_list_and_a_job_arrive_again_when_they_change(shell):
                     break
         client.cookies.delete(COOKIE)
         assert (await client.get("/jobs/events")).status_code == 401
+
+
+async def test_the_staves_are_drawn_by_the_server_and_drawn_again(shell):
+    async with browser(shell) as client, asyncio.timeout(PATIENCE_S):
+        page = (await client.get("/staves")).text
+        assert "<svg" in page
+        assert "slots</text>" in page
+        async with aclosing(arriving(client, "/staves/events")) as frames:
+            first = await anext(frames)
+            assert 'id="staves" data-live' in first
+            assert await anext(frames) != first, "time passes"

@@ -7,7 +7,7 @@ from typing import Final
 
 from antiphon.core.family import Evicted
 from antiphon.core.record.verdict import Verdict
-from antiphon.ports import NANOSECONDS_PER_MS
+from antiphon.ports import NANOSECONDS_PER_MS, Record
 from antiphon.runtime.replica.replica import Queries
 
 _HEAD_BYTES: Final = 2048
@@ -53,6 +53,16 @@ class ReplicaRecords(Queries):
             if stamp_ns < since_ns:
                 return
             yield stamp_ns // NANOSECONDS_PER_MS, subject, Verdict(verdict), size
+
+    def latest(self, since_ns: int, *, limit: int) -> list[tuple[Record, Verdict]]:
+        """The newest records whole, oldest first."""
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records"
+            " order by seq desc limit ?",
+            (limit,),
+        )
+        found = [(Record(*row[:4]), Verdict(row[4])) for row in rows if row[1] >= since_ns]
+        return found[::-1]
 
     def newest_beside(self, subject: str) -> int:
         """The newest sequence that is not on this subject; 0 if there is none."""

@@ -20,6 +20,8 @@ from antiphon.core.authority.scope import EVERY_KIND
 from antiphon.core.authority.subject_rights import kinds_shown
 from antiphon.core.families.jobs.ops import JOB
 from antiphon.errors import Rejected
+from antiphon.ports import NANOSECONDS_PER_MS
+from antiphon.runtime.log.lane_reader import Judged
 from antiphon.runtime.replica.job_pages import (
     EVERYTHING,
     JobPages,
@@ -53,6 +55,7 @@ LOOKS: Final = 200
 """At a million jobs, all of them are examined for one page."""
 MOST: Final = 500
 """Rows of one page of anything but jobs."""
+LATEST: Final = 2_000
 REFUSALS_EXAMINED: Final = 5_000
 CALLING_JOBS: Final = 200
 """Jobs with model calls that are read for one page."""
@@ -344,6 +347,16 @@ class Queries:
                 return Page(found, next=said.cursor(seq))
         is_cut = len(rows) == REFUSALS_EXAMINED
         return Page(found, next=said.cursor(rows[-1][0]) if is_cut else "")
+
+    async def latest(self, *, since_ms: int, limit: int = MOST) -> list[Judged]:
+        """The newest records since a time with their verdicts, oldest first; at most 2,000."""
+        checked_limit(limit, LATEST)
+        session = self._connection.session
+        async with self._connection.replica() as replica:
+            rows = replica.ask(ReplicaRecords).latest(since_ms * NANOSECONDS_PER_MS, limit=limit)
+        opened = (Judged(session.open(record), verdict) for record, verdict in rows)
+        places = ((one, one.opened.place) for one in opened)
+        return [one for one, place in places if self._sees(place.key.kind if place else "")]
 
     async def log(self) -> LogStatus:
         """How much was written in the last hour, the newest seals, and what was refused."""

@@ -6,6 +6,7 @@
     GET  /jobs/events, /jobs/JOB/events   the same as they change, as server-sent events
     GET  /jobs/JOB/bundle   the bundle that proves it, for `antiphon verify`
     POST /jobs/JOB/cancel, /jobs/JOB/retry   signed with this machine's key
+    GET  /staves            who held what in the last minutes, drawn; and /staves/events
     GET  /nodes             who is online
     GET  /authority         who may do what; POST /authority/revoke and /authority/invite
     GET  /log               bytes, seals, archive, what was refused
@@ -31,12 +32,14 @@ from starlette.routing import Route
 
 from antiphon.errors import AntiphonError, Malformed, Rejected
 from antiphon.interfaces.http.pages.job_drawing import drawn
-from antiphon.interfaces.http.pages.live import Frame, Make, Streams
+from antiphon.interfaces.http.pages.live import QUIET_S, Frame, Make, Streams
 from antiphon.interfaces.http.pages.log_drawing import bars
 from antiphon.interfaces.http.pages.rendering import HEADERS, page, parts, static
+from antiphon.interfaces.http.pages.staves_drawing import score
 from antiphon.interfaces.http.pages.verify_page import VerifyPage
 from antiphon.sdk.dashboard.authority import authority_view, make_ticket, revoke
 from antiphon.sdk.dashboard.log_page import log_view
+from antiphon.sdk.dashboard.staves import staves_view
 from antiphon.sdk.dashboard.views import JobWatch, job_view, jobs_view, nodes_view
 from antiphon.sdk.proofs import bundles
 
@@ -57,6 +60,8 @@ AT_ONCE: Final = 8
 PAGE_S: Final = 20.0
 LETTERS: Final = 200
 """Of one filter, or one field."""
+STAVES_S: Final = 2.0
+"""Time passes on the Staves even where nothing is written."""
 NOT_THERE: Final = frozenset({"no_job", "not_here", "ambiguous", "cursor"})
 FORM_BYTES: Final = 16 * 1024
 FIELDS: Final = 100
@@ -149,9 +154,9 @@ class Dashboard:
 
         return self._stream(request, make)
 
-    def _stream(self, request: Request, make: Make) -> Response:
+    def _stream(self, request: Request, make: Make, *, quiet_s: float = QUIET_S) -> Response:
         cookie = request.cookies.get(COOKIE, "")
-        return self.streams.answer(make, lambda: self.sign_in.is_signed_in(cookie))
+        return self.streams.answer(make, lambda: self.sign_in.is_signed_in(cookie), quiet_s=quiet_s)
 
     async def _in_turn(self, making: Awaitable[T]) -> T:
         """Make something beside few others; that a stream is open takes nobody's turn."""
@@ -182,6 +187,24 @@ class Dashboard:
         again = await self.mesh.job(job.kind, job.id).retry()
         await self.source.read_back()
         return RedirectResponse(f"/jobs/{again.id}", 303, headers=HEADERS)
+
+    @signed_in
+    async def staves(self, _: Request) -> Response:
+        """A staff for each worker."""
+        return page("staves.html", **await self._staves())
+
+    async def _staves(self) -> dict[str, Any]:
+        view = await staves_view(self.mesh)
+        return {**self._frame("staves"), "view": view, "score": score(view)}
+
+    @signed_in
+    async def staves_live(self, request: Request) -> Response:
+        """The same, as time passes."""
+
+        async def make() -> Frame:
+            return Frame(parts("staves.html", **await self._in_turn(self._staves())))
+
+        return self._stream(request, make, quiet_s=STAVES_S)
 
     @signed_in
     async def nodes(self, _: Request) -> Response:
@@ -221,8 +244,10 @@ class Dashboard:
     async def log(self, request: Request) -> Response:
         """The log."""
         view = await log_view(self.mesh, request.query_params.get("after", ""))
-        drawn_bytes = bars([one.bytes for one in view.status.minutes])
-        return page("log.html", **self._frame("log"), view=view, plot=drawn_bytes)
+        minutes = view.status.minutes
+        shares = [one.refused / one.records if one.records else 0.0 for one in minutes]
+        plot = bars([one.bytes for one in minutes], shares)
+        return page("log.html", **self._frame("log"), view=view, plot=plot)
 
     @signed_in
     async def verify(self, request: Request) -> Response:
@@ -250,6 +275,8 @@ class Dashboard:
             Route("/jobs/{job}/bundle", self.bundle),
             Route("/jobs/{job}/cancel", self.cancel, methods=["POST"]),
             Route("/jobs/{job}/retry", self.retry, methods=["POST"]),
+            Route("/staves", self.staves),
+            Route("/staves/events", self.staves_live),
             Route("/nodes", self.nodes),
             Route("/authority", self.authority),
             Route("/authority/revoke", self.revoke, methods=["POST"]),

@@ -56,22 +56,24 @@ class Streams:
         for ended in self._open:
             ended.set()
 
-    def answer(self, make: Make, is_allowed: Callable[[], bool]) -> Response:
-        """A stream of what `make` makes."""
+    def answer(
+        self, make: Make, is_allowed: Callable[[], bool], *, quiet_s: float = QUIET_S
+    ) -> Response:
+        """A stream of what `make` makes: when something was written, and every `quiet_s`."""
         if len(self._open) >= STREAMS:
             raise HTTPException(503, f"{STREAMS} pages are followed already")
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         ended = asyncio.Event()
         self._open.add(ended)
         return _Stream(
-            self._frames(make, is_allowed, ended),
+            self._frames(make, is_allowed, ended, quiet_s),
             headers=headers,
             media_type="text/event-stream",
             done=lambda: self._open.discard(ended),
         )
 
     async def _frames(
-        self, make: Make, is_allowed: Callable[[], bool], ended: asyncio.Event
+        self, make: Make, is_allowed: Callable[[], bool], ended: asyncio.Event, quiet_s: float
     ) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         until_s, applied, sent = loop.time() + STREAM_S, 0, ""
@@ -90,16 +92,16 @@ class Streams:
             if frame is not None and frame.is_last:
                 yield END
                 return
-            applied = await self._news(applied, ended)
+            applied = await self._news(applied, ended, quiet_s)
             await _first(ended.wait(), begun_s + FRAME_S - loop.time())
 
-    async def _news(self, applied: int, ended: asyncio.Event) -> int:
-        """Wait for a record, for the end, or for `QUIET_S`."""
+    async def _news(self, applied: int, ended: asyncio.Event, quiet_s: float) -> int:
+        """Wait for a record, for the end, or for `quiet_s`."""
         coming = asyncio.ensure_future(self._source.news(applied))
         ending = asyncio.ensure_future(ended.wait())
         try:
             await asyncio.wait(
-                {coming, ending}, timeout=QUIET_S, return_when=asyncio.FIRST_COMPLETED
+                {coming, ending}, timeout=quiet_s, return_when=asyncio.FIRST_COMPLETED
             )
             is_news = coming.done() and coming.exception() is None
             return coming.result() if is_news else applied

@@ -10,6 +10,8 @@ from msgspec import Struct
 HEIGHT: Final = 72
 STEP: Final = 10
 GAP: Final = 2
+LEAST: Final = 3.0
+"""What is marked can be seen."""
 
 
 class Bar(Struct, frozen=True, kw_only=True):
@@ -18,6 +20,8 @@ class Bar(Struct, frozen=True, kw_only=True):
     x: int
     y: float
     height: float
+    marked: float
+    """How much of the height stands for what was refused."""
 
 
 class Bars(Struct, frozen=True, kw_only=True):
@@ -30,11 +34,14 @@ class Bars(Struct, frozen=True, kw_only=True):
     most: int
 
 
-def bars(values: Sequence[int]) -> Bars:
-    """The values from left to right; the largest has the whole height."""
+def bars(values: Sequence[int], shares: Sequence[float]) -> Bars:
+    """The values from left to right, the largest as high as the plot; of each a share is marked."""
     most = max(values, default=0)
     found = []
-    for number, value in enumerate(values):
+    for number, (value, share) in enumerate(zip(values, shares, strict=True)):
         height = round(max(value / most * HEIGHT, 1.0) if value else 0.0, 1)
-        found.append(Bar(x=number * STEP, y=round(HEIGHT - height, 1), height=height))
+        marked = round(min(max(height * share, LEAST), height), 1) if share else 0.0
+        found.append(
+            Bar(x=number * STEP, y=round(HEIGHT - height, 1), height=height, marked=marked)
+        )
     return Bars(width=len(values) * STEP, height=HEIGHT, thick=STEP - GAP, bars=found, most=most)

@@ -53,7 +53,7 @@ if (follow && !new URLSearchParams(location.search).has("after")) {
   const isUsed = () =>
     getSelection().type === "Range" ||
     [...document.querySelectorAll("[data-live]")].some(
-      (part) => part.querySelector("details[open]") || part.matches("#rows:hover, :focus-within"),
+      (part) => part.querySelector("details[open], a.n:hover") || part.matches("#rows:hover, :focus-within"),
     );
   const show = () => {
     if (!waiting) return;
