@@ -46,7 +46,18 @@ from chaos.restore.process import HostConfig
 READY_S: Final = 120.0
 LOOK_S: Final = 0.05
 SHOWN: Final = 10
-PRELOADED: Final = ("antiphon.sdk.hosting.hosted_mesh", "antiphon.runtime.gate.admission")
+PRELOADED: Final = (
+    "antiphon.engines.nats.gate.blob_service",
+    "antiphon.engines.nats.gate.read_service",
+    "antiphon.engines.nats.server.certificate_authority",
+    "antiphon.runtime.coordinator.coordinator",
+    "antiphon.runtime.coordinator.quorums",
+    "antiphon.runtime.messages.message_desk",
+    "antiphon.runtime.node.sealer",
+    "antiphon.runtime.plans.plan_runner",
+    "antiphon.runtime.tempo.reverb",
+    "antiphon.sdk.hosting.hosted_mesh",
+)
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -278,7 +289,7 @@ def _told(what: str, gone: set[str]) -> int:
 def main(argv: list[str]) -> int:
     parser = parser_for("restore", "one small trial, for CI", has_seed=False)
     options = parser.parse_args(argv)
-    run = Run(backups=2, rounds=2) if options.quick else Run(backups=6, rounds=20, proves=True)
+    run = Run(backups=2, rounds=1) if options.quick else Run(backups=6, rounds=20, proves=True)
     summary = run_to_end(timed(lambda directory: trial(directory, run)))
     holds = (
         not summary["lost"]

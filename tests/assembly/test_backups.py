@@ -212,8 +212,12 @@ async def test_the_archive_is_copied_and_checked_and_comes_back(tmp_path, monkey
         await at.seal()
         await eventually((archive / "checkpoint").is_file)
         await backups.back_up(at.home, target, archive=archive)
+        size = (archive / "checkpoint").read_bytes()
         await at.work()
         await at.seal()
+        await eventually(lambda: (archive / "checkpoint").read_bytes() != size)
+        BackupFolder(target).copy_archive(archive)  # as far as a run came that was killed then
+        assert (await backups.check(target)).archived > 0
         written = await backups.back_up(at.home, target, archive=archive)
         keys = KeyFile(mesh=written.manifest.mesh, made_ms=0, files=key_files(at.home.path))
     assert written.manifest.archive

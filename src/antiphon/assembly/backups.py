@@ -21,6 +21,7 @@ from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SEED_BYTES, SeedKeyring, lock_file
 from antiphon.runtime.log.author import NoMark
 from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.record_verifier import RecordVerifier
 from antiphon.runtime.replica.replica import Replica
 
 if TYPE_CHECKING:
@@ -152,7 +153,9 @@ async def check(
     session = place(engine, manifest.mesh, reader, "backup", NoMark()).session
     kept = Replica(replica, mesh=manifest.mesh)
     try:
-        return await check_backup(folder, manifest, FullNode(session, kept), told=told)
+        with RecordVerifier(session.protocol, manifest.mesh) as verifier:
+            node = FullNode(session, kept, verifier)
+            return await check_backup(folder, manifest, node, told=told)
     finally:
         kept.close()
         await engine.close()

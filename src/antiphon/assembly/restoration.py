@@ -80,7 +80,7 @@ async def restore(
             "the owner's key in the file of keys is not the one that signed the backup",
             hint="the owner's key was replaced in between: take keys and backup of the same day",
         )
-    if manifest.archive:
+    if manifest.archive is not None:
         await asyncio.to_thread(shutil.copytree, folder.archive, home.path / ARCHIVE)
     is_secured = (home.server / "accounts.json").is_file()
     expired = await _fill(folder, manifest, home)

@@ -20,7 +20,6 @@ from antiphon.ports import Record
 from antiphon.runtime.archive.archive_check import check_archive
 from antiphon.runtime.archive.archive_reader import ArchiveReader
 from antiphon.runtime.archive.archive_store import FolderStore
-from antiphon.runtime.backup.backup_folder import digest_of
 
 if TYPE_CHECKING:
     from antiphon.runtime.backup.backup_folder import BackupFolder
@@ -143,13 +142,14 @@ class _Seals:
 
 
 async def _archived(folder: BackupFolder, manifest: Manifest) -> int:
-    if not manifest.archive:
+    """Check the copy of the archive; it may have grown since the manifest was written."""
+    said = manifest.archive
+    if said is None:
         return 0
-    store = FolderStore(folder.archive)
-    reader = await ArchiveReader.open(store)
-    if digest_of(await store.read("checkpoint") or b"") != manifest.archive:
-        raise Corrupt("the copy of the archive is not the one that was backed up")
+    reader = await ArchiveReader.open(FolderStore(folder.archive))
     report = await check_archive(reader)
     if report.mesh != manifest.mesh:
         raise Corrupt("the copy of the archive is of another mesh")
+    if reader.size < said.size or (await reader.root_at(said.size)).hex() != said.root:
+        raise Corrupt("the copy of the archive is not the one that was backed up")
     return report.records

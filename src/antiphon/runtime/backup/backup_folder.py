@@ -245,10 +245,11 @@ class BackupFolder:
         """Where the copy of the archive is."""
         return self.path / ARCHIVE
 
-    def copy_archive(self, source: Path) -> str:
-        """Copy what is new in an archive, its signed files last; the digest of its checkpoint.
+    def copy_archive(self, source: Path) -> None:
+        """Copy what is new in an archive, its signed files last.
 
-        Nobody may write the archive meanwhile.
+        Nobody may write the archive meanwhile. Interrupted, the copy is whole as far as its own
+        signed files say: what these need is removed after they were replaced.
         """
         last = ("seal", "vkey", "checkpoint")
         for path in _files_below(source):
@@ -261,7 +262,6 @@ class BackupFolder:
         for path in _files_below(self.archive):
             if not (source / path.relative_to(self.archive)).exists():
                 path.unlink()  # a partial file that a whole one has replaced
-        return digest_of((self.archive / last[-1]).read_bytes())
 
     def _copy(self, path: Path, name: str) -> None:
         target = self.archive / name

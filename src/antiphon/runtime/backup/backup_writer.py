@@ -18,10 +18,12 @@ from msgspec import Struct
 from antiphon.core.record.ids import digest
 from antiphon.errors import LogReplaced, Misconfigured, Rejected
 from antiphon.ports import Keyring, StoredBlob, StoredMessage, StoredStream
+from antiphon.runtime.archive.archive_reader import ArchiveReader
+from antiphon.runtime.archive.archive_store import FolderStore
 from antiphon.runtime.backup import manifest as manifests
 from antiphon.runtime.backup.backup_folder import BackupFolder, blob_path, digest_of
 from antiphon.runtime.backup.host_files import host_files
-from antiphon.runtime.backup.manifest import FileEntry, Manifest, Segment
+from antiphon.runtime.backup.manifest import ArchiveCopy, FileEntry, Manifest, Segment
 
 SEGMENT_MESSAGES: Final = 4096
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
@@ -81,9 +83,11 @@ async def write_backup(
     listed = await _listed(folder, "lists/{digest}.blobs", msgspec.msgpack.encode(blobs), former)
     files = msgspec.msgpack.encode(host_files(source.home), order="sorted")
     host = await _listed(folder, "host/{digest}.files", files, former)
-    archive = ""
+    archive = None
     if source.archive is not None:
-        archive = await asyncio.to_thread(folder.copy_archive, source.archive)
+        await asyncio.to_thread(folder.copy_archive, source.archive)
+        said = (await ArchiveReader.open(FolderStore(folder.archive))).checkpoint
+        archive = ArchiveCopy(size=said.size, root=said.root.hex())
     manifest = Manifest(
         form=manifests.FORM,
         mesh=source.mesh,

@@ -36,6 +36,13 @@ class Segment(FileEntry, frozen=True, kw_only=True, forbid_unknown_fields=True):
     count: int
 
 
+class ArchiveCopy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far the copy of the archive went. It proves itself, and may have grown since."""
+
+    size: int
+    root: str
+
+
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole backup."""
 
@@ -59,8 +66,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The list of all stored values. Each is a file of its own, named by its digest."""
     host: FileEntry
     """What the machine that hosts the mesh has on disk beside the log, without its keys."""
-    archive: str = ""
-    """The digest of the archive's checkpoint; empty if there was no archive."""
+    archive: ArchiveCopy | None = None
+    """None if there was no archive."""
 
     @property
     def files(self) -> tuple[FileEntry, ...]:
