@@ -151,8 +151,8 @@ EXPLAINED: Final[dict[str, str]] = {
     "M18": (
         "A committed record whose deps are missing is rejected and not deferred: it needs one "
         "verdict for ever. An op can only name what has a place on the log, so its author waits "
-        "before it writes; the outbox in which it waits comes with offline work. A job that "
-        "depends on others, of whatever kind, says so in its schedule and waits for the "
+        "before it writes. A job that follows one which waits in the outbox waits there. A job "
+        "that depends on others, of whatever kind, says so in its schedule and waits for the "
         "coordinator's offer."
     ),
     "M19": (
@@ -274,11 +274,6 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 2
+PENDING_CEILING: Final = 0
 
-PENDING: Final[frozenset[str]] = frozenset(
-    {
-        "S16",
-        "P12",
-    }
-)
+PENDING: Final[frozenset[str]] = frozenset()

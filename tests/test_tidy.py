@@ -40,7 +40,6 @@ STRAYS = re.compile(
 )
 # Modules that no other imports because people do: the suite that an engine's own tests inherit.
 USED_BY_NAME = {
-    "antiphon.core.policy.tentative_order",  # for the outbox of offline work
     "antiphon.testing.engine_suite",
     "antiphon.testing.model_server",  # for those who test agents
 }

@@ -13,6 +13,7 @@ TYPED = {
     "docs/backup.md": "tests/acceptance/test_backup.py",
     "docs/testing.md": "tests/testing/test_tested_mesh.py",
     "docs/tutorial.md": BY_PAGES,
+    "docs/offline.md": BY_PAGES,
     **{f"docs/{page}.md": BY_PAGES for page in (*PAGES, *SANDBOXED)},
 }
 """Pages of which every block that does not say why not is typed, and where."""

@@ -28,6 +28,11 @@ def test_the_tutorial_works_as_typed(reader):
     reader.follow((ROOT / "docs/tutorial.md").read_text())
 
 
+@pytest.mark.req("P12")
+def test_the_page_about_work_without_a_connection_is_true_as_typed(reader):
+    reader.follow((ROOT / "docs/offline.md").read_text())
+
+
 PAGE = """
 ```console
 $ echo 'job 0123abcd ran in 3 s' && echo 5

@@ -114,6 +114,18 @@ BREAKS = {
             "nothing can be cancelled",
         ),
     ),
+    "P12": (
+        Break(
+            "antiphon.runtime.outbox.outbox_sender:OutboxSender.send",
+            gives([]),
+            "what waits is never sent",
+        ),
+        Break(
+            "antiphon.runtime.outbox.outbox_store:OutboxStore.put",
+            gives(None),
+            "what should wait is not stored",
+        ),
+    ),
     "P11": (
         Break(
             "antiphon.interfaces.git.job_refs:_job_line",

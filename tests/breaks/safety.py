@@ -158,6 +158,23 @@ BREAKS = {
         Break("antiphon.runtime.retries:backoff_ms", gives(0), "retries do not wait"),
         Break("antiphon.runtime.retries:backoff_ms", with_(chance=0.0), "pauses have no jitter"),
     ),
+    "S16": (
+        Break(
+            "antiphon.runtime.log.breaker_guard:_paused",
+            around(lambda old, *given: __import__("antiphon").Unavailable(old(*given).message)),
+            "an open breaker has no error of its own",
+        ),
+        Break(
+            "antiphon.core.policy.circuit_breaker:CircuitBreaker.failed",
+            gives(None),
+            "the breaker never opens",
+        ),
+        Break(
+            "antiphon.sdk.connection.connection_outbox:is_away",
+            gives(False),
+            "nothing is kept while the engine is away",
+        ),
+    ),
     "S17": (
         Break(f"{ENVIRONMENT}:Environment.token", gives(None), "ANTIPHON_ENGINE_TOKEN is ignored"),
         Break(f"{ENVIRONMENT}:Environment.key_for", gives(None), "ANTIPHON_NODE is ignored"),

@@ -210,6 +210,7 @@ def test_only_silence_counts_against_the_engine(monkeypatch, error, counts):
     in_no_time(story)
 
 
+@pytest.mark.req("S16")
 def test_five_silences_open_it_with_a_named_error_and_after_thirty_seconds_one_probe_decides(
     monkeypatch,
 ):

@@ -6,6 +6,7 @@ from antiphon import CircuitOpen, Mesh
 from antiphon.errors import Unavailable
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 
+pytestmark = pytest.mark.req("S16")
 NOWHERE = "nats://127.0.0.1:1"
 SOMEBODY = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK/main"
 

@@ -1,6 +1,7 @@
 """The composition root: the only place where an engine meets the runtime.
 
     mesh_connection   a process's connection, key and session
+    offline_connection the same, while the engine cannot be reached
     logins            how it logs in to the engine, and renews that
     node_services     workers, full nodes and replicas
     command_executor  commands in the sandbox, with their inputs and outputs

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from antiphon.ports import Engine, EngineInfo, Keyring, WallClock
+    from antiphon.runtime.identity.key_files import HeldKey
     from antiphon.runtime.identity.state_directory import Access, StateDirectory
 
 MACHINE = "machine"
@@ -53,6 +54,13 @@ class MeshConnection(Struct, frozen=True):
         return self.session.engine
 
 
+class KeyInUse(Struct, frozen=True):
+    """A key that this process has locked, and the author that stamps with it."""
+
+    held: HeldKey
+    author: Author
+
+
 def place(  # noqa: PLR0913 - what a connection is made of
     engine: Engine,
     mesh: str,
@@ -62,15 +70,18 @@ def place(  # noqa: PLR0913 - what a connection is made of
     protocol: Protocol = PROTOCOL,
     *,
     wall: WallClock | None = None,
+    author: Author | None = None,
 ) -> MeshConnection:
-    """Assemble a connection."""
+    """Assemble a connection; with an author, where the key has one already."""
     wall, drift_ms = wall or SystemClock(), Rules().max_drift_ms
-    author = Author(mesh, keyring, wall, max_drift_ms=drift_ms, mark=mark, protocol=protocol)
+    author = author or Author(
+        mesh, keyring, wall, max_drift_ms=drift_ms, mark=mark, protocol=protocol
+    )
     return MeshConnection(Session(engine, author, wall, SystemEntropy()), keyring, alias)
 
 
 @asynccontextmanager
-async def join(
+async def join(  # noqa: PLR0913 - what a connection is made of
     home: StateDirectory,
     role: str,
     *,
@@ -78,15 +89,19 @@ async def join(
     kinds: Sequence[str] = (),
     token: str | None = None,
     protocol: Protocol = PROTOCOL,
+    in_use: KeyInUse | None = None,
 ) -> AsyncIterator[MeshConnection]:
     """Connect to the mesh that a state directory describes.
 
     Uses the named key, or the first free one of the role: one process per key. `kinds` are those
-    that the process will work on.
+    that the process will work on. With a key that is `in_use`, it is that one, and stays locked.
     """
     described = home.mesh()
     entropy = SystemEntropy()
-    held = home.key(key, entropy) if key else home.free_key(role, entropy)
+    if in_use is not None:
+        held = in_use.held
+    else:
+        held = home.key(key, entropy) if key else home.free_key(role, entropy)
     try:
         access = await fresh_access(home, kinds)
         purpose = Purpose(name=held.name)
@@ -97,7 +112,9 @@ async def join(
                 described, by, purpose, home=home, token=token, protocol=protocol
             )
             who, mark = held.keyring, held.mark
-            return engine, place(engine, described.mesh, who, alias, mark, protocol)
+            author = None if in_use is None else in_use.author
+            found = place(engine, described.mesh, who, alias, mark, protocol, author=author)
+            return engine, found
 
         engine, connection = await enter(access)
         try:
@@ -111,9 +128,11 @@ async def join(
                 yield connection
         finally:
             await engine.close()
-            connection.session.author.settle()
+            if in_use is None:
+                connection.session.author.settle()
     finally:
-        held.release()
+        if in_use is None:
+            held.release()
 
 
 @asynccontextmanager

@@ -127,6 +127,7 @@ class JobHandle(Generic[R_co]):
         """Which of the items of `map` or `submit_many` it is, counted from 0."""
         self.known_end: Ended | None = None
         """Its end, once this process has read it. It never changes."""
+        self._committed: Callable[[], Awaitable[Session]] | None = None
         self.known_lane: JobLane | None = None
         """Its lane as it was when it was submitted, where that was read."""
 
@@ -143,6 +144,28 @@ class JobHandle(Generic[R_co]):
         handle.known_lane = submitted.lane
         return handle
 
+    @classmethod
+    def tentative(
+        cls,
+        session: Session,
+        key: tuple[str, str],
+        reader: ResultReader,
+        committed: Callable[[], Awaitable[Session]],
+    ) -> Self:
+        """A job, by kind and id, that waits in the outbox; `committed` waits until it is sent."""
+        handle = cls(session, *key, is_new=True, reader=reader, is_known=False)
+        handle._committed = committed
+        return handle
+
+    @property
+    def is_tentative(self) -> bool:
+        """Whether the job waits in this machine's outbox, as far as this handle knows.
+
+        Nobody else knows of it then: docs/offline.md. Whatever asks about the job waits until it
+        is on the log.
+        """
+        return self._committed is not None
+
     def __repr__(self) -> str:
         return f"<JobHandle {self.kind} {self.id[:8]}>"
 
@@ -157,6 +180,9 @@ class JobHandle(Generic[R_co]):
 
     async def found(self) -> Self:
         """The handle, with the job's kind and whole id; `Rejected` if there is no such job."""
+        if self._committed is not None:
+            self._session_of_mesh = await self._committed()
+            self._committed = None
         if self._look_up is not None:
             job = await self._look_up()
             self.kind, self.id = job.kind, job.id

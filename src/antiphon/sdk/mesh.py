@@ -26,7 +26,6 @@ from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.record.ids import DEFAULT_AGENT, check_agent
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import Verdict
-from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import JobContext
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.call_options import Scheduling, split_options
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.many.bound_calls import Call, Caller
     from antiphon.sdk.memory.namespace import Memory
     from antiphon.sdk.messages.namespace import Messages
+    from antiphon.sdk.outbox.namespace import Outbox
     from antiphon.sdk.plans.namespace import PlanOptions, Plans
     from antiphon.sdk.plans.triggers import Ending, Missed
     from antiphon.sdk.presence.namespace import Presence
@@ -92,6 +92,7 @@ class Mesh:
     artifacts: Namespace[Artifacts] = Namespace("antiphon.sdk.artifacts.namespace.Artifacts")
     authority: Namespace[Authority] = Namespace("antiphon.sdk.authority.namespace.Authority")
     locks: Namespace[Locks] = Namespace("antiphon.sdk.locks.namespace.Locks")
+    outbox: Namespace[Outbox] = Namespace("antiphon.sdk.outbox.namespace.Outbox")
     memory: Namespace[Memory] = Namespace("antiphon.sdk.memory.namespace.Memory")
     messages: Namespace[Messages] = Namespace("antiphon.sdk.messages.namespace.Messages")
     plans: Namespace[Plans] = Namespace("antiphon.sdk.plans.namespace.Plans")
@@ -114,6 +115,7 @@ class Mesh:
         role: str = "client",
         key: str | None = None,
         agent: str | None = None,
+        offline: bool = False,
     ) -> Self:
         """Describe which mesh; `async with` connects to it.
 
@@ -121,7 +123,9 @@ class Mesh:
         `ANTIPHON_ENGINE=memory` make it `memory`: in this process, without a server. `home` is
         the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`). `role` names the
         keys that this process may use; `key` names exactly one, and so does `ANTIPHON_NODE`.
-        `agent` tells agents apart that share a key; else `ANTIPHON_AGENT`, else `main`.
+        `agent` tells agents apart that share a key; else `ANTIPHON_AGENT`, else `main`. With
+        `offline`, it opens also while the engine cannot be reached, and what `submit` and
+        `messages.send` are given then waits on disk: docs/offline.md.
         """
         if engine is None:
             engine = "memory" if home is None and read_environment().is_in_memory else "nats"
@@ -129,7 +133,17 @@ class Mesh:
             home = read_environment().home
         path = Path(home) if home is not None else None
         agent = check_agent(agent or read_environment().agent or DEFAULT_AGENT)
-        return cls(Connection(engine=engine, home=path, role=role, key=key, agent=agent))
+        connection = Connection(
+            engine=engine, home=path, role=role, key=key, agent=agent, offline=offline
+        )
+
+        async def archived(kind: str, job_id: str) -> bool:
+            from antiphon.sdk.archive.archived_end import archived_end
+
+            return await archived_end(connection.home.path, kind, job_id) is not None
+
+        connection.archived = archived
+        return cls(connection)
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -299,8 +313,7 @@ class Mesh:
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
         now_ms = self._connection.session.wall.now_ms()
         body = Scheduling.of(options or {}).body(kind, content, now_ms=now_ms)
-        caller = self._caller()
-        return caller.handle_of(await submission.submit(caller.session, body))
+        return await self._caller().submit_body(body)
 
     def _caller(self) -> Caller:
         from antiphon.sdk.many.bound_calls import Caller

@@ -48,7 +48,7 @@ def test_the_names_are_those_of_the_async_classes():
     only_blocking |= {"map_calls", "mesh"}  # what BlockingTask.map uses; the async mesh
     assert public(Mesh) - public(BlockingMesh) == only_async
     assert public(BlockingMesh) - public(Mesh) == only_blocking - {"mesh"}
-    assert public(JobHandle) - public(BlockingHandle) == {"of", "session"}
+    assert public(JobHandle) - public(BlockingHandle) == {"of", "session", "tentative"}
     of_instances = {"id", "kind"}  # not in dir() of the async class
     assert public(BlockingHandle) - public(JobHandle) == {"unblocked"} | of_instances
     assert public(Task) <= public(BlockingTask)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HEADINGS: Final = {
     "Start": ("demo", "dev", "init", "up", "invite", "join"),
-    "Jobs": ("submit", "run", "graph", "plan", "cancel", "retry"),
+    "Jobs": ("submit", "run", "graph", "plan", "cancel", "retry", "outbox"),
     "People": ("questions", "answer", "attention"),
     "Look": ("jobs", "show", "why", "watch", "get", "artifacts"),
     "Prove": ("proof", "export", "verify", "audit", "archive", "forget", "git"),

@@ -7,6 +7,7 @@
                           recovery-unshown.key is there only until somebody has seen it
       replica.db          the embedded replica
       cache/              fetched artifacts
+      outbox/             what waits until the mesh can be reached
       server/             the server's files, if this machine runs it
       gate/               tickets and members, if this machine runs the gate
 

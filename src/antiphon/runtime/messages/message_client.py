@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from antiphon.core.bus.subjects import MESSAGE_GATE
 from antiphon.core.messages.register import LEASE_MS, MAX_ERROR
 from antiphon.core.record.ids import agent_address
-from antiphon.errors import AntiphonError, OutcomeUnknown
+from antiphon.errors import AntiphonError, Misconfigured, OutcomeUnknown
 from antiphon.runtime.messages import message_requests
 from antiphon.runtime.messages.message_gate import MessageGate, PutAnswer, Reading
 from antiphon.runtime.messages.message_requests import MESSAGES, PUT, MessageRequest, Named
@@ -59,6 +59,16 @@ class MessageClient(Protocol):
 
     async def close(self) -> None:
         """Stop; safe twice."""
+
+
+def client_of(session: Session, keyring: Keyring, agent: str) -> MessageClient:
+    """The inbox of one of a node's agents."""
+    engine = session.engine
+    if engine.messages is not None:
+        return OwnMessages(session, engine.messages, agent)
+    if engine.gate is None:
+        raise Misconfigured("this engine carries no messages")
+    return MemberMessages(session, engine.gate, keyring, agent)
 
 
 class OwnMessages:

@@ -45,6 +45,11 @@ class BlockingHandle(Generic[R_co]):
         """Its whole id; while the job is not looked up, what was given of it."""
         return self._handle.id
 
+    @property
+    def is_tentative(self) -> bool:
+        """Whether the job waits in this machine's outbox: docs/offline.md."""
+        return self._handle.is_tentative
+
     def __repr__(self) -> str:
         return f"<BlockingHandle {self.kind} {self.id[:8]}>"
 

@@ -7,6 +7,7 @@ Programs use `Mesh`.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,10 +18,11 @@ from msgspec.structs import replace
 
 from antiphon.assembly import mesh_connection
 from antiphon.core.record.ids import DEFAULT_AGENT
-from antiphon.errors import Held, Misconfigured
+from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.log.breaker_guard import guarding
+from antiphon.sdk.connection.connection_outbox import ConnectionOutbox, is_away
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import MOVE_INTO_BLOCK
 
@@ -29,17 +31,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from antiphon.assembly import MemoryMesh, MeshConnection
+    from antiphon.assembly.mesh_connection import KeyInUse
     from antiphon.core.policy.circuit_breaker import CircuitBreaker
     from antiphon.ports import Engine, Keyring
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.outbox.outbox_sender import Archived
     from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
     from antiphon.sdk.environment import Environment
 
 EngineName = Literal["nats", "memory"]
+
+
+async def _in_no_archive(_kind: str, _job_id: str) -> bool:
+    return False
 
 
 class Declared:
@@ -58,7 +66,14 @@ class Connection:
     """One process's connection to a mesh."""
 
     def __init__(
-        self, *, engine: EngineName, home: Path | None, role: str, key: str | None, agent: str
+        self,
+        *,
+        engine: EngineName,
+        home: Path | None,
+        role: str,
+        key: str | None,
+        agent: str,
+        offline: bool = False,
     ) -> None:
         """Nothing connects before `open`."""
         self.engine_name: EngineName = engine
@@ -80,6 +95,14 @@ class Connection:
         self._clock: BeatClock | None = None
         self._was_open = False
         self._breaker: CircuitBreaker | None = None
+        self.is_offline_allowed = offline
+        """Whether it opens, and keeps submits and messages, while the engine is unreachable."""
+        self.archived: Archived = _in_no_archive
+        """What the outbox asks about jobs that may be archived; `Mesh` knows."""
+        self.outbox: ConnectionOutbox | None = None
+        """What waits on this machine; None for a mesh in memory."""
+        self._in_use: KeyInUse | None = None
+        self._sending: asyncio.Task[None] | None = None
         self._pid = os.getpid()
         self._of_parent: tuple[object, ...] = ()
 
@@ -91,8 +114,9 @@ class Connection:
             role=self._role,
             key=self._key,
             agent=self.agent,
+            offline=self.is_offline_allowed,
         )
-        twin.declared = self.declared
+        twin.declared, twin.archived = self.declared, self.archived
         return twin
 
     def beside(self, replica: Replica) -> Connection:
@@ -114,15 +138,11 @@ class Connection:
                 await self._open_memory()
                 self.session.breaker = chosen.make_breaker()
                 await self.session.sync_control()
+                await self._announce(self._stack)
             else:
                 await self._open_server(chosen)
-            if self.agent != DEFAULT_AGENT:  # one that names no agent is nobody to look for
-                from antiphon.assembly import announcing
-
-                await self._stack.enter_async_context(announcing(self.opened))
         except BaseException:
-            self._opened = None
-            await self._stack.aclose()
+            await self._leave()
             raise
         for begin in self.on_open:
             begin()
@@ -131,13 +151,63 @@ class Connection:
         """Connect to the mesh's server; its breaker outlives the connection."""
         chosen.require_only_mesh(self.home)
         self._breaker = (self._breaker or chosen.make_breaker()) if chosen.breaker else None
-        with guarding(self._breaker, SystemClock.boot_s):
-            self._opened = await self.join(self._stack, self._role, self._key or chosen.node)
-            self.session.breaker = self._breaker
-            await self.session.sync_control()
+        self.outbox = ConnectionOutbox(self, self.home.path, self.archived)
+        try:
+            await self._connect(self._key or chosen.node)
+        except Unavailable as problem:
+            if not self.is_offline_allowed or not is_away(problem):
+                raise
+            await self._open_offline(self._key or chosen.node, problem)
+        if self.is_offline_allowed or self.outbox.store.has_items:
+            self._sending = asyncio.ensure_future(self.outbox.run())
+
+    async def _connect(self, key: str | None) -> None:
+        async with AsyncExitStack() as stack:
+            with guarding(self._breaker, SystemClock.boot_s):
+                opened = await self.join(stack, self._role, key, in_use=self._in_use)
+                opened.session.breaker = self._breaker
+                await opened.session.sync_control()
+            self._opened, before = opened, self._opened
+            self._artifacts = self._clock = None
+            try:
+                await self._announce(stack)
+            except BaseException:
+                self._opened = before
+                raise
+            self._stack.push_async_exit(stack.pop_all())
+
+    async def _announce(self, stack: AsyncExitStack) -> None:
+        if self.agent != DEFAULT_AGENT:  # one that names no agent is nobody to look for
+            from antiphon.assembly import announcing
+
+            await stack.enter_async_context(announcing(self.opened))
+
+    async def _open_offline(self, key: str | None, why: Unavailable) -> None:
+        from antiphon.assembly.offline_connection import offline
+
+        opening = offline(self.home, self._role, key=key, why=why)
+        opened, self._in_use = await self._stack.enter_async_context(opening)
+        opened.session.breaker = self._breaker
+        self._opened = self._named(opened)
+
+    async def reconnect(self) -> None:
+        """Connect, if it was opened without an engine; `Unavailable` if there is still none."""
+        if self._in_use is not None and not self.is_connected:
+            await self._connect(None)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has an engine, which may be unreachable for a while."""
+        return self._in_use is None or self.session.confirmed > 0
 
     async def join(
-        self, stack: AsyncExitStack, role: str, key: str | None, kinds: Collection[str] = ()
+        self,
+        stack: AsyncExitStack,
+        role: str,
+        key: str | None,
+        kinds: Collection[str] = (),
+        *,
+        in_use: KeyInUse | None = None,
     ) -> MeshConnection:
         """Connect to the mesh's server with a key of a role, for as long as the stack."""
         try:
@@ -148,6 +218,7 @@ class Connection:
                     key=key,
                     kinds=sorted(kinds),
                     token=read_environment().token,
+                    in_use=in_use,
                 )
             )
         except Held as held:
@@ -192,7 +263,14 @@ class Connection:
         self._leave_to_parent()
         if self._opened is not None:
             self._opened.session.is_over = self._was_open = True
-        self._opened = self._artifacts = self._clock = None
+        await self._leave()
+
+    async def _leave(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.cancel()
+            await asyncio.wait([sending])
+        self._opened = self._artifacts = self._clock = self._in_use = self.outbox = None
         await self._stack.aclose()
         self._stack = AsyncExitStack()
 
@@ -203,6 +281,7 @@ class Connection:
             self._of_parent += (self._stack, self._opened, self.memory)
             self._stack = AsyncExitStack()
             self._opened = self._artifacts = self.memory = self._clock = None
+            self._in_use = self.outbox = self._sending = None
 
     # --- who and where ------------------------------------------------------------------------
 

@@ -16,7 +16,12 @@ from msgspec.structs import replace
 
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.manifest import NonceInput, job_id
-from antiphon.errors import AntiphonError, Misconfigured, NobodyAnswers, PartlySubmitted
+from antiphon.errors import (
+    AntiphonError,
+    Misconfigured,
+    NobodyAnswers,
+    PartlySubmitted,
+)
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.bulk_submission import submit_many
@@ -123,8 +128,31 @@ class Caller(Struct, frozen=True):
 
     async def submit(self, call: Call[R]) -> JobHandle[R]:
         """Submit one call."""
-        submitted = await submission.submit(self.session, await self.body_of(call))
-        return self.handle_of(submitted, call.signature)
+        return await self.submit_body(await self.body_of(call), call.signature)
+
+    async def submit_body(
+        self, body: ScheduleBody, signature: CallSignature | None = None
+    ) -> JobHandle[Any]:
+        """Submit one job; while the engine cannot be reached, keep it if that was asked for."""
+        outbox, session = self.connection.outbox, self.session
+        if outbox is None or not self.connection.is_offline_allowed:
+            return self.handle_of(await submission.submit(session, body), signature)
+        found = await outbox.write_or_keep(
+            lambda: submission.submit(self.session, body),
+            lambda sent_ms: outbox.keep_submit(body, sent_ms=sent_ms),
+            frozenset(body.predecessors),
+        )
+        if isinstance(found, submission.Submitted):
+            return self.handle_of(found, signature)
+        item = found
+
+        async def committed() -> Session:
+            await outbox.committed(item)
+            return self.session
+
+        reader = ResultReader(signature, lambda: self.connection.artifacts)
+        made = StreamHandle if signature is not None and signature.is_stream else JobHandle
+        return made.tentative(session, (body.kind, item.what.name), reader, committed)
 
     async def submit_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """Submit jobs; their handles, in the same order.

@@ -12,10 +12,12 @@ from antiphon.core.authority.grant_tree import trace
 from antiphon.core.messages import envelope as envelopes
 from antiphon.core.record.ids import DEFAULT_AGENT, agent_address, check_agent, split_address
 from antiphon.core.record.subjects import check_kind
-from antiphon.errors import AntiphonError, Rejected, Unavailable
+from antiphon.errors import AntiphonError, OutcomeUnknown, Rejected, Unavailable
 from antiphon.runtime.log.breaker_guard import guarded
+from antiphon.runtime.outbox.outbox_item import OutboxItem
 from antiphon.runtime.presence.live_nodes import live_nodes
 from antiphon.runtime.retries import retrying
+from antiphon.sdk.connection.connection_outbox import is_away
 from antiphon.sdk.defaults import ROLL_CALL_S, STALE_MS
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.messages.message_body import checked_body, encoded_payload
@@ -25,6 +27,7 @@ from antiphon.sdk.messages.received_message import resolve
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from antiphon.core.authority.control import Control
     from antiphon.core.messages.inbox import ThreadSummary
     from antiphon.core.presence.cards import Card
     from antiphon.runtime.messages.message_gate import PutAnswer
@@ -101,7 +104,7 @@ class Messages:
         in_reply_to: str = "",
         agent: str | None = None,
     ) -> str:
-        """Send a message; its id, once it is stored.
+        """Send a message; its id, once it is stored, or waits in the outbox (docs/offline.md).
 
         `to` is an address (`did:key:…/name`) or an alias, with `/name` for an agent of that node.
         The same `key` to the same receiver again is the same message. `RateLimited` and
@@ -122,19 +125,43 @@ class Messages:
             in_reply_to=in_reply_to,
             payload=Raw(encoded_payload(payload)),
         )
-        client, keyring = self._messages().client(by), self._connection.keyring
+        return await self._put_or_keep(body)
+
+    async def _put_or_keep(self, body: envelopes.MessageBody) -> str:
+        """Put a message into its inbox, or into the outbox; its id."""
+        connection, is_unknown = self._connection, False
 
         async def put() -> PutAnswer:
+            nonlocal is_unknown
+            session, keyring = connection.session, connection.keyring
             signed = envelopes.sign(
                 body,
                 (keyring.did, keyring.sign),
-                mesh=self._connection.session.mesh,
-                at_ms=self._connection.session.wall.now_ms(),
+                mesh=session.mesh,
+                at_ms=session.wall.now_ms(),
             )
-            return await client.put(receiver, signed)
+            try:
+                return await self._messages().client(body.sender).put(body.to, signed)
+            except OutcomeUnknown:
+                is_unknown = True
+                raise
 
-        with guarded(self._connection.session):
-            return (await retrying(put, self._connection.session.entropy)).id
+        async def write() -> PutAnswer:
+            with guarded(connection.session):
+                return await retrying(put, connection.session.entropy)
+
+        outbox = connection.outbox
+        if outbox is None or not connection.is_offline_allowed:
+            return (await write()).id
+        found = await outbox.write_or_keep(
+            write,
+            lambda sent_ms: outbox.keep_message(
+                agent_address(connection.did, body.sender),
+                body,
+                sent_ms=sent_ms if is_unknown else 0,
+            ),
+        )
+        return found.what.name if isinstance(found, OutboxItem) else found.id
 
     async def broadcast(
         self,
@@ -280,12 +307,23 @@ class Messages:
             )
         return found
 
+    async def _control(self) -> Control:
+        """Control as it is now; while the engine cannot be reached, as it was."""
+        session = self._connection.session
+        try:
+            with guarded(session):
+                return await session.sync_control()
+        except Unavailable as problem:
+            known = session.confirmed and self._connection.is_offline_allowed
+            if not known or not is_away(problem):
+                raise
+            return session.control
+
     async def address_of(self, to: str) -> str:
         """The address that somebody means: by its node's id, or by an alias."""
         if to.startswith("did:"):
             return agent_address(*split_address(to))
-        with guarded(self._connection.session):
-            control = await self._connection.session.sync_control()
+        control = await self._control()
         tree = trace(control, self._connection.session.wall.now_ms() // 1000)
         trusted = frozenset({self._connection.session.author.did})
         alias, slash, name = to.rpartition("/")

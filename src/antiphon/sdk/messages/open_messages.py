@@ -6,8 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from antiphon.core.messages import register
-from antiphon.errors import Misconfigured
-from antiphon.runtime.messages.message_client import MemberMessages, OwnMessages
+from antiphon.runtime.messages.message_client import client_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,16 +42,10 @@ class OpenMessages:
         """The inbox of one of this node's agents."""
         known = self._clients.get(agent)
         if known is None:
-            known = self._clients[agent] = self._open(agent)
+            opened = self.connection
+            known = client_of(opened.session, opened.keyring, agent)
+            self._clients[agent] = known
         return known
-
-    def _open(self, agent: str) -> MessageClient:
-        session, engine = self.connection.session, self.connection.engine
-        if engine.messages is not None:
-            return OwnMessages(session, engine.messages, agent)
-        if engine.gate is None:
-            raise Misconfigured("this engine carries no messages")
-        return MemberMessages(session, engine.gate, self.connection.keyring, agent)
 
     async def close(self) -> None:
         """Give back what was not handled, and stop."""

@@ -40,13 +40,16 @@ HomeOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def open_mesh(home: Path | None, *, role: str = "client") -> Mesh:
-    """The mesh of this directory; an error before anything connects if there is none."""
+def open_mesh(home: Path | None, *, role: str = "client", offline: bool = False) -> Mesh:
+    """The mesh of this directory; an error before anything connects if there is none.
+
+    With `offline`, it opens also while the engine cannot be reached.
+    """
     from antiphon.sdk.mesh import Mesh, StateDirectory
 
     found = StateDirectory.find(home)
     found.mesh()
-    return Mesh.open(home=found.path, role=role)
+    return Mesh.open(home=found.path, role=role, offline=offline)
 
 
 def load_settings(*, usual_level: str = "") -> Settings:

@@ -225,7 +225,7 @@ def submit(
         work = _by_kind(what, args or [], asked.kw or [], wait_options)
     if asked.module:
         options = _typed(context, options, asked.attempts)
-    mesh = _mesh_with(asked.module, what, home) if asked.module else open_mesh(home)
+    mesh = _mesh_with(asked.module, what, home) if asked.module else open_mesh(home, offline=True)
 
     async def go() -> int:
         async with mesh:

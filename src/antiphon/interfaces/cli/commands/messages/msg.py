@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,10 +13,13 @@ import typer
 from antiphon.interfaces.cli.screen.command import Answer, Options, command, fields
 from antiphon.interfaces.cli.screen.durations import seconds, some_seconds
 from antiphon.interfaces.cli.screen.node_names import node_names
-from antiphon.interfaces.cli.screen.options import print_json
+from antiphon.interfaces.cli.screen.options import open_mesh, print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
+from antiphon.interfaces.cli.shared.outbox_words import say_sent
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.messages.received_message import ReceivedMessage
 
@@ -47,8 +51,9 @@ class MessageOptions(Options):
 
 @msg.command()
 @command
-async def send(
-    mesh: Mesh,
+def send(
+    home: Path | None,
+    as_json: bool,
     to: str = typer.Argument(
         ..., metavar="TO", help="An address (did:key:…/agent), or an alias.", show_default=False
     ),
@@ -57,14 +62,28 @@ async def send(
     ),
     *,
     asked: MessageOptions,
-) -> Answer:
+) -> Coroutine[Any, Any, Answer]:
     """Send a message. It waits in the receiver's inbox until it is acknowledged."""
-    receiver = await mesh.messages.address_of(to)
-    sent = await mesh.messages.send(receiver, _value(payload), **asdict(asked))
+
+    async def go() -> Answer:
+        async with open_mesh(home, offline=True) as mesh:
+            receiver = await mesh.messages.address_of(to)
+            sent = await mesh.messages.send(receiver, _value(payload), **asdict(asked))
+            say_sent(mesh, as_json=as_json)
+            return await _sent(mesh, sent, receiver)
+
+    return go()
+
+
+async def _sent(mesh: Mesh, sent: str, receiver: str) -> Answer:
+    facts = {"id": sent, "to": receiver}
+    if mesh.outbox.keeps(sent):
+        words = "tentative: the mesh cannot be reached, so the message waits: antiphon outbox"
+        return Answer({**facts, "is_tentative": True}, lambda: err.say(words))
     node, _, whom = receiver.rpartition("/")
     name = await node_names(mesh, [node])
     told = f" sent {sent} to agent {whom} of {name(node)}"
-    return Answer({"id": sent, "to": receiver}, lambda: out.say("✓", told, style="succeeded"))
+    return Answer(facts, lambda: out.say("✓", told, style="succeeded"))
 
 
 @msg.command()

@@ -1,0 +1,63 @@
+"""What a person is told about the outbox: once, what held and what did not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from antiphon.interfaces.cli.screen.terminal import Piece, err, out
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.outbox.namespace import OutboxItem
+
+STYLES: Final = {"waiting": "waiting", "asks": "failed", "held": "succeeded", "dropped": "failed"}
+WORDS: Final = {
+    "waiting": "tentative",
+    "asks": "needs you",
+    "held": "the mesh has it",
+    "dropped": "dropped",
+}
+
+
+def item_object(item: OutboxItem) -> dict[str, Any]:
+    """An item as JSON."""
+    return {
+        "item": item.id,
+        "state": item.state,
+        "what": item.what.words,
+        "id": item.what.name,
+        "at_ms": item.at_ms,
+        "why": item.why,
+    }
+
+
+def item_pieces(item: OutboxItem) -> list[Piece]:
+    """An item as a line."""
+    why = f": {item.why}" if item.why else ""
+    return [
+        (f"{WORDS[item.state]:<16}", STYLES[item.state]),
+        (f"{item.id}  {item.what.words}{why}", ""),
+    ]
+
+
+def say_sent(mesh: Mesh, *, as_json: bool) -> None:
+    """Tell a person how items of the outbox ended; programs ask for it themselves."""
+    if as_json or mesh.engine == "memory":
+        return
+    ended = [one for one in mesh.outbox.items() if not one.is_tentative]
+    say_ended(ended)
+    mesh.outbox.told(ended)
+
+
+def say_ended(ended: Sequence[OutboxItem]) -> None:
+    """Print how items ended, beside what a command is asked for."""
+    for one in ended:
+        err.pieces(("outbox: ", "quiet"), *item_pieces(one))
+
+
+def say_items(items: Sequence[OutboxItem]) -> None:
+    """Print items as an answer."""
+    for one in items:
+        out.pieces(*item_pieces(one))

@@ -1,0 +1,105 @@
+"""`mesh.outbox`: what waits on this machine until the mesh can be reached (docs/offline.md).
+
+async with Mesh.open(offline=True) as mesh:
+    handle = await mesh.submit("report.daily")
+    handle.is_tentative                 # True: nobody but this machine knows of it
+    mesh.outbox.items()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from antiphon.errors import Misconfigured
+from antiphon.runtime.outbox.outbox_item import OutboxItem
+from antiphon.runtime.outbox.outbox_store import OutboxStore
+from antiphon.sdk.connection.connection_outbox import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from antiphon.runtime.identity.state_directory import StateDirectory
+    from antiphon.sdk.connection.connection import Connection
+    from antiphon.sdk.connection.connection_outbox import ConnectionOutbox
+
+
+class LocalOutbox:
+    """The outbox of a state directory, without a connection."""
+
+    def __init__(self, store: OutboxStore) -> None:
+        """`of` finds it."""
+        self._local = store
+
+    @classmethod
+    def of(cls, home: StateDirectory) -> LocalOutbox:
+        """The outbox of this state directory."""
+        return LocalOutbox(OutboxStore(home.path / FOLDER))
+
+    @property
+    def _store(self) -> OutboxStore:
+        return self._local
+
+    def items(self) -> list[OutboxItem]:
+        """What waits, in the order in which it is sent, and what ended and was not told yet."""
+        return self._store.items()
+
+    def retry(self, id_: str) -> OutboxItem:
+        """Have an item sent that waits for a decision, even if it may have arrived before."""
+        lock = self._store.lock()
+        try:
+            item = self._store.find(id_)
+            if item.is_tentative:
+                item = replace(item, state="waiting", sent_ms=0, why="")
+                self._store.update(item)
+            return item
+        finally:
+            lock.release()
+
+    def drop(self, id_: str) -> OutboxItem:
+        """Remove an item; one that was not sent before never will be."""
+        lock = self._store.lock()
+        try:
+            item = self._store.find(id_)
+            self._store.remove(item)
+            return item
+        finally:
+            lock.release()
+
+    def told(self, items: Iterable[OutboxItem]) -> None:
+        """A person knows how these ended: they are removed. Those that wait stay."""
+        for one in items:
+            if not one.is_tentative:
+                self._store.remove(one)
+
+
+class Outbox(LocalOutbox):
+    """The outbox of an open mesh."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Use `mesh.outbox`."""
+        self._connection = connection
+
+    @property
+    def _outbox(self) -> ConnectionOutbox:
+        _ = self._connection.opened
+        if self._connection.outbox is None:
+            raise Misconfigured("a mesh in memory has no outbox")
+        return self._connection.outbox
+
+    @property
+    def _store(self) -> OutboxStore:
+        return self._outbox.store
+
+    def keeps(self, id_: str) -> bool:
+        """Whether the job or the message with this id waits here."""
+        return any(one.what.name == id_ and one.is_tentative for one in self.items())
+
+    async def send(self) -> list[OutboxItem]:
+        """Send what waits now; what ended by it. `Unavailable` if the mesh cannot be reached."""
+        await self._connection.reconnect()
+        return await self._outbox.send()
+
+
+__all__ = ["LocalOutbox", "Outbox", "OutboxItem"]
