@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 
 COMMANDS = (
+    "audit",
     "clock",
     "coordinator",
     "documents",
@@ -27,13 +28,16 @@ COMMANDS = (
     "tamper",
     "workers",
 )
+FOLDERS = {"audit": "models"}
+"""Where a command is, if not in a folder of its name: `chaos/audit` is what all of them share."""
 
 
 def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
         print(f"usage: python -m chaos {{{'|'.join(COMMANDS)}}} [--quick] …", file=sys.stderr)
         return 2
-    command = import_module(f"chaos.{sys.argv[1]}.command")
+    name = sys.argv[1]
+    command = import_module(f"chaos.{FOLDERS.get(name, name)}.command")
     return int(command.main(sys.argv[2:]))
 
 

@@ -232,6 +232,32 @@ BREAKS = {
             "a route holds for one kind and not for those below it",
         ),
     ),
+    "M26": (
+        Break(
+            "antiphon.runtime.worker.runs.model_calls:Account.on",
+            calls(lambda _, end: end),
+            "a completion names no snapshot",
+        ),
+    ),
+    "M27": (
+        Break(
+            "antiphon.core.families.jobs.completion_proof:are_accounted_for",
+            gives(True),
+            "an audited completion says what it likes",
+        ),
+        Break(
+            "antiphon.core.families.jobs.audited_calls:is_in_force",
+            gives(False),
+            "audit is never in force",
+        ),
+    ),
+    "M28": (
+        Break(
+            "antiphon.core.inference.call_reader:parts_of",
+            gives(None),
+            "no model call is understood",
+        ),
+    ),
     "M29": (
         Break(
             "antiphon.core.authority.job_rights:READ_BY",

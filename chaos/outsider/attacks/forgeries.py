@@ -19,8 +19,10 @@ from msgspec.structs import replace
 from antiphon import assembly
 from antiphon.core import manifest
 from antiphon.core.authority.delegations import token_of
+from antiphon.core.clock.hlc import pack
+from antiphon.core.cost.usage import Usage
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
-from antiphon.core.families.jobs.completion_proof import answer_statement_of
+from antiphon.core.families.jobs.completion_proof import answer_statement_of, statement_of
 from antiphon.core.families.jobs.ops import (
     CancelBody,
     ClaimBody,
@@ -36,8 +38,10 @@ from antiphon.core.families.jobs.ops import (
     YieldBody,
 )
 from antiphon.core.families.jobs.state import job_key
+from antiphon.core.inference.snapshot import SNAPSHOT_TYPE
 from antiphon.core.proof.answer import Answered, answer_output
-from antiphon.core.proof.statement import PAYLOAD_TYPE, UNSIGNED
+from antiphon.core.proof.output import Output
+from antiphon.core.proof.statement import PAYLOAD_TYPE, UNSIGNED, Proof
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import digest
@@ -46,7 +50,9 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import EngineDenied
 from antiphon.runtime.executors.handler_call import call_text
+from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.sdk.hosting.strongest_key import with_authority
 from chaos.network.raw_connection import RawConnection
 from chaos.outsider.attacks.headers import own_subject, stored
 from chaos.outsider.attempt import Attempt, Outcome
@@ -373,6 +379,46 @@ def _answering(
     return Attempt(name, act)
 
 
+async def _set_audit(target: TargetMesh, is_on: bool) -> None:  # noqa: FBT001 - on or off
+    async with with_authority(target.owner_home.path) as owner:
+        await owner.authority.set_rules({"audit_inference": is_on})
+
+
+def _unaccounted(name: str, *, audited: bool, outputs: int = 0, **says: Any) -> Attempt:
+    """Complete a job of its own with a true proof and a false account of its model calls."""
+
+    async def act(target: TargetMesh) -> Outcome:
+        job_id, forger = await called(target), Forger(target)
+        await _set_audit(target, audited)
+        try:
+            at = (now_ms(), 0)
+            claim = forger.sign(JobClaim, a_claim(job_id), auth=forger.chain("/job/claim"), hlc=at)
+            held_at = await forger.store(claim)
+            await target.verdict(held_at)
+        finally:
+            await _set_audit(target, False)
+        made_up = [
+            Output(name=f"snapshot-{number}", type=SNAPSHOT_TYPE, text="{}")
+            for number in range(outputs)
+        ]
+        body = CompleteBody(
+            kind=RENDER,
+            job=job_id,
+            fence=pack(at),
+            status="succeeded",
+            outputs=tuple(made_up),
+            **says,
+        )
+        proof = Proof(sig=UNSIGNED, ended=pack(at), runner=python_runner(), usage=Usage(wall_ms=1))
+        said = codec.encode(statement_of(target.mesh, forger.key.did, body, proof))
+        proved = replace(body, proof=replace(proof, sig=forger.key.sign(PAYLOAD_TYPE, said)))
+        chain = forger.chain("/job/complete")
+        record = forger.sign(JobComplete, proved, prev=held_at, auth=chain)
+        return await agreed(target, record, await forger.put(record), Verdict.AUDIT)
+
+    return Attempt(name, act)
+
+
 async def _answers_nothing_else(target: TargetMesh) -> Outcome:
     """What a key that may answer tries beside: to run a job, and to ask."""
     home = await target.join(f"person-{os.urandom(2).hex()}", can="answer")
@@ -456,6 +502,14 @@ def _claimed_at(forger: Forger, job: str) -> int:
     return lane.tails[-1]
 
 
+_UNACCOUNTED: Final = [
+    _unaccounted("complete an audited job without a word about model calls", audited=True),
+    _unaccounted("name fewer snapshots than model calls", audited=True, calls=2),
+    _unaccounted("name a snapshot that was never stored", audited=True, calls=1, outputs=1),
+    _unaccounted("claim model calls where nobody asked", audited=False, calls=1, outputs=1),
+]
+
+
 async def leaked_lane(target: TargetMesh) -> list[bytes]:
     """The records of a job of the victim's without a canary, as if they had leaked."""
     text = f"nothing worth hiding {os.urandom(4).hex()}"
@@ -481,5 +535,6 @@ FORGERIES: Final = [
     *_CLAIMS,
     *_INTERFERING,
     *_ANSWERS,
+    *_UNACCOUNTED,
     Attempt("replay the victim's records on its own subject", _replay),
 ]

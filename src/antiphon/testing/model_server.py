@@ -29,8 +29,7 @@ class ModelServer:
         """It answers as soon as it is started."""
         self.requests: list[dict[str, Any]] = []
         """What it was asked, oldest first: `path`, `headers` and `body`."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), _handler_of(self))
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property
@@ -59,6 +58,13 @@ class ModelServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that goes away in the middle of a request is nobody's problem."""
 
 
 def _handler_of(server: ModelServer) -> type[BaseHTTPRequestHandler]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.__main__ import COMMANDS
+from chaos.__main__ import COMMANDS, FOLDERS
 from chaos.cluster.child_process import ChildProcess
 from chaos.cluster.command_frame import ENDED, parser_for, report, run_to_end, timed
 from tests.patience import NEVER_S, PATIENCE_S
@@ -126,7 +126,7 @@ def test_options_that_all_have():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_runs_in_the_frame(name):
-    text = (ROOT / "chaos" / name / "command.py").read_text()
+    text = (ROOT / "chaos" / FOLDERS.get(name, name) / "command.py").read_text()
     assert "run_to_end(" in text
     assert "parser_for(" in text
     assert "asyncio.run(" not in text
