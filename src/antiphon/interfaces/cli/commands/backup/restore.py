@@ -132,7 +132,7 @@ def _say_accepted(accepted: Accepted) -> None:
         out.say("the log has everything that this machine has seen: nothing is lost")
         return
     count = counted(len(accepted.lost), "record")
-    out.say(f"{count} that this machine saw after record {accepted.agreed:,} are lost:")
+    out.say(f"lost: {count} that this machine saw after record {accepted.agreed:,}")
     for one in accepted.lost[:SHOWN]:
         what = f"{one.op} {one.kind} {short(one.name)}".rstrip()
         by = short_node(one.author) if one.author else "nobody"
