@@ -333,3 +333,29 @@ async def test_what_cannot_be_asked_is_said_at_once(wrong):
     context = JobContext(kind="test.asks", job_id="0" * 64, fence="", attempt=1)
     with pytest.raises(Malformed):
         context.ask("deploy?", **{"kind": APPROVE, **wrong})
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("hours", [0.9, 1.1])
+async def test_a_question_is_open_for_long_while_workers_come_and_go(hours):
+    async def work(ctx: JobContext) -> str:
+        try:
+            return await ctx.ask("deploy?", kind=APPROVE, choices=YES_NO, within="1h")
+        except NoAnswer as none:
+            return none.reason
+
+    async with a_mesh("memory") as mesh:
+        session, node, person = await coordinated(mesh)
+        first = await mesh.worker(work, drain_s=0)
+        job = await call(session, start_by=mesh.wall.now_ms() + 600_000)
+        (question,) = await opened(node)
+        first.paused.add("sleep")
+        await asyncio.sleep(hours * 3_600)
+        if hours < 1:
+            await answer(person, APPROVE, question.id, "yes")
+        else:
+            with pytest.raises(Rejected):
+                await answer(person, APPROVE, question.id, "yes")
+        await asyncio.sleep(1)
+        await mesh.worker(work)
+        assert value(await end_of(session, job)) == ('"yes"' if hours < 1 else '"expired"')

@@ -45,7 +45,7 @@ async def answer(
 
     def words() -> None:
         name = f"{question.kind} {short(question.job_id)}"
-        out.pieces(("✓ answered", "good"), (f"  {name}: {question.text}", ""))
+        out.pieces(("✓ answered", "succeeded"), (f"  {name}: {question.text}", ""))
         if question.quorum:
             out.say(f"  {question.quorum} of {question.people} people have to agree")
 
