@@ -138,6 +138,51 @@ def test_what_a_run_stores_is_its_holders_and_the_next_of_its_sort():
         assert stored(other, 50, fence, **content) == {"stored_by_holder"}
 
 
+def audited(*snapshots):
+    """A job that is held under audit, and whose run has stored these snapshots."""
+    history = History()
+    history.ledger.audits_all = True
+    history.add("schedule", 0, by="s")
+    fence = history.add("claim", 10, lease_ms=LEASE_MS)
+    for number, text in enumerate(snapshots):
+        snapshot = {"as": "snapshot", "name": f"call-{number}", "n": number, "value": text}
+        history.add("artifact", 20 + number, fence=fence, **snapshot)
+    return history, fence
+
+
+def named(*snapshots):
+    type_ = "likewise.inference.snapshot"
+    return [{"name": f"call-{n}", "type": type_, "text": one} for n, one in enumerate(snapshots)]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {},
+        {"calls": 1},
+        {"calls": 1, "outputs": named("{}")},
+        {"calls": 2, "outputs": named("{}", '{"a":1}')},
+        {"calls": 3, "outputs": named('{"a":1}', "{}")},
+    ],
+)
+def test_an_audited_result_names_the_snapshot_of_each_model_call(says):
+    history, fence = audited('{"a":1}', "{}")
+    history.add("complete", 30, fence=fence, status="succeeded", **says)
+    assert history.laws_broken == {"calls_accounted_for"}
+    history, fence = audited('{"a":1}', "{}")
+    right = {"calls": 2, "outputs": named('{"a":1}', "{}")}
+    history.add("complete", 30, fence=fence, status="succeeded", **right)
+    assert not history.broken
+
+
+def test_an_honest_worker_stores_each_call_that_its_handler_made():
+    history, fence = audited("{}")
+    history.ledger.calls_made[(KIND, JOB), fence] = 2
+    right = {"calls": 1, "outputs": named("{}")}
+    history.add("complete", 30, fence=fence, status="succeeded", honest=True, **right)
+    assert history.laws_broken == {"calls_accounted_for"}
+
+
 def test_an_honest_stream_goes_on_where_it_was():
     for value in ("[0]", "[2]", "[1,3]"):
         history, fence = held()
