@@ -40,7 +40,10 @@ class History:
         manifest = {"args": [], "command": ["@x"], "timeout": 0, **fields.pop("manifest", {})}
         body = {"kind": KIND, **fields}
         body |= {"manifest": manifest} if kind == "schedule" else {"job": job}
-        if kind == "complete" and "proof" not in body:
+        if "answered" in body:
+            said = plain_record.answered(MESH, by, body)
+            self.ledger.signed.setdefault(by, set()).add(said)
+        elif kind == "complete" and "proof" not in body:
             body["proof"] = self.proof(by, **body)
         home = plain_record._home(MESH, f"job.{kind}", body)
         if kind == "schedule":

@@ -183,6 +183,50 @@ def test_an_honest_worker_stores_each_call_that_its_handler_made():
     assert history.laws_broken == {"calls_accounted_for"}
 
 
+def asked(**more):
+    history = History()
+    question = {"text": "go on?", "choices": ["yes", "no"], **more}
+    history.add("schedule", 0, by="s", question=question)
+    return history
+
+
+def answered(history, fence, at_ms=20, text="go on?", said='"yes"', by="person"):
+    outputs = [{"name": "result", "type": "application/json", "text": said}]
+    says = {"status": "succeeded", "outputs": outputs, "answered": {"text": text, "at": "0" * 16}}
+    history.add("complete", at_ms, by=by, fence=fence, **says)
+    return history.laws_broken
+
+
+def test_a_question_is_taken_and_answered_by_somebody_else():
+    history = asked()
+    fence = history.add("claim", 10, by="person", lease_ms=LEASE_MS, answers=True)
+    assert not answered(history, fence)
+
+
+@pytest.mark.parametrize("by, answers", [("s", True), ("w", False), ("foe", True)])
+def test_a_question_that_is_taken_by_whoever_asked_or_may_not_or_as_a_job(by, answers):
+    history = asked(not_by=["foe"])
+    history.add("claim", 10, by=by, lease_ms=LEASE_MS, answers=answers)
+    assert history.laws_broken == {"taken_by_others"}
+    history = called()
+    history.add("claim", 10, by="w", lease_ms=LEASE_MS, answers=True)
+    assert history.laws_broken == {"taken_by_others"}, "a job is no question"
+
+
+@pytest.mark.parametrize("change", [{"text": "stop?"}, {"said": '"perhaps"'}])
+def test_an_answer_to_something_else_or_none_of_the_choices(change):
+    history = asked()
+    fence = history.add("claim", 10, by="person", lease_ms=LEASE_MS, answers=True)
+    assert answered(history, fence, **change) == {"only_answered"}
+
+
+def test_an_honest_job_asks_once():
+    history = asked()
+    question = {"text": "go on?", "choices": ["yes", "no"]}
+    history.add("schedule", 5, by="s", job="b" * 64, question=question, honest=True)
+    assert history.laws_broken == {"asked_once"}
+
+
 def test_an_honest_stream_goes_on_where_it_was():
     for value in ("[0]", "[2]", "[1,3]"):
         history, fence = held()
