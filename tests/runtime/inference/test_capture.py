@@ -5,6 +5,7 @@ import contextvars
 import gzip
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import anthropic
 import httpx
@@ -14,8 +15,8 @@ import pytest
 
 from antiphon.core.inference.call_reader import parts_of, snapshot_of
 from antiphon.core.inference.snapshot import Source, decode, encode
-from antiphon.errors import GiveUp
-from antiphon.runtime.inference import open_call
+from antiphon.errors import GiveUp, Misconfigured
+from antiphon.runtime.inference import open_call, transports
 from antiphon.runtime.inference.recorder import Recorder
 from antiphon.runtime.inference.transports import captured_by
 from antiphon.testing.model_server import ModelServer
@@ -368,6 +369,20 @@ def test_a_call_after_the_end_of_the_run_is_not_of_the_job(server, heard):
         heard.recorder.close()
         ask(server)
     assert heard.recorder.count == 0
+
+
+async def test_aiohttp_is_refused_in_an_audited_run_alone(heard):
+    class Connector:
+        async def connect(self, request):
+            return f"connected for {request}"
+
+    transports._refuse(SimpleNamespace(BaseConnector=Connector))
+    assert await Connector().connect("me") == "connected for me"
+    with captured_by(heard.recorder):
+        with pytest.raises(Misconfigured, match="aiohttp cannot be captured"):
+            await Connector().connect("me")
+        heard.recorder.close()
+        assert await Connector().connect("me") == "connected for me"
 
 
 # --- secrets --------------------------------------------------------------------------------------
