@@ -435,6 +435,7 @@ def test_every_rule_can_be_typed_as_it_is_shown(name):
     from antiphon.interfaces.cli.commands.authority.rules import in_words
 
     others = {"selection": [("render", "rendezvous")], "limits": [], "tracebacks": False}
+    others |= {"audit_inference": True, "redact_inference": ["prompt", "output"]}
     for value in (rule_values()[name], others.get(name, 2)):
         if isinstance(value, int):
             assert parse_value(name, in_words(name, value)) == value
