@@ -10,7 +10,10 @@ from antiphon.core.families.jobs.state import job_key
 from antiphon.errors import Corrupt
 from antiphon.runtime.archive.archive_reader import ArchiveReader
 from antiphon.runtime.archive.archive_store import FolderStore
+from antiphon.runtime.archive.archive_writer import ArchiveWriter
 from antiphon.runtime.archive.bundle_assembly import assembled
+from antiphon.runtime.coordinator.archiver import Archiver, Archiving
+from antiphon.runtime.node.sealer import Sealer
 from antiphon.sdk.proofs import bundles
 from tests.runtime.archive.archived_meshes import an_archived_mesh, files_of
 from tests.runtime.meshes import KIND
@@ -151,3 +154,32 @@ async def test_only_the_coordinators_key_signs(tmp_path):
             assert not await writer.look()
         assert files_of(tmp_path) == {}
         assert [one["event"] for one in logged] == ["archive_needs_coordinator"], "said once"
+
+
+async def test_a_coordinator_that_began_with_a_snapshot_goes_on_with_its_archive(tmp_path):
+    async with an_archived_mesh(tmp_path / "archive") as archived:
+        await archived.work(*range(3))
+        await archived.litter(600)
+        node, mesh = archived.node, archived.mesh
+        archiver = Archiver(node, Archiving(every_s=1, is_purging=True))
+        await node.reached((await node.session.log.last()).seq)
+        assert await archiver.archive(), "nothing leaves, but there is a snapshot"
+        assert await archiver.make_snapshot()
+        await archived.archive()
+        fresh = await mesh.connection(mesh.owner)
+        again = await mesh.node(caretaking=False, connection=fresh)
+        assert again.replica.tree.base > 512
+        await archived.litter(5, b"more")
+        await again.reached((await node.session.log.last()).seq)
+        await node.reached(again.applied)
+        assert await Sealer(again, bar_s=1.0).seal()
+        await again.reached((await node.session.log.last()).seq)
+        await node.reached(again.applied)
+        writer = ArchiveWriter(again, mesh.owner, FolderStore(tmp_path / "archive"))
+        assert await writer.look()
+        other = ArchiveWriter(node, mesh.owner, FolderStore(tmp_path / "other"))
+        assert await other.look()
+        found = files_of(tmp_path / "archive")
+        assert {path: found[path] for path in files_of(tmp_path / "other")} == files_of(
+            tmp_path / "other"
+        )

@@ -11,16 +11,17 @@ writer goes on only with an archive of its own history: if the roots differ it s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.archive import checkpoint as checkpoints
 from antiphon.core.archive import entries, record_files, tiles
 from antiphon.core.archive.checkpoint import Checkpoint
-from antiphon.core.archive.record_files import Erased, Packer
+from antiphon.core.archive.record_files import Body, Erased, Packer, Unpacker
 from antiphon.core.archive.signed_note import NoteKey
 from antiphon.core.archive.tiles import ENTRIES, HEIGHT, Tile
-from antiphon.core.proof.merkle import leaf_hash
+from antiphon.core.proof.merkle import HASH_BYTES, leaf_hash
 from antiphon.errors import AntiphonError, Corrupt
 from antiphon.runtime.archive.archive_eraser import read_bodies, remove_others
 from antiphon.runtime.archive.archive_store import CHECKPOINT, SEAL, VKEY, ArchiveStore
@@ -92,7 +93,7 @@ class ArchiveWriter:
                 await self._write_records(tile, done)
         for level in tiles.levels(size)[1:]:
             for tile in _tiles_between(level, done, size):
-                await self.store.write(tile.path, self._hashes(tile))
+                await self.store.write(tile.path, await self._hashes(tile, done))
         await self._sign(seal)
         self.size = size
         await self._clean_up(done, size)
@@ -134,8 +135,10 @@ class ArchiveWriter:
 
     async def _write_records(self, tile: Tile, done: int) -> None:
         """The records of a tile, their entries, and at last the tile."""
-        erased = await self._erased_before(tile, done)
+        erased: Mapping[int, Body] = await self._erased_before(tile, done)
         leaves: list[bytes] = []
+        if tile.first < self.node.replica.tree.base:
+            leaves, erased = await self._written_before(tile, done)
         path = self._record_path(tile)
         await self.store.write_parts(path, self._packed(tile, leaves, erased))
         await self.store.write(tile._replace(level=ENTRIES).path, entries.joined(leaves))
@@ -158,22 +161,49 @@ class ArchiveWriter:
         found = await read_bodies(self.store, path)
         return {at: body for at, body in enumerate(found) if isinstance(body, Erased)}
 
+    async def _written_before(self, tile: Tile, done: int) -> tuple[list[bytes], dict[int, Body]]:
+        """The leaves and bodies of a tile that the archive has, and this replica perhaps not.
+
+        It began with a snapshot: what comes before is in the archive, or nowhere.
+        """
+        before = tile._replace(level=ENTRIES, width=max(0, done - tile.first))
+        data = await self.store.read(before.path) if before.width else None
+        if data is None:
+            return [], {}
+        path = self._record_path(before)
+        unpacker, found = Unpacker(path), list[Body]()
+        async with aclosing(self.store.parts(path)) as parts:
+            async for part in parts:
+                found += unpacker.add(part)
+        unpacker.end()
+        if len(found) != before.width:
+            raise Corrupt(f"{path} does not have the {before.width} records of its entries")
+        return entries.split(data, before), dict(enumerate(found))
+
     async def _packed(
-        self, tile: Tile, leaves: list[bytes], erased: dict[int, Erased]
+        self, tile: Tile, leaves: list[bytes], erased: Mapping[int, Body]
     ) -> AsyncGenerator[bytes]:
-        """A record file in parts; fills in the leaves on the way."""
-        packer = Packer()
+        """A record file in parts; fills in the leaves on the way, but those that are known."""
+        packer, known = Packer(), len(leaves)
         for first in range(0, tile.width, RECORDS_AT_ONCE):
-            count = min(RECORDS_AT_ONCE, tile.width - first)
-            rows = self.node.replica.tree.rows(tile.first + first, count)
-            leaves += map(leaf_of_row, rows)
-            bodies = [erased.get(at) or row[4] for at, row in enumerate(rows, first)]
+            end = min(first + RECORDS_AT_ONCE, tile.width)
+            fresh = min(max(first, known), end)
+            bodies: list[Body] = [erased[at] for at in range(first, fresh)]
+            if fresh < end:
+                rows = self.node.replica.tree.rows(tile.first + fresh, end - fresh)
+                leaves += map(leaf_of_row, rows)
+                bodies += [erased.get(at) or row[4] for at, row in enumerate(rows, fresh)]
             yield await asyncio.to_thread(packer.add, bodies)
         yield packer.end()
 
-    def _hashes(self, tile: Tile) -> bytes:
-        level, tree = tile.level * HEIGHT, self.node.replica.tree
-        return b"".join(tree.subtree(level, tile.first + at) for at in range(tile.width))
+    async def _hashes(self, tile: Tile, done: int) -> bytes:
+        level, tree, known = tile.level * HEIGHT, self.node.replica.tree, b""
+        before = tiles.last_tile(tile.level, done)
+        is_grown = before is not None and before.number == tile.number
+        if before is not None and is_grown and tile.first << level < tree.base:
+            known = await self.store.read(before.path) or b""
+        rest = range(len(known) // HASH_BYTES, tile.width)
+        return known + b"".join(tree.subtree(level, tile.first + at) for at in rest)
 
     async def _sign(self, seal: FoundSeal) -> None:
         mesh, body = self.node.session.mesh, seal.body
