@@ -32,7 +32,7 @@ BUDGETS = {
     "core": 90,
     "engines": 70,
     "families": 14,
-    "interfaces": 34,
+    "interfaces": 44,
     "processes": 2,
     "runtime": 150,
     "sandbox": 10,

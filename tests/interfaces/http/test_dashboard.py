@@ -11,7 +11,7 @@ import pytest
 
 from antiphon import Mesh
 from antiphon.interfaces.http.bounded_server import serving
-from antiphon.interfaces.http.pages.dashboard import COOKIE, make_dashboard
+from antiphon.interfaces.http.pages.dashboard import make_dashboard
 from antiphon.sdk.dashboard.sign_in import SignIn
 from antiphon.sdk.dashboard.source import Source
 from antiphon.settings import HttpAddress
@@ -53,6 +53,8 @@ def test_dev_prints_a_link_that_signs_one_browser_in_once(shell):
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
         base = shell.dashboard.partition("/sign-in/")[0]
+        port = base.rpartition(":")[2]
+        assert cookie.startswith(f"antiphon-{port}="), "others on this machine have their own"
         assert first.get(f"{base}/jobs").status_code == 200
         assert second.get(shell.dashboard).status_code == 401
         assert second.get(f"{base}/jobs").status_code == 401
@@ -108,7 +110,7 @@ async def test_another_site_can_do_nothing(shell):
             refused = await client.post(f"/jobs/{waiting}/cancel", headers=headers)
             assert refused.status_code == 403
         assert (await client.get("/jobs", headers={"Host": "other.example"})).status_code == 400
-        client.cookies.delete(COOKIE)
+        client.cookies.clear()
         assert (await client.get(f"/jobs/{waiting}")).status_code == 401
 
 
@@ -205,7 +207,7 @@ async def test_the_list_and_a_job_arrive_again_when_they_change(shell):
                 assert SPITE not in frame
                 if later.out.strip() in frame:
                     break
-        client.cookies.delete(COOKIE)
+        client.cookies.clear()
         assert (await client.get("/jobs/events")).status_code == 401
 
 

@@ -74,7 +74,7 @@ def signed_in(answer: Answer) -> Answer:
 
     @functools.wraps(answer)
     async def checked(self: Dashboard, request: Request) -> Response:
-        if not self.sign_in.is_signed_in(request.cookies.get(COOKIE, "")):
+        if not self.sign_in.is_signed_in(request.cookies.get(cookie_of(request), "")):
             return page("sign_in.html", status=401, mesh=self.name)
         if request.method == "POST" and not _is_own(request):
             raise HTTPException(403, "this was sent by another site")
@@ -106,7 +106,7 @@ class Dashboard:
         if not session:
             return page("sign_in.html", status=401, mesh=self.name)
         answer = RedirectResponse("/jobs", 303, headers=HEADERS)
-        answer.set_cookie(COOKIE, session, httponly=True, samesite="strict", path="/")
+        answer.set_cookie(cookie_of(request), session, httponly=True, samesite="strict", path="/")
         return answer
 
     async def first(self, _: Request) -> Response:
@@ -155,7 +155,7 @@ class Dashboard:
         return self._stream(request, make)
 
     def _stream(self, request: Request, make: Make, *, quiet_s: float = QUIET_S) -> Response:
-        cookie = request.cookies.get(COOKIE, "")
+        cookie = request.cookies.get(cookie_of(request), "")
         return self.streams.answer(make, lambda: self.sign_in.is_signed_in(cookie), quiet_s=quiet_s)
 
     async def _in_turn(self, making: Awaitable[T]) -> T:
@@ -285,6 +285,11 @@ class Dashboard:
             Route("/verify", self.verify, methods=["GET", "POST"]),
             Route("/static/{name}", self.static),
         ]
+
+
+def cookie_of(request: Request) -> str:
+    """The name of the session's cookie: browsers share cookies among the ports of a machine."""
+    return f"{COOKIE}-{request.url.port}"
 
 
 def _status_of(problem: AntiphonError) -> int:
