@@ -5,7 +5,7 @@ What is written goes to the outbox; every question to the engine raises why it c
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from antiphon.assembly.mesh_connection import KeyInUse, MeshConnection, place
@@ -13,10 +13,11 @@ from antiphon.errors import Unavailable
 from antiphon.runtime.identity.host_clock import SystemEntropy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from antiphon.ports import Engine, EngineInfo
     from antiphon.runtime.identity.state_directory import StateDirectory
+    from antiphon.runtime.replica.replica import Replica
 
 
 class _Absent:
@@ -55,6 +56,23 @@ class AbsentEngine:
 
     async def close(self) -> None:
         """See `ports.Engine`."""
+
+
+@contextmanager
+def known_replica(home: StateDirectory, connection: MeshConnection) -> Iterator[Replica]:
+    """The machine's replica as far as it came; `Unavailable` if it has none."""
+    from antiphon.runtime.replica.replica import Replica
+
+    if not home.replica.is_file():
+        why = connection.engine.why if isinstance(connection.engine, AbsentEngine) else None
+        words = "the mesh cannot be reached" if why is None else why.message
+        raise Unavailable(f"{words}; this machine has no replica to read meanwhile")
+    session = connection.session
+    replica = Replica(home.replica, mesh=session.mesh, protocol=session.protocol, read_only=True)
+    try:
+        yield replica
+    finally:
+        replica.close()
 
 
 @asynccontextmanager

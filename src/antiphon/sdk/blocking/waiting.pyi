@@ -23,6 +23,7 @@ from antiphon.core.tempo.addresses import Address
 from antiphon.core.tempo.messages import HelpRequest, StatusClaim, TaskState
 from antiphon.core.tempo.policy import TempoPolicy
 from antiphon.core.tempo.tempo_history import TempoHistory
+from antiphon.errors import Unavailable
 from antiphon.ports import EngineInfo
 from antiphon.runtime.artifacts.store import OnProgress
 from antiphon.runtime.attention.attention_table import Attention
@@ -168,6 +169,10 @@ class BlockingLocks:
     def list(self, scope: str = ...) -> list[LockStatus]: ...
 
 class BlockingOutbox:
+    @property
+    def is_connected(self) -> bool: ...
+    @property
+    def unreachable(self) -> Unavailable | None: ...
     def keeps(self, id_: str) -> bool: ...
     def send(self) -> list[OutboxItem]: ...
 

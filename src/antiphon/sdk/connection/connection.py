@@ -336,7 +336,10 @@ class Connection:
 
     @asynccontextmanager
     async def replica(self) -> AsyncIterator[Replica]:
-        """The local replica, up to date; of a node beside it, as far as that has come."""
+        """The local replica, up to date; of a node beside it, as far as that has come.
+
+        Without a connection it is as far as it came before.
+        """
         if self.node_replica is not None:
             yield self.node_replica
             return
@@ -344,6 +347,12 @@ class Connection:
 
         if self.memory_replica is not None and self.memory is not None:
             yield await caught_up(self.opened, self.memory_replica)
+            return
+        if not self.is_connected:
+            from antiphon.assembly.offline_connection import known_replica
+
+            with known_replica(self.home, self.opened) as replica:
+                yield replica
             return
         async with local_replica(self.home, self.opened) as replica:
             yield replica

@@ -24,7 +24,6 @@ from antiphon.core.manifest import MAX_INPUTS, BlobInput, Input, Manifest, Resul
 from antiphon.core.proof.output import Output
 from antiphon.core.record.subjects import check_kind
 from antiphon.errors import AntiphonError, Misconfigured, PartlySubmitted
-from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors.handler_call import inline_arguments, keep_arguments
 from antiphon.runtime.values.later_values import LaterValue, encode_call
 from antiphon.sdk.call_options import Scheduling, fresh_nonce, merged
@@ -266,7 +265,7 @@ class GraphPlan:
                 raise
         caller = Caller(connection)
         try:
-            found = await submit_many(caller.session, bodies)
+            found = await caller.submit_bodies(bodies)
         except PartlySubmitted as problem:
             known = {(one.kind, one.id): one for one in problem.submitted}
             for step in self._steps:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.connection.connection import Connection
+    from antiphon.sdk.connection.connection_outbox import ConnectionOutbox
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -128,15 +129,26 @@ class Caller(Struct, frozen=True):
 
     async def submit(self, call: Call[R]) -> JobHandle[R]:
         """Submit one call."""
-        return await self.submit_body(await self.body_of(call), call.signature)
+        body = await self.body_of(call)
+        if self.outbox is not None:
+            return await self.submit_or_keep(self.outbox, body, call.signature)
+        return self.handle_of(await submission.submit(self.session, body), call.signature)
 
-    async def submit_body(
-        self, body: ScheduleBody, signature: CallSignature | None = None
+    async def submit_body(self, body: ScheduleBody) -> JobHandle[Any]:
+        """Submit one job whose manifest is given."""
+        if self.outbox is not None:
+            return await self.submit_or_keep(self.outbox, body)
+        return self.handle_of(await submission.submit(self.session, body))
+
+    @property
+    def outbox(self) -> ConnectionOutbox | None:
+        """What keeps jobs while the engine cannot be reached, if that was asked for."""
+        return self.connection.outbox if self.connection.is_offline_allowed else None
+
+    async def submit_or_keep(
+        self, outbox: ConnectionOutbox, body: ScheduleBody, signature: CallSignature | None = None
     ) -> JobHandle[Any]:
-        """Submit one job; while the engine cannot be reached, keep it if that was asked for."""
-        outbox, session = self.connection.outbox, self.session
-        if outbox is None or not self.connection.is_offline_allowed:
-            return self.handle_of(await submission.submit(session, body), signature)
+        """Submit one job, or keep it; the handle says which."""
         found = await outbox.write_or_keep(
             lambda: submission.submit(self.session, body),
             lambda sent_ms: outbox.keep_submit(body, sent_ms=sent_ms),
@@ -152,7 +164,7 @@ class Caller(Struct, frozen=True):
 
         reader = ResultReader(signature, lambda: self.connection.artifacts)
         made = StreamHandle if signature is not None and signature.is_stream else JobHandle
-        return made.tentative(session, (body.kind, item.what.name), reader, committed)
+        return made.tentative(self.session, (body.kind, item.what.name), reader, committed)
 
     async def submit_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """Submit jobs; their handles, in the same order.
@@ -161,6 +173,12 @@ class Caller(Struct, frozen=True):
         submitted after others were.
         """
         return await self._submit([(call, await self.body_of(call)) for call in calls], first=0)
+
+    async def submit_bodies(self, bodies: Sequence[ScheduleBody]) -> list[Submitted]:
+        """Submit jobs, behind what waits in the outbox: they may come after that."""
+        if self.outbox is not None:
+            await self.outbox.send()
+        return await submit_many(self.session, bodies)
 
     async def map(
         self, calls: Iterable[Call[R]], *, limit: int | None
@@ -200,8 +218,7 @@ class Caller(Struct, frozen=True):
         self, made: list[tuple[Call[Any], ScheduleBody]], *, first: int
     ) -> list[JobHandle[Any]]:
         try:
-            bodies = [body for _, body in made]
-            found = await submit_many(self.session, bodies)
+            found = await self.submit_bodies([body for _, body in made])
         except PartlySubmitted as problem:
             calls = {job_key(body.kind, job_id(body.manifest)): call for call, body in made}
             problem.position += first

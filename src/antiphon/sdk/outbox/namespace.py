@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from antiphon.errors import Misconfigured
+from antiphon.errors import Misconfigured, Unavailable
 from antiphon.runtime.outbox.outbox_item import OutboxItem
 from antiphon.runtime.outbox.outbox_store import OutboxStore
 from antiphon.sdk.connection.connection_outbox import FOLDER
@@ -44,6 +44,14 @@ class LocalOutbox:
     def items(self) -> list[OutboxItem]:
         """What waits, in the order in which it is sent, and what ended and was not told yet."""
         return self._store.items()
+
+    def tentative_jobs(self, start: str = "") -> list[OutboxItem]:
+        """The jobs that wait here; those whose id begins so."""
+        return [
+            one
+            for one in self.items()
+            if one.job() is not None and one.is_tentative and one.what.name.startswith(start)
+        ]
 
     def retry(self, id_: str) -> OutboxItem:
         """Have an item sent that waits for a decision, even if it may have arrived before."""
@@ -91,6 +99,16 @@ class Outbox(LocalOutbox):
     @property
     def _store(self) -> OutboxStore:
         return self._outbox.store
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the mesh was reached; if not, jobs are listed as this machine knew them."""
+        return self._connection.is_connected
+
+    @property
+    def unreachable(self) -> Unavailable | None:
+        """Why the mesh was not reached; None if it was."""
+        return None if self.is_connected else getattr(self._connection.engine, "why", None)
 
     def keeps(self, id_: str) -> bool:
         """Whether the job or the message with this id waits here."""

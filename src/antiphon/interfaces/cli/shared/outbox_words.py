@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from antiphon.interfaces.cli.screen.terminal import Piece, err, out
+from antiphon.interfaces.cli.screen.options import short
+from antiphon.interfaces.cli.screen.terminal import Piece, ago, err, out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from antiphon.errors import Unavailable
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.outbox.namespace import OutboxItem
 
@@ -40,6 +42,28 @@ def item_pieces(item: OutboxItem) -> list[Piece]:
         (f"{WORDS[item.state]:<16}", STYLES[item.state]),
         (f"{item.id}  {item.what.words}{why}", ""),
     ]
+
+
+def tentative_row(item: OutboxItem) -> list[Piece]:
+    """A job that waits, as a row of the list of jobs."""
+    kind, job = item.job() or ("", item.what.name)
+    return [
+        (short(job), ""),
+        ("… tentative", "waiting"),
+        (kind, ""),
+        (ago(item.at_ms), "quiet"),
+        ("", ""),
+        ("", ""),
+        ("waits on this machine", "quiet"),
+    ]
+
+
+def say_tentative(what: str, why: Unavailable | None) -> None:
+    """Tell a person that something waits, and what may be done about it."""
+    err.say(f"tentative: the mesh cannot be reached, so the {what} waits on this machine")
+    err.say("  it is sent when the mesh can be reached again: ", "antiphon outbox")
+    if why is not None:
+        err.say("  why: ", f"{why.message}; {why.hint}" if why.hint else why.message)
 
 
 def say_sent(mesh: Mesh, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from antiphon.interfaces.cli.screen.durations import wait_in_words
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import print_json, short
 from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out, span, state_piece
-from antiphon.interfaces.cli.shared.outbox_words import say_sent
+from antiphon.interfaces.cli.shared.outbox_words import say_sent, say_tentative
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -48,7 +48,7 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions) 
     """Wait for a submitted job, print its end, and return the exit code."""
     say_sent(mesh, as_json=wait_options.as_json)
     if handle.is_tentative:
-        return _say_tentative(handle, wait_options)
+        return _say_tentative(mesh, handle, wait_options)
     return await _answer(mesh, handle, wait_options)
 
 
@@ -92,14 +92,13 @@ async def _answer(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions)
     return Exit.OK
 
 
-def _say_tentative(handle: JobHandle[Any], wait_options: WaitOptions) -> int:
+def _say_tentative(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions) -> int:
     """Print that the job waits on this machine; whoever wanted its result has none."""
     if wait_options.as_json:
         told = {"job": handle.id, "kind": handle.kind, "is_new": True, "is_tentative": True}
         print_json({**told, **wait_options.notes})
     else:
-        err.say("tentative: the mesh cannot be reached, so the job waits on this machine")
-        err.say("  it is sent when the mesh can be reached again: ", "antiphon outbox")
+        say_tentative("job", mesh.outbox.unreachable)
         if not wait_options.wait:
             print(handle.id, flush=True)
     return Exit.UNAVAILABLE if wait_options.wait else Exit.OK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,7 +16,7 @@ from antiphon.interfaces.cli.commands.plans.plan import plan_of, say_plan
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any, find_job
 from antiphon.interfaces.cli.screen.node_names import aliases, node_names
-from antiphon.interfaces.cli.screen.options import short, short_node
+from antiphon.interfaces.cli.screen.options import open_mesh, short, short_node
 from antiphon.interfaces.cli.screen.terminal import (
     ago,
     clock,
@@ -28,6 +29,7 @@ from antiphon.interfaces.cli.screen.terminal import (
 from antiphon.interfaces.cli.shared.address_options import happened_at, read_address
 from antiphon.interfaces.cli.shared.follow import followed
 from antiphon.interfaces.cli.shared.graph_tree import as_objects, draw
+from antiphon.interfaces.cli.shared.outbox_words import item_object, item_pieces
 from antiphon.interfaces.cli.shared.story_rows import (
     find_archived,
     first_line,
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 
 @command
 async def show(
-    mesh: Mesh,
+    home: Path | None,
     as_json: bool,
     job: JobArgument,
     *,
@@ -65,9 +67,24 @@ async def show(
 
     Who did what, when, and whether it was accepted; then the jobs that it begins after, and those
     that begin after it. A job that is no longer on the log is shown from the archive, if there is
-    one here. 'JOB;beats=~~4' shows what had happened four beats ago,
-    'JOB;seconds=~~30' thirty seconds ago, 'JOB;phase=review' what happened in that phase of a bar.
+    one here; one that waits for a connection is shown as tentative. 'JOB;beats=~~4' shows what had
+    happened four beats ago, 'JOB;seconds=~~30' thirty seconds ago, 'JOB;phase=review' what happened
+    in that phase of a bar.
     """
+    from antiphon.sdk.mesh import StateDirectory
+    from antiphon.sdk.outbox.namespace import LocalOutbox
+
+    kept = LocalOutbox.of(StateDirectory.find(home)).tentative_jobs(read_address(job).what)
+    if len(kept) == 1:
+        (one,) = kept
+        return Answer(
+            {**item_object(one), "is_tentative": True}, lambda: out.pieces(*item_pieces(one))
+        )
+    async with open_mesh(home) as mesh:
+        return await _show(mesh, job, as_json=as_json, follow=follow)
+
+
+async def _show(mesh: Mesh, job: str, *, as_json: bool, follow: bool) -> Answer:
     from antiphon.sdk.graphs.neighbours import around
     from antiphon.sdk.handle import progress_of
     from antiphon.sdk.results.job_details import details_of

@@ -24,6 +24,7 @@ from antiphon.interfaces.cli.screen.terminal import (
     state_piece,
 )
 from antiphon.interfaces.cli.shared.job_filters import JobFilterOptions
+from antiphon.interfaces.cli.shared.outbox_words import item_object, tentative_row
 from antiphon.sdk.defaults import MOST_LISTED, StateName
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ async def jobs(
     filters = wanted.filters()
     if failed:
         filters["state"] = ["failed", "aborted"]
-    async with open_mesh(home) as mesh:
+    async with open_mesh(home, offline=True) as mesh:
+        kept = [] if chosen or next_ else mesh.outbox.tentative_jobs()
+        is_connected = mesh.outbox.is_connected
         found = await mesh.jobs(
             overdue=overdue, claimable_by=claimable_by, limit=limit, after=next_, **filters
         )
@@ -90,12 +93,13 @@ async def jobs(
             async with mesh.replica() as replica:
                 return _failed(letters_of(mesh, replica, found), wanted.kind, counts, found.next)
         claimers = [] if as_json else [job.claimer for job in found]
-        name = await node_names(mesh, claimers)
+        name = await node_names(mesh, claimers) if is_connected else short_node
 
     def words() -> None:
-        if found:
+        if found or kept:
             heads = ("JOB", "STATE", "KIND", "SUBMITTED", "TOOK", "TRIES", "BY")
-            out.table(heads, (_row(job, name) for job in found), flexible=2)
+            rows = [*map(tentative_row, kept), *(_row(job, name) for job in found)]
+            out.table(heads, rows, flexible=2)
         elif chosen or filters:
             out.say("no job matches" + (" so far" if found.next else ""))
         else:
@@ -106,8 +110,16 @@ async def jobs(
             listed = ", ".join(f"{counts[name]:,} {name}" for name in order if name in counts)
             err.pieces((f"{counted(sum(counts.values()), 'job')}: {listed}", "quiet"))
         _say_next(found.next)
+        if not is_connected:
+            err.say("the mesh cannot be reached: these are the jobs that this machine knew of")
 
-    facts = {"jobs": [job_object(job) for job in found], "counts": counts, "next": found.next}
+    facts = {
+        "jobs": [job_object(job) for job in found],
+        "tentative": [item_object(one) for one in reversed(kept)],
+        "is_connected": is_connected,
+        "counts": counts,
+        "next": found.next,
+    }
     return Answer(facts, words)
 
 

@@ -50,7 +50,7 @@ def outbox(
     action: ActionArgument = Action.LIST,
     item: ItemArgument = "",
 ) -> Answer | Coroutine[Any, Any, Answer]:
-    """List what waits on this machine until the mesh can be reached, and what became of it.
+    """List what waits here for a connection, and what became of it.
 
     What ended is listed once. Items are sent by themselves as soon as a program or a command of
     this machine is connected; 'send' does it now.

@@ -15,7 +15,7 @@ from antiphon.interfaces.cli.screen.durations import seconds, some_seconds
 from antiphon.interfaces.cli.screen.node_names import node_names
 from antiphon.interfaces.cli.screen.options import open_mesh, print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
-from antiphon.interfaces.cli.shared.outbox_words import say_sent
+from antiphon.interfaces.cli.shared.outbox_words import say_sent, say_tentative
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -78,8 +78,8 @@ def send(
 async def _sent(mesh: Mesh, sent: str, receiver: str) -> Answer:
     facts = {"id": sent, "to": receiver}
     if mesh.outbox.keeps(sent):
-        words = "tentative: the mesh cannot be reached, so the message waits: antiphon outbox"
-        return Answer({**facts, "is_tentative": True}, lambda: err.say(words))
+        why = mesh.outbox.unreachable
+        return Answer({**facts, "is_tentative": True}, lambda: say_tentative("message", why))
     node, _, whom = receiver.rpartition("/")
     name = await node_names(mesh, [node])
     told = f" sent {sent} to agent {whom} of {name(node)}"
