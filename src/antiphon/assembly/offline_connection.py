@@ -66,7 +66,10 @@ def known_replica(home: StateDirectory, connection: MeshConnection) -> Iterator[
     if not home.replica.is_file():
         why = connection.engine.why if isinstance(connection.engine, AbsentEngine) else None
         words = "the mesh cannot be reached" if why is None else why.message
-        raise Unavailable(f"{words}; this machine has no replica to read meanwhile")
+        raise Unavailable(
+            f"{words}; this machine has no replica to read meanwhile",
+            hint="'antiphon outbox' lists what waits here",
+        )
     session = connection.session
     replica = Replica(home.replica, mesh=session.mesh, protocol=session.protocol, read_only=True)
     try:
