@@ -237,7 +237,11 @@ class Shell:
         with self.start("init", "--json", *words) as running:
             founded = json.loads(running.line("founded"))
             ready = json.loads(running.line("ready"))
-            yield {"running": running, **founded, "dashboard": ready["dashboard"]}
+            yield {
+                "running": running,
+                **founded,
+                "dashboard": Path(ready["dashboard"]).read_text().strip(),
+            }
             assert running.stop() == 0, running.err
 
     @contextmanager

@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import Final
+from pathlib import Path
+from typing import Final, Self
 
 from antiphon.core.bounded_cache import BoundedCache
+from antiphon.files import replace_file
 
 SESSION_S: Final = 12 * 3600
 SESSIONS: Final = 64
@@ -16,6 +18,27 @@ LINK_S: Final = 3600
 """How long a link works: nobody can use what a terminal or a log kept."""
 LINK_AGAIN_S: Final = 30
 """A link that does not work any more has a new one made, this often at most."""
+
+
+class LinkFile:
+    """The newest link, in a private file of the state directory, for as long as a block runs.
+
+    For commands without a terminal: what they print may be a log that others read.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "dashboard-link"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def keep(self, link: str) -> str:
+        """Keep a link; where it is."""
+        replace_file(self._path, f"{link}\n".encode())
+        return str(self._path)
 
 
 class SignIn:

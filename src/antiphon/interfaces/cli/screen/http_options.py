@@ -102,13 +102,14 @@ async def serve_dashboard(
     must: bool = False,
     as_json: bool = False,
 ) -> str:
-    """Serve the dashboard on loopback until the stack ends; a link that signs in once.
+    """Serve the dashboard on loopback until the stack ends; a link that signs in once, or its file.
 
     Where the packages of `antiphon[http]` are not installed: empty, or an error if it must be.
-    Whenever a link was used, the next one is printed.
+    Whenever a link was used, the next one is printed. What a node prints may be a service's log,
+    so there the link is in a private file instead, unless a person looks at a terminal.
     """
     from antiphon.interfaces.http.node_server import installed
-    from antiphon.sdk.dashboard.sign_in import SignIn
+    from antiphon.sdk.dashboard.sign_in import LinkFile, SignIn
     from antiphon.sdk.dashboard.source import Source
     from antiphon.settings import HttpAddress
 
@@ -126,20 +127,30 @@ async def serve_dashboard(
     stack.callback(end_streams)
     start = f"http://127.0.0.1:{port}/sign-in/"
 
+    file = stack.enter_context(LinkFile(mesh.home.path))
+
+    def told(secret: str) -> str:
+        if node is None or (out.is_terminal and not as_json):
+            return f"{start}{secret}"
+        return file.keep(f"{start}{secret}")
+
     def tell(secret: str) -> None:
         if as_json:
-            print_json({"event": "dashboard", "dashboard": f"{start}{secret}"})
+            print_json({"event": "dashboard", "dashboard": told(secret)})
         else:
-            out.say(f"The link to the dashboard was used. The next: {start}{secret}")
+            out.say(f"The link to the dashboard was used. The next: {told(secret)}")
 
     sign_in.tell = tell
-    return f"{start}{sign_in.link()}"
+    return told(sign_in.link())
 
 
 def say_dashboard(link: str) -> None:
     """Print where to look."""
     if link:
         out.say(f"  look     {link}")
-        out.say("           signs one browser in, once, within an hour")
+        is_file = not link.startswith("http")
+        out.say(
+            f"           {'has a link that ' * is_file}signs one browser in, once, within an hour"
+        )
     else:
         out.say("  look     in a browser, after: pip install 'antiphon[http]'")
