@@ -1,4 +1,4 @@
-"""docs/expectations.md: every row names a test that exists, or says what is planned."""
+"""docs/understand/expectations.md: every row names a test that exists, or says what is planned."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def faults(page, root=ROOT):
 
 
 def test_every_row_names_a_test_that_exists_or_says_what_is_planned():
-    page = (ROOT / "docs/expectations.md").read_text()
+    page = (ROOT / "docs/understand/expectations.md").read_text()
     assert [int(row[0]) for row in rows(page)] == list(range(1, 37))
     assert list(faults(page)) == []
 

@@ -1,4 +1,4 @@
-"""docs/not-here-yet.md: nothing that is listed there exists, and nothing pending is left out."""
+"""docs/understand/not-here-yet.md: nothing that is listed there exists, and nothing pending is left out."""
 
 import importlib.util
 import re
@@ -16,7 +16,7 @@ from tests.requirements_table import PENDING, TITLES
 from tests.test_expectations import rows as expectations
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs/not-here-yet.md").read_text()
+PAGE = (ROOT / "docs/understand/not-here-yet.md").read_text()
 ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 SIGN = re.compile(
     r"(module|command|option|path|op|field|classifier|folder) `([^`]+)`"
@@ -82,7 +82,7 @@ def exists(kind, name):
 
 
 def unmet():
-    found = expectations((ROOT / "docs/expectations.md").read_text())
+    found = expectations((ROOT / "docs/understand/expectations.md").read_text())
     return {row[0] for row in found if row[3].startswith("no")}
 
 

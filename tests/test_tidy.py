@@ -250,7 +250,7 @@ def undocumented(root: Path) -> list[str]:
     ]
 
 
-SPECIFICATION = Path("docs/specification.md")
+SPECIFICATION = Path("docs/reference/specification.md")
 CAPITALS = re.compile(r"\bSPEC(?:\.md)?\b")
 SECTION = re.compile(r"§(\d+(?:\.\d+)*)")
 CITED = re.compile(
@@ -348,7 +348,7 @@ HOUSE = {
     "src/antiphon/errors.py": DOC,
     "src/antiphon/interfaces/__init__.py": DOC,
     "src/antiphon/interfaces/cli.py": DOC + "print('hello')\n",
-    "docs/specification.md": "## 1. Who\n## 2. What\n### 2.1 Which\nSee §1 and §2.1.\n",
+    "docs/reference/specification.md": "## 1. Who\n## 2. What\n### 2.1 Which\nSee §1 and §2.1.\n",
     "docs/notes.md": "Spec" + " §2.1 and §1 say so; RFC 9162 §7 is another matter.\n",
 }
 
@@ -391,7 +391,7 @@ BREACHES = [
     (miscited, "src/antiphon/core/jobs.py", '"""A job (spec' + ' §3)."""\n'),
     (miscited, "src/antiphon/core/jobs.py", '"""A job (spec' + ' §1, §2.2)."""\n'),
     (miscited, "docs/other.md", "as specification" + " §2 and §12 say\n"),
-    (miscited, "docs/specification.md", "## 1. Who\nSee §2.\n"),
+    (miscited, "docs/reference/specification.md", "## 1. Who\nSee §2.\n"),
     (cited_by_another_name, "src/antiphon/core/jobs.py", '"""A job (SP' + 'EC §1)."""\n'),
     (undocumented, "chaos/stale.py", ""),
     (undocumented, "simulator/seeds.py", ""),

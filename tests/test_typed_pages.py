@@ -10,10 +10,10 @@ from tests.acceptance.typed_page import ROOT, blocks
 BY_PAGES = "tests/acceptance/test_pages.py"
 TYPED = {
     "README.md": "tests/acceptance/test_readme.py",
-    "docs/backup.md": "tests/acceptance/test_backup.py",
-    "docs/testing.md": "tests/testing/test_tested_mesh.py",
-    "docs/tutorial.md": BY_PAGES,
-    "docs/offline.md": BY_PAGES,
+    "docs/do/backup.md": "tests/acceptance/test_backup.py",
+    "docs/do/testing.md": "tests/testing/test_tested_mesh.py",
+    "docs/learn/tutorial.md": BY_PAGES,
+    "docs/do/offline.md": BY_PAGES,
     **{f"docs/{page}.md": BY_PAGES for page in (*PAGES, *SANDBOXED)},
 }
 """Pages of which every block that does not say why not is typed, and where."""

@@ -1,7 +1,7 @@
 """`bench flames`: samples a worker process by py-spy while it drains a queue, and draws it.
 
 Needs py-spy (`pip install py-spy`) and the right to look into a child process. The picture goes to
-`docs/performance/worker-drain.svg`, or to `--output`.
+`docs/understand/performance/worker-drain.svg`, or to `--output`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `busy` is a mesh with eight workers and two thousand jobs, `empty` one on which nothing happened
 yet, `trouble` the mesh of `antiphon demo`: workers killed and stalled, a late result refused, a
 machine revoked. Each page is taken at 1440 and 390 pixels, light and dark, and made small with
-pngquant. The pictures of docs/dashboard.md are some of them.
+pngquant. The pictures of docs/do/dashboard.md are some of them.
 """
 
 from __future__ import annotations

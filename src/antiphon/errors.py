@@ -302,7 +302,7 @@ class Forked(Misconfigured):
 
 
 class NoAnswer(AntiphonError):
-    """A question has no answer: nobody gave one in time, or it was cancelled (docs/questions.md).
+    """A question has no answer: nobody gave one in time, or it was cancelled (docs/do/questions.md).
 
     `reason` is the outcome of the question's job: `expired`, `cancelled`, or how else it ended.
     """
@@ -313,7 +313,7 @@ class NoAnswer(AntiphonError):
 
 
 class BeatsOver(AntiphonError):
-    """A handler used up the beats that its score has for something (docs/scores.md)."""
+    """A handler used up the beats that its score has for something (docs/do/scores.md)."""
 
 
 class Overrun(BeatsOver):
@@ -381,7 +381,7 @@ class After(HandlerDecision):
     """Submit these jobs, and call the handler again when all of them have ended.
 
     Until then the job waits on the log, and no worker holds it. The next call finds the results
-    in its context: `ctx.results(task)` (docs/graphs.md).
+    in its context: `ctx.results(task)` (docs/do/graphs.md).
     """
 
     def __init__(self, children: Iterable[CallToSubmit | SubmittedJob]) -> None:

@@ -1,7 +1,7 @@
 """Settings of one process, read from the environment; every field has a unit and a default.
 
 Values come from `ANTIPHON_*` environment variables; arguments given in code win over them. An
-empty variable counts as unset. docs/settings.md lists them all; a test compares the two.
+empty variable counts as unset. docs/reference/settings.md lists them all; a test compares the two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`docs/backup.md`, typed as it stands there, on the machine that hosts a mesh; and mistakes."""
+"""`docs/do/backup.md`, typed as it stands there, on the machine that hosts a mesh; and mistakes."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.acceptance.typed_page import ROOT, Reader
 def test_the_page_works_as_typed(tmp_path):
     with Reader(tmp_path) as person, person.shell("").init("--name", "shop"):
         (tmp_path / "passphrase").write_text("correct horse battery staple\n")
-        person.follow((ROOT / "docs/backup.md").read_text())
+        person.follow((ROOT / "docs/do/backup.md").read_text())
         assert (tmp_path / "restored" / "mesh.json").is_file()
         shell = person.shell("")
         (segment, *_) = sorted((tmp_path / "copies/mesh/log").iterdir())

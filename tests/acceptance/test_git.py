@@ -1,4 +1,4 @@
-"""Jobs in a Git repository, with the real git: shown, cloned, verified (docs/git.md)."""
+"""Jobs in a Git repository, with the real git: shown, cloned, verified (docs/do/git.md)."""
 
 import json
 import re

@@ -25,12 +25,12 @@ def reader(tmp_path):
 
 @pytest.mark.slow
 def test_the_tutorial_works_as_typed(reader):
-    reader.follow((ROOT / "docs/tutorial.md").read_text())
+    reader.follow((ROOT / "docs/learn/tutorial.md").read_text())
 
 
 @pytest.mark.req("P12")
 def test_the_page_about_work_without_a_connection_is_true_as_typed(reader):
-    reader.follow((ROOT / "docs/offline.md").read_text())
+    reader.follow((ROOT / "docs/do/offline.md").read_text())
 
 
 PAGE = """

@@ -88,6 +88,6 @@ def test_a_large_value_goes_there_and_back(size, calling):
     data = random.Random(size).randbytes(size)
     back = caller.run(caller.sent("turn", data, timeout=10 * PATIENCE_S))
     assert back == data[::-1]
-    # Shown with pytest -s: docs/values.md says how much it is.
+    # Shown with pytest -s: docs/reference/values.md says how much it is.
     status = Path(f"/proc/{worker.pid}/status").read_text()
     print(next(line for line in status.splitlines() if line.startswith("VmHWM")))

@@ -396,7 +396,7 @@ async def test_a_call_by_kind_writes_the_same_manifest():
 
 
 def test_the_examples_of_the_page_can_be_read():
-    page = (ROOT / "docs/manifest.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/manifest.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```(?:yaml|json)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(examples) >= 3
     read = [read_manifest(example) for example in examples]
@@ -421,8 +421,8 @@ def test_the_script_says_whether_the_schemas_are_current(tmp_path):
     assert run().returncode == 1
     assert "--write" in run().stderr
     assert run("--write").returncode == run().returncode == 0
-    made = {path.name: path.read_text() for path in (tmp_path / "docs/schemas").iterdir()}
-    assert made == {path.name: path.read_text() for path in (ROOT / "docs/schemas").iterdir()}
-    (tmp_path / "docs/schemas/proof.schema.json").write_text("{}")
+    made = {path.name: path.read_text() for path in (tmp_path / "docs/reference/schemas").iterdir()}
+    assert made == {path.name: path.read_text() for path in (ROOT / "docs/reference/schemas").iterdir()}
+    (tmp_path / "docs/reference/schemas/proof.schema.json").write_text("{}")
     assert "proof.schema.json is out of date" in run().stderr
     assert run("--wrong").returncode == 2

@@ -18,7 +18,7 @@ from tests.runtime import spawned
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/testing"
-PAGE = ROOT / "docs/testing.md"
+PAGE = ROOT / "docs/do/testing.md"
 
 elsewhere = Mesh.open(engine="memory")
 """A program's mesh, as a module has it."""

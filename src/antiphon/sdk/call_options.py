@@ -44,7 +44,7 @@ Duration = float | timedelta | str
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """How a task's jobs are retried (docs/tasks.md)."""
+    """How a task's jobs are retried (docs/do/tasks.md)."""
 
     attempts: int | None = None
     """Attempts before a job counts as failed. None: the mesh's rule."""
@@ -100,11 +100,11 @@ class CallOptions(TypedDict, total=False):
     """How long a worker that stopped answering keeps the job."""
     lease_max: Duration
     requires: Sequence[str]
-    """Labels that a worker must have: `"gpu=a100"`, or `"gpu"` for any (docs/selection.md)."""
+    """Labels that a worker must have: `"gpu=a100"`, or `"gpu"` for any (docs/do/selection.md)."""
     concurrency: str
     """The limit under which it is counted; without it, that of its kind, if there is one."""
     after: Sequence[object]
-    """Handles of jobs, or steps of the same graph, that have to end first (docs/graphs.md)."""
+    """Handles of jobs, or steps of the same graph, that have to end first (docs/do/graphs.md)."""
     any_outcome: bool
     """Whether it also begins after jobs that failed; not after those whose results it reads."""
     replicas: int
@@ -112,9 +112,9 @@ class CallOptions(TypedDict, total=False):
     quorum: int
     """How many independent workers have to reach the same result; if left out, most of them."""
     budget: Budget | Mapping[str, Any]
-    """What it may use up, and the account that pays for it (docs/cost.md)."""
+    """What it may use up, and the account that pays for it (docs/do/cost.md)."""
     score: Score | Mapping[str, Any]
-    """Its beats: how long its phases may take, and how long it may wait (docs/scores.md)."""
+    """Its beats: how long its phases may take, and how long it may wait (docs/do/scores.md)."""
 
 
 class TaskOptions(CallOptions, total=False):

@@ -161,7 +161,7 @@ class JobHandle(Generic[R_co]):
     def is_tentative(self) -> bool:
         """Whether the job waits in this machine's outbox, as far as this handle knows.
 
-        Nobody else knows of it then: docs/offline.md. Whatever asks about the job waits until it
+        Nobody else knows of it then: docs/do/offline.md. Whatever asks about the job waits until it
         is on the log.
         """
         return self._committed is not None
@@ -192,7 +192,7 @@ class JobHandle(Generic[R_co]):
     async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 - it says for what
         """Wait for the accepted result: what the task's annotation says, or plain JSON.
 
-        A job that is not on the log is looked for in this machine's archive (docs/archive.md).
+        A job that is not on the log is looked for in this machine's archive (docs/do/archive.md).
         `JobFailed` if there is none, TimeoutError if it comes too late. `NobodyAnswers` is a
         warning, after a few seconds, that no worker which is online runs this kind.
         """
@@ -267,7 +267,7 @@ class JobHandle(Generic[R_co]):
                 ...
 
         Ends when the job has succeeded; `JobFailed` after the last part if it has not. Parts are
-        what the task's annotation says, or plain JSON: docs/streams.md.
+        what the task's annotation says, or plain JSON: docs/do/streams.md.
         """
         await self.found()
         signature, artifacts = self._reader.signature, self._reader.artifacts
@@ -321,7 +321,7 @@ class JobHandle(Generic[R_co]):
     async def model_calls(self) -> list[ModelCall]:
         """What its handler asked models and what they answered, where that is audited.
 
-        Oldest first, of all runs so far: docs/models.md.
+        Oldest first, of all runs so far: docs/do/models.md.
         """
         from antiphon.runtime.caller.model_calls import calls_on
 

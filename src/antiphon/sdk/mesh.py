@@ -125,7 +125,7 @@ class Mesh:
         keys that this process may use; `key` names exactly one, and so does `ANTIPHON_NODE`.
         `agent` tells agents apart that share a key; else `ANTIPHON_AGENT`, else `main`. With
         `offline`, it opens also while the engine cannot be reached, and what `submit` and
-        `messages.send` are given then waits on disk: docs/offline.md.
+        `messages.send` are given then waits on disk: docs/do/offline.md.
         """
         if engine is None:
             engine = "memory" if home is None and read_environment().is_in_memory else "nats"
@@ -222,9 +222,9 @@ class Mesh:
     def task(self, kind: str = "", /, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
 
     def task(self, kind: str | Callable[..., Any] = "", /, **options: Any) -> Any:
-        """Register a function as the handler for `kind`, or for its own name: docs/tasks.md.
+        """Register a function as the handler for `kind`, or for its own name: docs/do/tasks.md.
 
-        `TypeError` if a value of one of its annotations could not be carried: docs/values.md.
+        `TypeError` if a value of one of its annotations could not be carried: docs/reference/values.md.
         """
         if not isinstance(kind, str):
             return self.task()(kind)
@@ -321,7 +321,7 @@ class Mesh:
         return Caller(self._connection)
 
     def graph(self) -> Graph:
-        """Steps that use each other's results, submitted at the end of its block: docs/graphs.md.
+        """Steps that use each other's results, submitted at the end of its block: docs/do/graphs.md.
 
         async with mesh.graph() as g:
             page = g.add(fetch, url)
@@ -332,7 +332,7 @@ class Mesh:
         return Graph(self._connection)
 
     def lock(self, key: str, **how: Unpack[LockOptions]) -> Lock:
-        """A lock to use with `async with`: waits for it, keeps it, releases it (docs/locks.md).
+        """A lock to use with `async with`: waits for it, keeps it, releases it (docs/do/locks.md).
 
         `scope` is what the key belongs to. `ttl` is how long the lock outlives its holder;
         `"phase"` and `"bar"` end with one of the mesh's tempo. `wait` is how long to wait for it,
@@ -357,10 +357,10 @@ class Mesh:
     ) -> AsyncIterator[Worker]:
         """Run the registered tasks while the block runs; drain at its end.
 
-        For the kinds in `commands` it runs any command, in a sandbox (docs/commands.md). `labels`
+        For the kinds in `commands` it runs any command, in a sandbox (docs/do/commands.md). `labels`
         (`"gpu=a100"`) say which jobs with requirements it can run, `weight` how large its share is
-        where jobs are drawn for (docs/selection.md); both come from the settings if not given.
-        `rates` (`{"example.add": "10/s"}`) override those of the tasks (docs/tasks.md).
+        where jobs are drawn for (docs/do/selection.md); both come from the settings if not given.
+        `rates` (`{"example.add": "10/s"}`) override those of the tasks (docs/do/tasks.md).
         """
         from antiphon.sdk.worker import answering, command_terms, worker_settings
 
@@ -424,7 +424,7 @@ class Mesh:
 
         `state` is one of `waiting`, `pending`, `claimed`, `running`, `succeeded`, `failed` and
         `aborted`, or several; `kind` stands for the kinds below it, too. `since`, `until`, `by`,
-        `worker`, `label`, `plan`, `text` and `graph`: docs/queries.md. `after` is the `next` of
+        `worker`, `label`, `plan`, `text` and `graph`: docs/do/queries.md. `after` is the `next` of
         the page before. `overdue`: those past their deadline, the longest first. `claimable_by`:
         pending jobs that the routes let this node (a did:key, an alias) claim now, oldest first.
         Both can be combined with `kind` alone.
@@ -444,7 +444,7 @@ class Mesh:
     async def cost(
         self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""
     ) -> CostReport:
-        """What the jobs that ended cost, by kind, node or account (docs/cost.md)."""
+        """What the jobs that ended cost, by kind, node or account (docs/do/cost.md)."""
         from antiphon.sdk.costs.cost_report import cost_report
 
         since_ms = 0 if since is None else round(since.timestamp() * 1000)
@@ -464,7 +464,7 @@ class Mesh:
     # --- without await ------------------------------------------------------------------------
 
     def blocking(self) -> BlockingMesh:
-        """This mesh for code that does not await: docs/blocking.md. Always the same object.
+        """This mesh for code that does not await: docs/do/blocking.md. Always the same object.
 
         It has a connection of its own, whether or not this mesh is open.
         """

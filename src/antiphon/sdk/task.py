@@ -63,7 +63,7 @@ ELSEWHERE: Final = {
     **dict.fromkeys(("with_options", "send_with_options", "configure", "kicker"), "options"),
     **dict.fromkeys(("s", "si", "message", "starmap"), "bind"),
 }
-"""What other libraries call it (docs/coming-from.md)."""
+"""What other libraries call it (docs/learn/coming-from.md)."""
 _WRITTEN: Final = {
     "submit": "{name}.submit(...)",
     "options": '{name}.options(priority="high").submit(...)',
@@ -134,7 +134,7 @@ class Task(Generic[P, R]):
         """Register a function that gives a coarser result, where a score names this fallback.
 
         It is called with the job's arguments, and with its context if it takes `ctx`. Its result
-        is the job's, and an output says that it is degraded: docs/scores.md.
+        is the job's, and an output says that it is degraded: docs/do/scores.md.
         """
 
         def register(function: F) -> F:
@@ -162,7 +162,7 @@ class Task(Generic[P, R]):
         return Call(self.kind, text, self.scheduling, self.signature)
 
     async def submit_many(self: OfOne[A, R], items: Iterable[A]) -> list[JobHandle[R]]:
-        """Submit one job for each item; their handles, in the same order: docs/tasks.md."""
+        """Submit one job for each item; their handles, in the same order: docs/do/tasks.md."""
         task = cast("Task[..., R]", self)
         return await _caller_of(task).submit_many(task.bind(item) for item in items)
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: a `mesh` fixture for programs that use Antiphon (docs/testing.md).
+"""The pytest plugin: a `mesh` fixture for programs that use Antiphon (docs/do/testing.md).
 
 pytest loads it by itself where Antiphon is installed, so it imports nothing until it is used.
 """

@@ -29,7 +29,7 @@ def documented():
     """The metrics that the page on HTTP lists."""
     rows = [
         line
-        for line in (ROOT / "docs/http.md").read_text().splitlines()
+        for line in (ROOT / "docs/reference/http.md").read_text().splitlines()
         if line.startswith("| `antiphon_") or "A worker has" in line
     ]
     return {name for line in rows for name in METRIC.findall(line)}

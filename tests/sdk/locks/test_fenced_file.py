@@ -14,7 +14,7 @@ from tests.sdk.locks.killed_writer import NEW, OLD
 
 LOW, MIDDLE, HIGH = (f"{number:016x}" for number in (1, 2, 3))
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs/locks.md"
+PAGE = ROOT / "docs/do/locks.md"
 
 
 def test_a_lower_fence_is_refused_and_an_equal_one_is_not(tmp_path):

@@ -1,4 +1,4 @@
-"""Shared memory as programs use it, on the engine in memory (docs/memory.md)."""
+"""Shared memory as programs use it, on the engine in memory (docs/do/memory.md)."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
 """One bare repository, through the installed `git`: objects in packs, refs in transactions.
 
-Measured for 10,000 jobs (docs/git.md), packs of our own into `git index-pack` were
+Measured for 10,000 jobs (docs/do/git.md), packs of our own into `git index-pack` were
 faster than `git fast-import`, and than the two libraries that Python programs use.
 """
 

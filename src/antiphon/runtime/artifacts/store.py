@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 INLINE_BYTES: Final = 16 * 1024
 """Text up to this size travels in the record itself. A record has room for about sixteen."""
 MAX_VALUE_BYTES: Final = 256 * 1024 * 1024
-"""Arguments or a result as JSON; what is larger belongs into a file (docs/values.md)."""
+"""Arguments or a result as JSON; what is larger belongs into a file (docs/reference/values.md)."""
 BLOCK_BYTES: Final = 1024 * 1024
 """What is read, hashed or written at once."""
 

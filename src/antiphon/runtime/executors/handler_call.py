@@ -117,7 +117,7 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""
     stream: StreamSoFar = StreamSoFar()
-    """For a handler that is an async generator: where the last run came to (docs/streams.md)."""
+    """For a handler that is an async generator: where the last run came to (docs/do/streams.md)."""
     open_steps: set[str] = msgspec.field(default_factory=set)
     """The names of the steps that are being computed."""
     asked: list[ScheduleBody] = msgspec.field(default_factory=list)
@@ -192,7 +192,7 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
         """Call a function and store its result: no later run of this job calls it again.
 
         `await` it; in a handler that is a plain function call its `wait`. Each step needs a name
-        of its own: docs/steps.md.
+        of its own: docs/do/steps.md.
         """
         return Step(self, name, function, args, kwargs)
 
@@ -216,7 +216,7 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
         when the answer is there. `kind` says who may answer, `name` tells the questions of one job
         apart (by default the kind), `within` is how long to wait. Choices, or a JSON Schema; else
         any text. `not_by` are parties that may not answer, besides this worker's own. For answers
-        of several people `replicas` are asked, and `quorum` have to agree: docs/questions.md.
+        of several people `replicas` are asked, and `quorum` have to agree: docs/do/questions.md.
         """
         terms = QuestionTerms.of(
             text,
@@ -238,7 +238,7 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
         """
         self.run.save_with(saver)
 
-    # --- time (docs/scores.md) --------------------------------------------------------------------
+    # --- time (docs/do/scores.md) --------------------------------------------------------------------
 
     @property
     def beat(self) -> int:

@@ -6,5 +6,5 @@
     sameness       whether a decoded value is what was encoded, type by type
     signature      a function's parameters: binds a call, encodes it, decodes it
 
-Nothing here knows the mesh or the log. What a value may be is in docs/values.md.
+Nothing here knows the mesh or the log. What a value may be is in docs/reference/values.md.
 """

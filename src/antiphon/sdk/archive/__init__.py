@@ -1,1 +1,1 @@
-"""The archive in a program: opened where it lies, with or without its mesh (docs/archive.md)."""
+"""The archive in a program: opened where it lies, with or without its mesh (docs/do/archive.md)."""

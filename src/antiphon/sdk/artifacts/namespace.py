@@ -1,4 +1,4 @@
-"""`mesh.artifacts`: stores files, lists and fetches what jobs wrote (docs/artifacts.md)."""
+"""`mesh.artifacts`: stores files, lists and fetches what jobs wrote (docs/do/artifacts.md)."""
 
 from __future__ import annotations
 

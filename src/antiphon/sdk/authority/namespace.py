@@ -1,4 +1,4 @@
-"""`mesh.authority`: who may do what, and the rules of the mesh (docs/who-may-do-what.md).
+"""`mesh.authority`: who may do what, and the rules of the mesh (docs/do/who-may-do-what.md).
 
     print(await mesh.authority.who())
     await mesh.authority.grant("did:key:z6Mk…", Terms(can=("claim",), kinds=("render.*",)))

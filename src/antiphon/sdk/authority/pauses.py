@@ -1,4 +1,4 @@
-"""Pauses: which jobs nobody may begin, and how that is written (docs/queries.md).
+"""Pauses: which jobs nobody may begin, and how that is written (docs/do/queries.md).
 
 Who holds a job goes on: renewals and completions pass. Times to start by count on.
 """

@@ -47,7 +47,7 @@ class BlockingHandle(Generic[R_co]):
 
     @property
     def is_tentative(self) -> bool:
-        """Whether the job waits in this machine's outbox: docs/offline.md."""
+        """Whether the job waits in this machine's outbox: docs/do/offline.md."""
         return self._handle.is_tentative
 
     def __repr__(self) -> str:

@@ -177,7 +177,7 @@ class BlockingMesh(BlockingNamespaces, of=Mesh):
     def task(self, kind: str = "", /, **options: Unpack[TaskOptions]) -> BlockingTaskDecorator: ...
 
     def task(self, kind: str | Callable[..., Any] = "", /, **options: Any) -> Any:
-        """Register a function as the handler for `kind`, or for its own name: docs/tasks.md."""
+        """Register a function as the handler for `kind`, or for its own name: docs/do/tasks.md."""
         if not isinstance(kind, str):
             return self.wrap(self.mesh.task(kind))
         register = self.mesh.task(kind, **options)
@@ -328,5 +328,5 @@ class BlockingMesh(BlockingNamespaces, of=Mesh):
     def cost(
         self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""
     ) -> CostReport:
-        """What the jobs that ended cost, by kind, node or account (docs/cost.md)."""
+        """What the jobs that ended cost, by kind, node or account (docs/do/cost.md)."""
         return run(self.unblocked.cost(by=by, since=since, kind=kind))

@@ -119,7 +119,7 @@ class BlockingTask(Generic[P, R]):
         return self._task.bind(*args, **kwargs)
 
     def submit_many(self: OfOne[A, R], items: Iterable[A]) -> list[BlockingHandle[R]]:
-        """Submit one job for each item; their handles, in the same order: docs/tasks.md."""
+        """Submit one job for each item; their handles, in the same order: docs/do/tasks.md."""
         task = cast("BlockingTask[..., R]", self)
         return task.mesh.submit_many(task.bind(item) for item in items)
 

@@ -1,4 +1,4 @@
-"""What the jobs of a mesh cost, from the local replica (docs/cost.md)."""
+"""What the jobs of a mesh cost, from the local replica (docs/do/cost.md)."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class GraphPlan:
         timeout: int | str = TIMEOUT_S,
         options: CallOptions | None = None,
     ) -> CommandStep:
-        """A step that runs a command (docs/commands.md).
+        """A step that runs a command (docs/do/commands.md).
 
         `inputs` are by the name under which the command finds them: the path of a file, an output
         of another command (`build.output("app.tar")`, or `build` if it has that name there), or a

@@ -1,4 +1,4 @@
-"""A graph of commands in a file: YAML or JSON in, a graph out (docs/graphs.md).
+"""A graph of commands in a file: YAML or JSON in, a graph out (docs/do/graphs.md).
 
     kind: ci
     steps:

@@ -1,4 +1,4 @@
-"""Backups of a mesh that is hosted here: made, checked, restored (docs/backup.md)."""
+"""Backups of a mesh that is hosted here: made, checked, restored (docs/do/backup.md)."""
 
 from __future__ import annotations
 

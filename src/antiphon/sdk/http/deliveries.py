@@ -1,4 +1,4 @@
-"""Messages that come over HTTP, from nodes without an engine connection (docs/http.md).
+"""Messages that come over HTTP, from nodes without an engine connection (docs/reference/http.md).
 
 They are signed like all messages, and go through the same gate: the signature and the
 sender's delegations decide, not a token.

@@ -1,4 +1,4 @@
-"""`FencedFile`: a file that refuses what a former holder of a lock writes (docs/locks.md).
+"""`FencedFile`: a file that refuses what a former holder of a lock writes (docs/do/locks.md).
 
 The highest fence that was ever used is kept beside the file, in `.<name>.fence`. A write with a
 lower one is refused, however late it comes and whoever makes it. The content is replaced in one

@@ -1,4 +1,4 @@
-"""`Lock`: what `mesh.lock(...)` gives you (docs/locks.md).
+"""`Lock`: what `mesh.lock(...)` gives you (docs/do/locks.md).
 
     async with mesh.lock("file:src/lib.rs", scope="repo.app") as lock:
         FencedFile("src/lib.rs").write_text(text, fence=lock.fence)

@@ -1,4 +1,4 @@
-"""`mesh.locks`: locks on a mesh (docs/locks.md).
+"""`mesh.locks`: locks on a mesh (docs/do/locks.md).
 
 async with mesh.lock("file:src/lib.rs", scope="repo.app") as lock:
     ...

@@ -1,1 +1,1 @@
-"""Shared memory: documents that agents write together (docs/memory.md)."""
+"""Shared memory: documents that agents write together (docs/do/memory.md)."""

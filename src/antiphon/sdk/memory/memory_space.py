@@ -1,4 +1,4 @@
-"""One space of shared memory: read, write, watch, and resolve conflicts (docs/memory.md)."""
+"""One space of shared memory: read, write, watch, and resolve conflicts (docs/do/memory.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mesh.memory`: shared documents, by space and key (docs/memory.md).
+"""`mesh.memory`: shared documents, by space and key (docs/do/memory.md).
 
 notes = mesh.memory["notes.team"]
 plan = await notes.get("plan")

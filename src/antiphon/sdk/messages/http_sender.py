@@ -1,4 +1,4 @@
-"""Messages from a node outside the engine, over HTTP (docs/http.md).
+"""Messages from a node outside the engine, over HTTP (docs/reference/http.md).
 
     async with HttpSender("https://mesh.example:7464", mesh=MESH, home=".outside") as sender:
         await sender.send("did:key:…/reviewer", {"branch": "fix-7"})

@@ -1,4 +1,4 @@
-"""`mesh.messages`: messages between agents (docs/messages.md)."""
+"""`mesh.messages`: messages between agents (docs/do/messages.md)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Messages:
         in_reply_to: str = "",
         agent: str | None = None,
     ) -> str:
-        """Send a message; its id, once it is stored, or waits in the outbox (docs/offline.md).
+        """Send a message; its id, once it is stored, or waits in the outbox (docs/do/offline.md).
 
         `to` is an address (`did:key:…/name`) or an alias, with `/name` for an agent of that node.
         The same `key` to the same receiver again is the same message. `RateLimited` and
@@ -174,7 +174,7 @@ class Messages:
     ) -> list[Sent]:
         """Send the same to several agents; what became of each, in the same order.
 
-        Without a list, to every other agent with a name that is online now (docs/presence.md).
+        Without a list, to every other agent with a name that is online now (docs/do/presence.md).
         """
         if to is None:
             to = await self._live_agents()

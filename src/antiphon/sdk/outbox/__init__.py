@@ -1,1 +1,1 @@
-"""`mesh.outbox`: what waits on this machine until the mesh can be reached (docs/offline.md)."""
+"""`mesh.outbox`: what waits on this machine until the mesh can be reached (docs/do/offline.md)."""

@@ -1,4 +1,4 @@
-"""`mesh.outbox`: what waits on this machine until the mesh can be reached (docs/offline.md).
+"""`mesh.outbox`: what waits on this machine until the mesh can be reached (docs/do/offline.md).
 
 async with Mesh.open(offline=True) as mesh:
     handle = await mesh.submit("report.daily")

@@ -1,4 +1,4 @@
-"""`mesh.plans`: jobs that the mesh submits by itself (docs/plans.md).
+"""`mesh.plans`: jobs that the mesh submits by itself (docs/do/plans.md).
 
     @mesh.cron("0 3 * * *", zone="Europe/Berlin")
     @mesh.task("report.daily")

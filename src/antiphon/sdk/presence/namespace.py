@@ -1,4 +1,4 @@
-"""`mesh.presence`: who is online on the mesh, and who came and went (docs/presence.md)."""
+"""`mesh.presence`: who is online on the mesh, and who came and went (docs/do/presence.md)."""
 
 from __future__ import annotations
 

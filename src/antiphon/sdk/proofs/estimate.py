@@ -1,4 +1,4 @@
-"""What a job like a finished one would take on other devices (docs/cost.md)."""
+"""What a job like a finished one would take on other devices (docs/do/cost.md)."""
 
 from __future__ import annotations
 

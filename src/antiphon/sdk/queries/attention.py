@@ -1,4 +1,4 @@
-"""What needs somebody's attention, as far as it follows from a replica (docs/attention.md).
+"""What needs somebody's attention, as far as it follows from a replica (docs/do/attention.md).
 
 Open questions, jobs that ended without a result and were not retried, documents with conflicts, and
 the alarms of the newest bar. It is derived each time: what resolves a thing ends it. What a node's

@@ -1,4 +1,4 @@
-"""`mesh.queries`: pages of everything that this machine can read (docs/queries.md).
+"""`mesh.queries`: pages of everything that this machine can read (docs/do/queries.md).
 
     wanted = {"state": "failed", "text": "connection refused", "since": "2h"}
     page = await mesh.queries.jobs(**wanted)
@@ -286,7 +286,7 @@ class Queries:
         return said.cut(found, lambda one: one.label, after=after, limit=checked_limit(limit, MOST))
 
     async def attention(self, *, limit: int = LIMIT, after: str = "") -> Page[Attention]:
-        """What needs somebody's attention, newest first: docs/attention.md.
+        """What needs somebody's attention, newest first: docs/do/attention.md.
 
         Open questions, jobs without a result that were not retried, conflicts of documents, alarms,
         a coordinator that does not answer, and what services of this machine's node have set aside.

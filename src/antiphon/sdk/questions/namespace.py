@@ -1,4 +1,4 @@
-"""`mesh.questions`: questions to people, asked and answered (docs/questions.md).
+"""`mesh.questions`: questions to people, asked and answered (docs/do/questions.md).
 
 for question in await mesh.questions.open():
     print(question.text)

@@ -1,4 +1,4 @@
-"""Bar reports for programs (docs/reports.md).
+"""Bar reports for programs (docs/do/reports.md).
 
 for kept in await mesh.tempo.reports(last=8):
     print(kept.report.window_end, kept.report.kpis["tnt"])

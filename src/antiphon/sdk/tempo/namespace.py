@@ -1,4 +1,4 @@
-"""`mesh.tempo`: time in beats (docs/explanation/time.md).
+"""`mesh.tempo`: time in beats (docs/understand/time.md).
 
 mesh = Mesh.open()
 
@@ -261,7 +261,7 @@ class Tempo:
         return claim
 
     def on_help(self, kind: str) -> AsyncIterator[HelpAsked]:
-        """Requests for help with jobs of a kind, from now on (docs/scores.md).
+        """Requests for help with jobs of a kind, from now on (docs/do/scores.md).
 
         async for asked in mesh.tempo.on_help("report.render"):
             await asked.promise(2)

@@ -1,4 +1,4 @@
-"""Score files: the YAML that `antiphon submit --score FILE` takes (docs/scores.md)."""
+"""Score files: the YAML that `antiphon submit --score FILE` takes (docs/do/scores.md)."""
 
 from __future__ import annotations
 

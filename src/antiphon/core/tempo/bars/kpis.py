@@ -1,4 +1,4 @@
-"""The key figures of one bar, or of several (spec §11; each with an example in docs/reports.md).
+"""The key figures of one bar, or of several (spec §11; each with an example in docs/do/reports.md).
 
     tnt   tempo-normalised throughput   succeeded / beats elapsed
     bpd   beats per deliverable         beats used / succeeded
