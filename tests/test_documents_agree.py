@@ -16,9 +16,9 @@ from tests.requirements_table import EXPLAINED, PENDING
 from tests.test_not_here_yet import rows as missing
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-SPECIFICATION = (DOCS / "specification.md").read_text()
-ORIGINS = (DOCS / "origins.md").read_text()
-MISSING = (DOCS / "not-here-yet.md").read_text()
+SPECIFICATION = (DOCS / "reference/specification.md").read_text()
+ORIGINS = (DOCS / "understand/origins.md").read_text()
+MISSING = (DOCS / "understand/not-here-yet.md").read_text()
 LETTERS = {"Mesh": "M", "Safety": "S", "Grid": "G", "Plane": "P", "Beat": "B"}
 LINK = "not-here-yet.md"
 UNNAMED = {"ucan.delegate", "ucan.revoke", "mesh.evidence", "mesh.readmit", "mesh.seal"}

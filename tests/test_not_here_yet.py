@@ -1,4 +1,4 @@
-"""docs/understand/not-here-yet.md: nothing that is listed there exists, and nothing pending is left out."""
+"""docs/understand/not-here-yet.md: what it lists does not exist, nothing pending is left out."""
 
 import importlib.util
 import re

@@ -13,7 +13,7 @@ from antiphon.settings import PREFIX, Settings, load, read_address
 FIELDS = {field.name: field.default for field in msgspec.structs.fields(Settings)}
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "settings.md"
+PAGE = ROOT / "docs/reference/settings.md"
 SECRET = "hush-hush-hush-hush"
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.acceptance.test_pages import PAGES, SANDBOXED
-from tests.acceptance.typed_page import ROOT, blocks
+from tests.acceptance.typed_page import ROOT, blocks, page_named
 
 BY_PAGES = "tests/acceptance/test_pages.py"
 TYPED = {
@@ -14,7 +14,7 @@ TYPED = {
     "docs/do/testing.md": "tests/testing/test_tested_mesh.py",
     "docs/learn/tutorial.md": BY_PAGES,
     "docs/do/offline.md": BY_PAGES,
-    **{f"docs/{page}.md": BY_PAGES for page in (*PAGES, *SANDBOXED)},
+    **{str(page_named(page).relative_to(ROOT)): BY_PAGES for page in (*PAGES, *SANDBOXED)},
 }
 """Pages of which every block that does not say why not is typed, and where."""
 NAMED = re.compile(r"\b(?:tests|docs|examples)/[\w./-]*\w")
@@ -23,7 +23,7 @@ COMMAND = re.compile(r"^\w*(?:\$ |(?:pip|antiphon|curl|python|uv) \S)", re.MULTI
 
 def pages():
     found = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
-    found += [*(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/README.md")]
+    found += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")]
     return {str(page.relative_to(ROOT)): page.read_text() for page in found}
 
 

@@ -22,7 +22,9 @@ from bench.measurement.report import conclude, say
 from bench.meshes.fresh_mesh import Sort, fresh_mesh
 from bench.meshes.job_load import job_body, newest_seq, wait_for_jobs
 
-OUTPUT: Final = Path(__file__).parents[2] / "docs" / "performance" / "worker-drain.svg"
+OUTPUT: Final = (
+    Path(__file__).parents[2] / "docs" / "understand" / "performance" / "worker-drain.svg"
+)
 SAMPLES_PER_S: Final = 250
 LONGEST_S: Final = 600
 

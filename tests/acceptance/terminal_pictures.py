@@ -24,6 +24,7 @@ from tests.acceptance.shell import Shell
 from tests.patience import PATIENCE_S
 
 DOCS = Path(__file__).parents[2] / "docs"
+PICTURES = DOCS / "pictures"
 COLUMNS = 100
 
 SHOP = """\
@@ -304,8 +305,8 @@ def main() -> None:
         pictures[MOVING] = demonstration(shell)
     for name, picture in pictures.items():
         svg = svg_of(name, picture)
-        (DOCS / f"{name}.svg").write_text(moving(svg) if name == MOVING else svg)
-        print(f"docs/{name}.svg")
+        (PICTURES / f"{name}.svg").write_text(moving(svg) if name == MOVING else svg)
+        print(f"docs/pictures/{name}.svg")
 
 
 if __name__ == "__main__":

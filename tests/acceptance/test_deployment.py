@@ -96,7 +96,9 @@ def test_a_unit_has_more_time_to_stop_than_a_worker_takes(file, places):
     text = Unit(file, places)
     assert text.one("KillSignal") == "SIGTERM"
     assert text.one("KillMode") == "mixed"
-    drain = re.search(r"`ANTIPHON_DRAIN_S` \| `(\d+)`", (ROOT / "docs/reference/settings.md").read_text())
+    drain = re.search(
+        r"`ANTIPHON_DRAIN_S` \| `(\d+)`", (ROOT / "docs/reference/settings.md").read_text()
+    )
     assert int(text.one("TimeoutStopSec")) > 2 * int(drain[1])
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.acceptance.shell import Shell
 from tests.acceptance.terminal_pictures import (
     DOCS,
+    PICTURES,
     SHOP,
     all_pictures,
     shop,
@@ -59,8 +60,8 @@ def shell(tmp_path_factory):
 def test_the_pictures_of_the_docs_show_what_is_printed(shell):
     for name, picture in all_pictures(shell).items():
         seen = words_of_svg(svg_of(name, picture))
-        assert words_of_svg((DOCS / f"{name}.svg").read_text()) == seen, (
-            f"docs/{name}.svg is old: python -m tests.acceptance.terminal_pictures"
+        assert words_of_svg((PICTURES / f"{name}.svg").read_text()) == seen, (
+            f"docs/pictures/{name}.svg is old: python -m tests.acceptance.terminal_pictures"
         )
         assert "KeyError: 'tea'" in seen or not name.startswith("failure")
 
@@ -164,6 +165,6 @@ def test_a_picture_is_compared_without_times_and_ids_and_with_everything_else():
 
 
 def test_every_picture_is_shown_on_a_page():
-    pages = [*DOCS.glob("*.md"), Path(DOCS.parent / "README.md")]
+    pages = [*DOCS.rglob("*.md"), Path(DOCS.parent / "README.md")]
     whole = "".join(page.read_text() for page in pages)
-    assert [one.name for one in DOCS.glob("*.svg") if f"{one.name})" not in whole] == []
+    assert [one.name for one in PICTURES.glob("*.svg") if f"{one.name})" not in whole] == []

@@ -8,7 +8,7 @@ from antiphon.errors import AntiphonError
 from antiphon.sandbox import probe
 from antiphon.sdk.archive.archives import open_archive
 from tests.acceptance.shell import Shell, until
-from tests.acceptance.typed_page import ROOT, Reader
+from tests.acceptance.typed_page import ROOT, Reader, page_named
 from tests.patience import PATIENCE_S
 from tests.runtime.sandboxed import require_sandbox
 
@@ -148,6 +148,6 @@ def test_the_page_works_as_typed(page, development):
         person.ids[GIVEN_JOB] = development.failed
         if page == "archive":
             until(lambda: asyncio.run(is_archived(development)), within_s=2 * PATIENCE_S)
-        person.follow((ROOT / f"docs/{page}.md").read_text())
+        person.follow(page_named(page).read_text())
         for running in person.running:
             assert running.stop() == 0

@@ -68,7 +68,9 @@ ADD = re.compile(r"antiphon plan add nightly --cron [^`\n]*backup\.sh")
 def test_the_backup_of_the_pages_runs_as_typed(shell):
     """Only the hour is another one: nobody waits for three in the night."""
     require_sandbox()
-    pages = [(PAGES / name).read_text() for name in ("docs/learn/how-it-works.md", "docs/do/plans.md")]
+    pages = [
+        (PAGES / name).read_text() for name in ("docs/learn/how-it-works.md", "docs/do/plans.md")
+    ]
     pages.append(shell.run("plan", "add", "--help").out)
     (line,) = {ADD.search(" ".join(text.split()))[0] for text in pages}
     line = line.replace("0 3 * * *", "* * * * * *")

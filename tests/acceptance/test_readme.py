@@ -13,12 +13,12 @@ import pytest
 from antiphon.interfaces.cli.application import make_app
 from antiphon.sandbox import probe
 from tests.acceptance.shell import Shell
-from tests.acceptance.typed_page import ROOT, arguments, blocks, section, typed
+from tests.acceptance.typed_page import ROOT, arguments, blocks, page_named, section, typed
 from tests.runtime.sandboxed import require_sandbox
 
 README = (ROOT / "README.md").read_text()
 COMMANDS, IDEAS, PROOFS = (
-    (ROOT / "docs" / name).read_text() for name in ("commands.md", "how-it-works.md", "proofs.md")
+    page_named(name).read_text() for name in ("commands", "how-it-works", "proofs")
 )
 
 pytestmark = pytest.mark.nats
@@ -149,7 +149,7 @@ def test_nothing_that_is_built_is_listed_as_missing():
     missing = section("What is not built yet", (ROOT / "SECURITY.md").read_text())
     listed = " ".join(re.findall(r"^- (.*(?:\n  .*)*)", missing, re.MULTILINE))
     words = set(re.findall(r"[a-z]+", listed.lower()))
-    built = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    built = {page.stem for page in (ROOT / "docs").rglob("*.md")}
     built |= {command.name for command in make_app().registered_commands}
     assert words
     assert not words & built

@@ -29,6 +29,14 @@ from tests.acceptance.shell import Answer, Running, Shell
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def page_named(name: str) -> Path:
+    """The page of the documentation with this name, in whichever folder it is."""
+    (found,) = (ROOT / "docs").rglob(f"{name}.md")
+    return found
+
+
 BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
     r"(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",

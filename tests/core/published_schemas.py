@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+FOLDER = Path(__file__).resolve().parents[2] / "docs/reference/schemas"
 TYPES = {"object": dict, "array": list | tuple, "string": str, "integer": int, "boolean": bool}
 SAYS_NOTHING = {"$schema", "$id", "$defs", "title", "description", "default", "contentEncoding"}
 SAYS_NOTHING |= {"contentMediaType"}

@@ -422,7 +422,9 @@ def test_the_script_says_whether_the_schemas_are_current(tmp_path):
     assert "--write" in run().stderr
     assert run("--write").returncode == run().returncode == 0
     made = {path.name: path.read_text() for path in (tmp_path / "docs/reference/schemas").iterdir()}
-    assert made == {path.name: path.read_text() for path in (ROOT / "docs/reference/schemas").iterdir()}
+    assert made == {
+        path.name: path.read_text() for path in (ROOT / "docs/reference/schemas").iterdir()
+    }
     (tmp_path / "docs/reference/schemas/proof.schema.json").write_text("{}")
     assert "proof.schema.json is out of date" in run().stderr
     assert run("--wrong").returncode == 2

@@ -224,7 +224,7 @@ class Mesh:
     def task(self, kind: str | Callable[..., Any] = "", /, **options: Any) -> Any:
         """Register a function as the handler for `kind`, or for its own name: docs/do/tasks.md.
 
-        `TypeError` if a value of one of its annotations could not be carried: docs/reference/values.md.
+        `TypeError` if a value of an annotation could not be carried: docs/reference/values.md.
         """
         if not isinstance(kind, str):
             return self.task()(kind)
@@ -321,7 +321,7 @@ class Mesh:
         return Caller(self._connection)
 
     def graph(self) -> Graph:
-        """Steps that use each other's results, submitted at the end of its block: docs/do/graphs.md.
+        """Steps that use each other's results, submitted when its block ends: docs/do/graphs.md.
 
         async with mesh.graph() as g:
             page = g.add(fetch, url)
@@ -357,7 +357,7 @@ class Mesh:
     ) -> AsyncIterator[Worker]:
         """Run the registered tasks while the block runs; drain at its end.
 
-        For the kinds in `commands` it runs any command, in a sandbox (docs/do/commands.md). `labels`
+        For the kinds in `commands` it runs any command, sandboxed (docs/do/commands.md). `labels`
         (`"gpu=a100"`) say which jobs with requirements it can run, `weight` how large its share is
         where jobs are drawn for (docs/do/selection.md); both come from the settings if not given.
         `rates` (`{"example.add": "10/s"}`) override those of the tasks (docs/do/tasks.md).

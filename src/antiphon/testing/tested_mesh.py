@@ -1,6 +1,7 @@
 """A program's mesh inside one test: in memory, on a clock that jumps, with faults on demand.
 
-`TestedMesh` is what the `mesh` fixture of `antiphon.testing.pytest_plugin` gives (docs/do/testing.md).
+`TestedMesh` is what the `mesh` fixture of `antiphon.testing.pytest_plugin` gives: see
+docs/do/testing.md.
 Everything runs in the test's own thread. Handlers that would run in a thread or a process run right
 there, so a test sees what they print and can patch what they use.
 """

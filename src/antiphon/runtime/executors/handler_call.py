@@ -238,7 +238,7 @@ class JobContext(JobFacts, frozen=True, kw_only=True):
         """
         self.run.save_with(saver)
 
-    # --- time (docs/do/scores.md) --------------------------------------------------------------------
+    # --- time (docs/do/scores.md) -----------------------------------------------------------------
 
     @property
     def beat(self) -> int:

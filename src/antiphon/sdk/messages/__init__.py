@@ -1,1 +1,1 @@
-"""Messages between agents: what `Mesh` offers to send, read, ask and answer (docs/do/messages.md)."""
+"""Messages between agents: sending, reading, asking and answering (docs/do/messages.md)."""
