@@ -9,9 +9,9 @@ import antiphon
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def script():
-    loader = SourceFileLoader("site_script", str(ROOT / "scripts/site"))
-    module = module_from_spec(spec_from_loader("site_script", loader))
+def script(name="site"):
+    loader = SourceFileLoader(f"{name}_script", str(ROOT / "scripts" / name))
+    module = module_from_spec(spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     return module
 
@@ -46,3 +46,8 @@ def test_a_page_that_loads_from_another_host_is_seen(tmp_path):
     ):
         page.write_text(more)
         assert len(site.fetched(tmp_path)) == 1, more
+
+
+def test_the_page_of_the_command_line_is_what_the_commands_say():
+    reference = script("cli-reference")
+    assert reference.PAGE.read_text() == reference.page(), "scripts/cli-reference --write"
