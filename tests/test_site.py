@@ -1,5 +1,7 @@
 """scripts/site: what it checks besides the links, which the generator checks in strict mode."""
 
+import re
+import shutil
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -28,6 +30,24 @@ def test_the_reference_has_every_public_name_once():
     page = script().api_page()
     named = [line.rpartition(".")[2] for line in page.splitlines() if line.startswith("::: ")]
     assert sorted(named) == sorted([*antiphon.__all__, "TestedMesh"])
+
+
+def test_programs_find_every_page_as_markdown_with_a_sentence(tmp_path):
+    listed = script().for_programs(source_of_site(tmp_path / "source"), tmp_path / "site")
+    pages = re.findall(r"^- \[[^]]+\]\(([^)]+)\): (.*)$", listed, re.MULTILINE)
+    assert {"docs/learn/tutorial.md", "docs/reference/settings.md"} <= {page for page, _ in pages}
+    assert [page for page, words in pages if len(words) < 15] == []
+    assert [page for page, _ in pages if not (tmp_path / "site" / page).is_file()] == []
+
+
+def source_of_site(folder):
+    """The pages as they are laid out, without the one that is made from the code."""
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
+        shutil.copy(ROOT / name, folder / name)
+    shutil.copy(ROOT / "README.md", folder / "index.md")
+    (folder / "docs/reference/python.md").write_text("# Python\n\nWhat `import antiphon` offers.")
+    return folder
 
 
 def test_a_page_that_loads_from_another_host_is_seen(tmp_path):
