@@ -27,9 +27,14 @@ def test_the_menu_has_every_page_and_one_that_it_lacks_is_seen(tmp_path):
 
 
 def test_the_reference_has_every_public_name_once():
-    page = script().api_page()
-    named = [line.rpartition(".")[2] for line in page.splitlines() if line.startswith("::: ")]
-    assert sorted(named) == sorted([*antiphon.__all__, "TestedMesh"])
+    site = script()
+    pages = site.python_pages()
+    own = [text for topic, text in pages.items() if topic not in {"namespaces", "testing"}]
+    named = re.findall(r"^::: .*\.(\w+)$", "\n".join(own), re.MULTILINE)
+    assert sorted(named) == sorted(antiphon.__all__)
+    errors = re.findall(r"^::: .*\.(\w+)$", pages["errors"], re.MULTILINE)
+    assert [name for name in errors if not issubclass(getattr(antiphon, name), BaseException)] == []
+    assert all(hasattr(antiphon.Mesh, name) for name in site.NAMESPACES)
 
 
 def test_programs_find_every_page_as_markdown_with_a_sentence(tmp_path):
@@ -37,7 +42,9 @@ def test_programs_find_every_page_as_markdown_with_a_sentence(tmp_path):
     pages = re.findall(r"^- \[[^]]+\]\(([^)]+)\): (.*)$", listed, re.MULTILINE)
     assert {"docs/learn/tutorial.md", "docs/reference/settings.md"} <= {page for page, _ in pages}
     assert [page for page, words in pages if len(words) < 15] == []
-    assert [page for page, _ in pages if not (tmp_path / "site" / page).is_file()] == []
+    copied = [page for page, _ in pages if page.endswith(".md")]
+    assert [page for page in copied if not (tmp_path / "site" / page).is_file()] == []
+    assert {"docs/reference/python/mesh.html"} <= {page for page, _ in pages}
 
 
 def source_of_site(folder):
@@ -46,7 +53,9 @@ def source_of_site(folder):
     for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
         shutil.copy(ROOT / name, folder / name)
     shutil.copy(ROOT / "README.md", folder / "index.md")
-    (folder / "docs/reference/python.md").write_text("# Python\n\nWhat `import antiphon` offers.")
+    (folder / "docs/reference/python").mkdir()
+    for topic, text in script().python_pages().items():
+        (folder / f"docs/reference/python/{topic}.md").write_text(text)
     return folder
 
 
