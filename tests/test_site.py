@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def script(name="site"):
     loader = SourceFileLoader(f"{name}_script", str(ROOT / "scripts" / name))
     module = module_from_spec(spec_from_loader(loader.name, loader))
+    sys.modules[loader.name] = module  # where its types are looked up by name
     loader.exec_module(module)
     return module
 
@@ -80,3 +82,10 @@ def test_a_page_that_loads_from_another_host_is_seen(tmp_path):
 def test_the_page_of_the_command_line_is_what_the_commands_say():
     reference = script("cli-reference")
     assert reference.PAGE.read_text() == reference.page(), "scripts/cli-reference --write"
+
+
+def test_the_charts_are_what_the_figures_say():
+    figures = script("figures")
+    for chart in figures.charts():
+        path = figures.PICTURES / f"{chart.name}.svg"
+        assert path.read_text() == figures.drawn(chart), "scripts/figures --write"
