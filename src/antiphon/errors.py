@@ -302,7 +302,7 @@ class Forked(Misconfigured):
 
 
 class NoAnswer(AntiphonError):
-    """A question has no answer: nobody gave one in time, or it was cancelled (docs/do/questions.md).
+    """A question has no answer: none came in time, or it was cancelled (docs/do/questions.md).
 
     `reason` is the outcome of the question's job: `expired`, `cancelled`, or how else it ended.
     """
