@@ -310,6 +310,7 @@ async def test_a_step_and_a_part_of_a_stream_name_their_content(tmp_path):
         nodes = {"U1": one.author.did, "U2": two.author.did}
         rights = BlobRights(gate, {}.get, nodes.get, lambda who: [])
         job = await called(one, KIND)
+        await two.read_lane(KIND, job.id, at_least=job.seq)  # its clock is then past the schedule
         claim = ClaimBody(kind=KIND, job=job.id, lease_ms=CALM.lease_ms, begin=True)
         draft = two.draft(JobClaim, claim, prev=0)
         seq = await two.commit(draft)

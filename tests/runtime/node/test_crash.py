@@ -55,7 +55,7 @@ def content(path) -> dict[str, list[tuple]]:
             row[0] for row in found.execute("select name from sqlite_master where type='table'")
         ]
         tables = {
-            name: found.execute(f"select * from {name} order by 1, 2").fetchall()
+            name: sorted(found.execute(f"select * from {name}").fetchall(), key=repr)
             for name in sorted(names)
             if name != "meta" and not name.startswith(TEXTS)  # how it is stored differs by chance
         }

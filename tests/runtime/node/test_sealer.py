@@ -306,12 +306,3 @@ async def test_a_member_that_sees_some_kinds_only_judges_all_but_the_root():
         )
         with pytest.raises(Unavailable, match="only some kinds"):
             member.replica.tree.inclusion(1, 2)
-
-
-def test_a_file_from_before_seals_says_how_to_rebuild_it(tmp_path):
-    replica = Replica(tmp_path / "replica.db", mesh="m")
-    replica._db.execute("update meta set value = '1' where name = 'schema'")
-    replica.close()
-    with pytest.raises(Corrupt, match="in schema 1") as caught:
-        Replica(tmp_path / "replica.db", mesh="m")
-    assert "rebuilt from the log" in caught.value.hint

@@ -100,13 +100,14 @@ async def serve_dashboard(
     node: FullNode | None = None,
     *,
     must: bool = False,
+    is_service: bool = True,
     as_json: bool = False,
 ) -> str:
     """Serve the dashboard on loopback until the stack ends; a link that signs in once, or its file.
 
     Where the packages of `antiphon[http]` are not installed: empty, or an error if it must be.
-    Whenever a link was used, the next one is printed. What a node prints may be a service's log,
-    so there the link is in a private file instead, unless a person looks at a terminal.
+    Whenever a link was used, the next one is printed. What a service prints may be a log, so there
+    the link is in a private file instead, unless a person looks at a terminal.
     """
     from antiphon.interfaces.http.node_server import installed
     from antiphon.sdk.dashboard.sign_in import LinkFile, SignIn
@@ -130,7 +131,7 @@ async def serve_dashboard(
     file = stack.enter_context(LinkFile(mesh.home.path))
 
     def told(secret: str) -> str:
-        if node is None or (out.is_terminal and not as_json):
+        if not is_service or (out.is_terminal and not as_json):
             return f"{start}{secret}"
         return file.keep(f"{start}{secret}")
 

@@ -76,7 +76,7 @@ class _Showing:
     async def _look(self, mesh: Mesh) -> None:
         self.is_done = True
         async with AsyncExitStack() as stack:
-            link = await serve_dashboard(stack, mesh, "demo", must=True)
+            link = await serve_dashboard(stack, mesh, "demo", must=True, is_service=False)
             out.say(f"Look at it: {link} signs one browser in, once. Ctrl-C ends it.")
             await asyncio.to_thread(webbrowser.open, link)
             await self._stop.wait()

@@ -66,7 +66,9 @@ async def dev(
         await running.coordinate(node)
         worker = await stack.enter_async_context(mesh.worker(slots=slots, **offer.for_worker))
         before = sum(node.replica.sizes.by_state().values())
-        link = await serve_dashboard(stack, mesh, running.mesh.name, node, as_json=as_json)
+        link = await serve_dashboard(
+            stack, mesh, running.mesh.name, node, is_service=False, as_json=as_json
+        )
         if as_json:
             _print_ready(running, worker.kinds, link)
         else:

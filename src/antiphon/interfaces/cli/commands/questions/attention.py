@@ -34,7 +34,9 @@ async def attention(
     limit: int = typer.Option(50, min=1, max=500, help="At most this many, the newest."),
     check: bool = typer.Option(False, "--check", help="Exit with 1 if there is anything."),
 ) -> Answer:
-    """List what needs somebody: open questions, jobs without a result, conflicts, alarms.
+    """List what needs a person.
+
+    Open questions, jobs without a result, conflicts, alarms.
 
     Also a coordinator that does not answer, and what services of this machine's node have set
     aside. An item is gone as soon as it is resolved.
