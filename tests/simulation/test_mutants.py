@@ -154,13 +154,13 @@ KNOWN_TO_CATCH = {
     "anyone_expires": 3,
     "slots_uncounted": 8,
     "stolen_calls_unheeded": 0,
-    "first_verdicts_kept": 17,
+    "first_verdicts_kept": 171,
     "turn_results_mixed": 8,
-    "torn_turn_believed": 12,
+    "torn_turn_believed": 72,
     "locks_by_one_clock": 4,
     "holders_never_stop": 5,
     "shorter_renewal_kept": 4,
-    "any_root": 5,
+    "any_root": 3,
     "quorum_of_one": 11,
     "expiry_by_local_time": 2,
     "delays_unread": 0,
@@ -177,11 +177,11 @@ KNOWN_TO_CATCH = {
     "old_fences_store": 4,
     "calls_unread": 2,
     "calls_unstored": 1,
-    "answers_unread": 2,
+    "answers_unread": 3,
     "answers_unsigned": 4,
     "questions_run": 3,
     "questions_used_up": 1,
-    "unanswered_parts_dropped": 8,
+    "unanswered_parts_dropped": 1,
 }
 """Seeds to begin with where the first one catches nothing, or late. If what happens in a world
 changes, the hunt goes on from the first seed: the table only saves time."""
@@ -273,8 +273,7 @@ def test_a_quick_hunt_goes_where_a_mutant_can_do_harm_and_provokes_it():
 
 def test_what_provokes_a_mutant_is_something_that_happens():
     happens = {*CHAINED_MENU, *DEEDS, *GREED, *MISUSE, *FORGERIES, "unquenchable"}
-    happens |= {*STEPS_OF_OTHERS, *AUDITED_DEEDS}
-    happens |= {*STEPS_OF_OTHERS, *ANSWERS_OF_OTHERS}
+    happens |= {*STEPS_OF_OTHERS, *AUDITED_DEEDS, *ANSWERS_OF_OTHERS}
     assert {name for names in mutants.PROVOKED_BY.values() for name in names} <= happens
     assert set(mutants.PROVOKED_BY) <= set(mutants.MUTANTS)
 
