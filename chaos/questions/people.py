@@ -118,6 +118,9 @@ Attempts = list[tuple[Verdict, int]]
 
 async def _without_taking(session: Session, _: Session, job: Job) -> Attempts:
     """An answer of its own, to a question that somebody else has, or nobody."""
+    now = (await session.read_lane(job.kind, job.id)).lane.job
+    if now is None or now.claimer == session.author.did:
+        return []  # it took this one before: its answer would be no forgery
     body = session.author.answer(completion_of(job, "yes"), _text(job))
     return await _written(session, job, JobComplete, body)
 
