@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from antiphon.interfaces.http.pages.job_drawing import LINE, STATES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,7 +18,6 @@ LEFT: Final = 176
 WIDTH: Final = 1224
 TOP: Final = 44
 PITCH: Final = 73
-LINE: Final = 9
 MANY: Final = 16
 """More workers than these have one line each."""
 THIN: Final = 6
@@ -29,13 +30,6 @@ BEAT_S: Final = 4
 BAR_BEATS: Final = 8
 PLACES: Final = 9
 """Of a staff: its lines and the spaces between them."""
-STATES: Final = {
-    "": "run",
-    "succeeded": "ok",
-    "failed": "fail",
-    "gave it back": "abort",
-    "lost its lease": "lost",
-}
 
 
 class Note(Struct, frozen=True, kw_only=True):
