@@ -79,7 +79,8 @@ def announce(folder: Path, mesh: str, engine: str, owner: Keyring, *, now_ms: in
 async def keep_announcing(folder: Path, bus: Bus) -> None:
     """Repeat what is to be announced, if anything, until cancelled."""
     while True:
-        with suppress(FileNotFoundError, Unavailable):
+        # A file that cannot be read, or a bus that is away, must not end the gate.
+        with suppress(OSError, Unavailable):
             payload = await asyncio.to_thread((folder / FILE).read_bytes)
             await bus.publish(ADDRESS.at(), payload)
         await asyncio.sleep(EVERY_S)
@@ -92,8 +93,8 @@ async def keep_following(home: StateDirectory, session: Session) -> None:
             async with session.engine.bus.subscribe(ADDRESS.at(), max_pending=4) as heard:
                 async for message in heard:
                     await _heard(home, session, message.payload)
-        except AntiphonError as problem:
-            log.warning("addresses_not_heard", problem=problem.message)
+        except (AntiphonError, OSError) as problem:
+            log.warning("addresses_not_heard", problem=str(problem))
         await asyncio.sleep(AGAIN_S)
 
 
