@@ -18,6 +18,7 @@ COMMANDS = (
     "liar",
     "locks",
     "messages",
+    "offline",
     "outsider",
     "partition",
     "pulse",

@@ -204,8 +204,10 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
     "S17": (
         "Mesh and breaker are on by default: founding or joining is what opts in, and nobody is "
-        "helped by waiting for an engine that is silent. There is no HTTP interface unless "
-        "`ANTIPHON_HTTP_ADDRESS` or `--http` says where, and never one without a token."
+        "helped by waiting for an engine that is silent. The mesh is switched off by the engine's "
+        "own variable, `ANTIPHON_ENGINE=memory`: one thing has one name. There is no HTTP "
+        "interface unless `ANTIPHON_HTTP_ADDRESS` or `--http` says where, and never one without "
+        "a token."
     ),
     "G1": (
         "The draw is one of two selections. The default is `queue`: one delivery per job instead "

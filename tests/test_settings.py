@@ -44,10 +44,11 @@ def test_the_page_lists_every_setting_with_its_default():
 
 
 NINE = (
-    *("MESH", "NODE", "HTTP_ADDRESS", "ONLY_MESH", "ENGINE", "ENGINE_TOKEN", "REPLICA"),
+    *("NODE", "HTTP_ADDRESS", "ONLY_MESH", "ENGINE", "ENGINE_TOKEN", "REPLICA"),
     *("BREAKER_FAILURES", "HTTP_TOKEN"),
 )
-"""What was asked for by name: the switch, the node, the addresses, the tokens, the breaker."""
+"""What was asked for by name: the node, the addresses, the tokens, the breaker; and the switch,
+which is an engine `memory`."""
 FOR_SERVICES = {"HTTP_ADDRESS", "HTTP_TOKEN"}
 """Read by commands that go on alone: they load every setting."""
 
@@ -71,7 +72,6 @@ def test_the_source_reads_no_variable_that_is_not_a_setting():
 
 
 SET = [
-    ("MESH", "off", "mesh", False),
     ("NODE", "gpu-box.2", "node", "gpu-box.2"),
     ("ONLY_MESH", "abcdefghijklmn23", "only_mesh", "abcdefghijklmn23"),
     ("ENGINE", "nats://a:4222,tls://b", "engine", "nats://a:4222,tls://b"),
@@ -83,9 +83,9 @@ SET = [
     ("HTTP_ADDRESS", "[::1]:80", "http_address", "[::1]:80"),
     ("HTTP_ADDRESS", "localhost:65535", "http_address", "localhost:65535"),
     ("BLOBS", "s3://my-bucket/some/where", "blobs", "s3://my-bucket/some/where"),
-    ("BLOBS_ENDPOINT", "https://s3.example:9000", "blobs_endpoint", "https://s3.example:9000"),
-    ("BLOBS_ENDPOINT", "http://[::1]:9000", "blobs_endpoint", "http://[::1]:9000"),
-    ("BLOBS_REGION", "eu-central-1", "blobs_region", "eu-central-1"),
+    ("S3_ENDPOINT", "https://s3.example:9000", "s3_endpoint", "https://s3.example:9000"),
+    ("S3_ENDPOINT", "http://[::1]:9000", "s3_endpoint", "http://[::1]:9000"),
+    ("S3_REGION", "eu-central-1", "s3_region", "eu-central-1"),
     ("HOME", "", "home", None),
 ]
 
@@ -98,7 +98,7 @@ def test_a_variable_sets_its_field(monkeypatch, name, text, field, value):
 
 
 REFUSED = [
-    ("MESH", "perhaps"),
+    ("BREAKER", "perhaps"),
     ("NODE", "../owner"),
     ("NODE", ".hidden"),
     ("NODE", "a/b"),
@@ -130,11 +130,11 @@ REFUSED = [
     ("BLOBS", "s3://my-bucket//other"),
     ("BLOBS", "s3://my-bucket?x=1"),
     ("BLOBS", f"s3://key:{SECRET}@my-bucket"),
-    ("BLOBS_ENDPOINT", "s3.example"),
-    ("BLOBS_ENDPOINT", "http://s3.example:9000"),
-    ("BLOBS_ENDPOINT", f"https://key:{SECRET}@s3.example"),
-    ("BLOBS_ENDPOINT", "https://s3.example/bucket"),
-    ("BLOBS_REGION", "eu central"),
+    ("S3_ENDPOINT", "s3.example"),
+    ("S3_ENDPOINT", "http://s3.example:9000"),
+    ("S3_ENDPOINT", f"https://key:{SECRET}@s3.example"),
+    ("S3_ENDPOINT", "https://s3.example/bucket"),
+    ("S3_REGION", "eu central"),
     ("SLOTS", "many"),
 ]
 
@@ -183,7 +183,7 @@ def test_secrets_show_in_no_repr_and_no_error(monkeypatch):
         ("SLOTS", "5000", "it is a whole number, at least 1 and at most 4096"),
         ("BREAKER_RESET_S", "soon", "it is a number, more than 0"),
         ("LOG_LEVEL", "loud", "choose from: debug, info, warning, error"),
-        ("MESH", "perhaps", "it is on or off"),
+        ("BREAKER", "perhaps", "it is on or off"),
     ],
 )
 def test_what_a_value_should_be_is_said_in_words(monkeypatch, name, text, words):

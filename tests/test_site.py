@@ -8,6 +8,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import antiphon
+from antiphon.core.families.jobs.state import TERMINAL, State
 from antiphon.sdk.connection.namespace import Namespace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,6 +64,27 @@ def source_of_site(folder):
     return folder
 
 
+def test_a_question_is_one_click_from_the_first_page_and_its_long_answer_two():
+    page = ROOT / "docs/learn/common-questions.md"
+    answers = page.read_text()
+    first = script().landing((ROOT / "README.md").read_text(), answers)
+    linked = re.findall(r"\(docs/learn/common-questions\.md#([a-z0-9-]+)\)", first)
+    sections = re.split(r"^## ", answers, flags=re.MULTILINE)[1:]
+    assert len(set(linked)) == len(linked) == len(sections) >= 10
+    for section, anchor in zip(sections, linked, strict=True):
+        question, _, answer = section.partition("\n")
+        assert anchor == re.sub(r"[^a-z0-9]+", "-", question.lower()).strip("-")
+        long = re.findall(r"\]\(([^)#]+)", answer)
+        assert long, question
+        assert [one for one in long if not (page.parent / one).is_file()] == []
+
+
+def test_the_first_page_says_all_that_the_readme_says():
+    readme = (ROOT / "README.md").read_text()
+    first = script().landing(readme, "").replace("** ", "**: ").replace("{ .in-light }", "")
+    assert set(readme.split()) <= set(first.split())
+
+
 def test_a_page_that_loads_from_another_host_is_seen(tmp_path):
     site = script()
     page = tmp_path / "a.html"
@@ -91,3 +113,19 @@ def test_the_charts_are_what_the_figures_say():
     for chart in figures.charts():
         path = figures.PICTURES / f"{chart.name}.svg"
         assert path.read_text() == figures.drawn(chart), "scripts/figures --write"
+
+
+def test_the_diagrams_are_what_their_texts_say():
+    diagrams = script("diagrams")
+    for text in diagrams.TEXTS.glob("*.txt"):
+        path = diagrams.PICTURES / f"diagram-{text.stem}.svg"
+        assert path.read_text() == diagrams.drawn(text.read_text()), "scripts/diagrams --write"
+
+
+def test_the_diagram_of_a_jobs_life_has_its_states_and_ops():
+    text = (script("diagrams").TEXTS / "job-life.txt").read_text()
+    drawn = dict(re.findall(r"^(\w+) at .*?( ends)?$", text, re.MULTILINE))
+    assert set(drawn) == {state.value for state in State}
+    assert {name for name, ends in drawn.items() if ends} == {state.value for state in TERMINAL}
+    ops = set(re.findall(r"[a-z]+", " ".join(re.findall(r"> \w+: (.*)", text))))
+    assert {"offer", "claim", "start", "complete", "yield", "expire", "cancel", "resolve"} <= ops

@@ -316,6 +316,18 @@ def _printed_texts(root: Path, path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+HALF_CAUGHT = re.compile(r"\bexcept\b.*\bmsgspec\.(?:MsgspecError|DecodeError)\b")
+
+
+def half_caught(root: Path) -> list[str]:
+    """Bytes of others that are no UTF-8, or nested too deeply, raise what msgspec does not own."""
+    return [
+        f"{path.relative_to(root)}:{number}: catch decoding.UNREADABLE, which is all of it"
+        for path in python_files(root, "src")
+        for number, _ in lines_with(HALF_CAUGHT, path)
+    ]
+
+
 RULES = [
     too_long,
     crowded,
@@ -329,7 +341,7 @@ RULES = [
     undocumented,
 ]
 RULES += [miscited, cited_by_another_name, reaching_through, naming_pages]
-RULES += [writing_past_the_writer]
+RULES += [writing_past_the_writer, half_caught]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -393,6 +405,8 @@ BREACHES = [
     (miscited, "docs/other.md", "as specification" + " §2 and §12 say\n"),
     (miscited, "docs/reference/specification.md", "## 1. Who\nSee §2.\n"),
     (cited_by_another_name, "src/antiphon/core/jobs.py", '"""A job (SP' + 'EC §1)."""\n'),
+    (half_caught, "src/antiphon/core/jobs.py", DOC + "except msgspec.MsgspecError:\n"),
+    (half_caught, "src/antiphon/core/jobs.py", DOC + "except (OSError, msgspec.DecodeError):\n"),
     (undocumented, "chaos/stale.py", ""),
     (undocumented, "simulator/seeds.py", ""),
     (naming_pages, "src/antiphon/core/jobs.py", DOC + "hint = 'see docs/jobs.md'\n"),

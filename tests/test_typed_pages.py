@@ -11,9 +11,11 @@ BY_PAGES = "tests/acceptance/test_pages.py"
 TYPED = {
     "README.md": "tests/acceptance/test_readme.py",
     "docs/do/backup.md": "tests/acceptance/test_backup.py",
+    "examples/verified_ci/README.md": "tests/acceptance/test_verified_ci.py",
     "docs/do/testing.md": "tests/testing/test_tested_mesh.py",
     "docs/learn/tutorial.md": BY_PAGES,
     "docs/do/offline.md": BY_PAGES,
+    "docs/do/webhooks.md": "tests/acceptance/test_webhooks.py",
     **{str(page_named(page).relative_to(ROOT)): BY_PAGES for page in (*PAGES, *SANDBOXED)},
 }
 """Pages of which every block that does not say why not is typed, and where."""

@@ -24,6 +24,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import Applied
+from chaos.extremes.comparison import is_same
 from chaos.extremes.known import KINDS, Known
 from chaos.extremes.ops import Drawer
 from chaos.extremes.records import Records
@@ -124,7 +125,7 @@ class LongLanes:
         node = self._target.host.node
         seen, full = (await reader.enter(lane)).lane, node.replica.lane(lane)
         self.entered += can_enter(node.session.protocol, lane)
-        if seen != full:
+        if not is_same(seen, full):
             self.differing.append(f"{lane}: a reader that entered has another state")
 
     async def _sealed(self, seq: int) -> None:

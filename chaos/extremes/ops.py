@@ -20,6 +20,7 @@ from antiphon.core.authority.delegations import token_of
 from antiphon.core.cost.usage import Usage
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs import ops as jobs
+from antiphon.core.families.jobs.questions import question_manifest
 from antiphon.core.families.jobs.run_artifacts import count_of
 from antiphon.core.families.jobs.state import HELD, State
 from antiphon.core.families.locks import ops as locks
@@ -28,6 +29,7 @@ from antiphon.core.families.memory import ops as memory
 from antiphon.core.families.memory.state import document_key
 from antiphon.core.families.mesh import ops as mesh
 from antiphon.core.families.plans import ops as plans
+from antiphon.core.proof.answer import Question
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.op import Op
 from antiphon.core.ucan import Payload, Policy
@@ -58,6 +60,19 @@ CONTROL: Final = frozenset({"mesh", "grants", "seals"})
 ARGUMENTS: Final = (
     *('{"args":[],"kwargs":{}}', "{}", "", "\x00", "[" * 900, '{"args":[1e999],"kwargs":{}}'),
     *('{"args":["\\ud800"],"kwargs":{}}', '{"args":' + "[" * 5_000 + "]" * 5_000 + "}"),
+)
+
+ASKED: Final = 0.1
+"""How often a job is a question."""
+SCHEMA_WORDS: Final = (
+    *("type", "enum", "minimum", "maximum", "minLength", "maxItems", "properties", "required"),
+    *("additionalProperties", "items", "title", "default", "$ref"),
+)
+DEEPEST: Final = 10
+"""More than a schema may be nested."""
+ANY_JSON: Final[tuple[Any, ...]] = (
+    *(None, True, 0, -1, 2**64 - 1, 1e308, "", "string", "object", "\x00"),
+    *([], ["string"], [[]], {}, {"string": 1}),
 )
 
 
@@ -149,7 +164,27 @@ class Drawer:
         ):
             if self._chance.random() > WILD:
                 fields |= {name: () if name == "after" else None for name in names}
+        if self._chance.random() < ASKED:
+            question = self.question()
+            nonce = manifest.NonceInput(nonce=self._chance.randbytes(8).hex())
+            fields |= {"manifest": question_manifest(question, nonce), "question": question}
         return Drawn(jobs.JobSchedule, replace(body, **fields))
+
+    def question(self) -> Question:
+        """A question whose schema has any JSON at any place of a schema."""
+        return Question(text="?", schema=msgspec.json.encode(self.schema(0)).decode())
+
+    def schema(self, depth: int) -> Any:
+        """A schema, as strangers may write it."""
+        chance = self._chance
+        drawn = {
+            word: chance.choice(ANY_JSON)
+            for word in chance.sample(SCHEMA_WORDS, chance.choice((0, 1, 1, 3)))
+        }
+        if depth < DEEPEST and chance.random() < 0.5:
+            inner = self.schema(depth + 1)
+            drawn |= chance.choice(({"items": inner}, {"properties": {"n": inner}}))
+        return drawn
 
     def about_job(self, op: type[Op], body: Any) -> Drawn:
         """An op about a job that exists, under its fence, by whoever holds it."""

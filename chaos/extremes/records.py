@@ -177,6 +177,8 @@ class Records:
                 if isinstance(body, mesh.RouteBody):
                     body = replace(body, kind="x.routed")
                 await self._control(op, body, owner if is_owned else None)
+                if isinstance(body, mesh.PauseBody):  # which the coordinator may write as well
+                    await self._control(op, replace(body, is_paused=False), None)
                 if is_owned and op is mesh.MeshRules:
                     await self._control(op, mesh.RulesBody(rules=RULES), owner)
                 if is_owned and op is mesh.MeshTempo:

@@ -30,7 +30,7 @@ LONGEST_DRAWN: Final = 0.02
 NO_LIMIT: Final = 2**53 - 1
 OPTIONAL_GIVEN: Final = 0.4
 KNOWN_DRAWN: Final = 0.9
-TRIES: Final = 20
+TRIES: Final = 400
 _ANY_CHARACTER: Final = "aZ0~é\U0001f600"
 
 Pool = Callable[[], Any]

@@ -3,8 +3,9 @@
 Several people with SSH keys push signed commits to a repository, each until it was taken. The
 bridge is killed at random and started again. In the end every pushed commit must be exactly one
 job with one accepted result, and a fresh clone must prove all of it: the bundles, the commits that
-follow from them, and, with git alone, the trailers. A second part runs many jobs and measures how
-a repository with all of them behaves.
+follow from them, and, with git alone, the trailers. Each commit also goes to a branch of its own,
+which is followed: a plan answers it with one job, and a note on the commit says how that ended. A
+second part runs many jobs and measures how a repository with all of them behaves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Final
 from blake3 import blake3
 from msgspec import Struct
 
-from antiphon import assembly
+from antiphon import assembly, on
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.errors import Rejected
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -38,12 +39,15 @@ from bench.measurement.report import say
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
 from chaos.cluster.process_events import wait_for_event
 from chaos.gitface import size
-from chaos.gitface.writers import KIND, Writer, git
+from chaos.gitface.writers import BRANCH, KIND, Writer, git, run_git
 
 PATIENCE_S: Final = 180.0
 ROUND_S: Final = 0.5
 SEALED_EVERY_S: Final = 4.0
 KILLED_AFTER_S: Final = (0.2, 3.0)
+PUSH: Final = "git.push.jobs"
+CHECK: Final = "ci.check"
+NOTE: Final = ("notes", "--ref=antiphon", "show")
 ANTIPHON: Final = str(Path(sys.executable).parent / "antiphon")
 
 
@@ -61,7 +65,8 @@ class KilledBridge:
     """An `antiphon git serve` that is killed again and again, and started again each time."""
 
     def __init__(self, home: Path, repository: Path, chance: random.Random) -> None:
-        self._words = ("git", "serve", str(repository), "--json", "--home", str(home))
+        follow = ("--follow", f"{BRANCH}*", "--json", "--home", str(home))
+        self._words = ("git", "serve", str(repository), *follow)
         self._chance = chance
         self._process: Process | None = None
         self.killed = 0
@@ -108,6 +113,10 @@ async def trial(directory: Path, plan: Plan) -> dict[str, Any]:
             runs[number] += 1
             return number * number
 
+        @owner.task(CHECK)
+        async def check() -> str:
+            return "checked"
+
         await stack.enter_async_context(owner)
         await hosted.coordinate(await _node(stack, home))
         await stack.enter_async_context(owner.worker(slots=32))
@@ -116,6 +125,7 @@ async def trial(directory: Path, plan: Plan) -> dict[str, Any]:
             for number, writer in enumerate(writers):
                 terms = Terms(can=("schedule",), kinds=("sum.*",), alias=f"writer-{number}")
                 await authority.authority.grant(did_of_ssh_key(writer.key), terms)
+        await owner.plans.put("ci", on("succeeded", kind=PUSH), check.bind())
         bridge = KilledBridge(home, repository, random.Random(plan.seed))
         stack.push_async_callback(bridge.end)
         await bridge.start()
@@ -127,14 +137,17 @@ async def trial(directory: Path, plan: Plan) -> dict[str, Any]:
         say(f"{len(jobs)} commits are pushed, {bridge.killed} times the bridge was killed")
         for job in jobs.values():
             await owner.job(KIND, job).result(timeout=PATIENCE_S)
-        await _until_bundled(repository, len(set(jobs.values())))
+        # A pushed job, the push of its commit to a branch, and what the plan answered.
+        await _until_bundled(repository, 3 * len(set(jobs.values())))
         await bridge.end()
         owner_key = (await owner.authority.who()).owner
         found = await asyncio.to_thread(_check, directory, repository, jobs, owner_key)
-        on_log = len(await owner.jobs(kind=KIND, limit=10_000))
+        kinds = (KIND, PUSH, CHECK)
+        on_log = [len(await owner.jobs(kind=one, limit=10_000)) for one in kinds]
+        several = sum(max(found - len(jobs), 0) for found in on_log)
         found |= {
             "killed": bridge.killed,
-            "twice": on_log - len(jobs) + sum(count > 1 for count in runs.values()),
+            "twice": several + sum(count > 1 for count in runs.values()),
             "refused_pushes": sum(one.refused for one in writers),
         }
         sized = await size.measure(owner, directory / "size.git", plan.size) if plan.size else {}
@@ -180,17 +193,20 @@ def _check(directory: Path, repository: Path, jobs: dict[str, str], owner: str) 
             clone, "for-each-ref", "--format=%(refname) %(objectname)", "refs/gatos"
         ).splitlines()
     )
-    lost = verified = trailers = 0
+    lost = verified = trailers = noted = 0
     for commit, job in jobs.items():
         folder = f"refs/gatos/jobs/{job}/"
         lost += refs.get(f"{folder}pushed") != commit or f"{folder}result" not in refs
         trailers += f"{folder}result" in refs and _agree(clone, folder, job)
         verified += f"{folder}bundle" in refs and _is_valid(clone, folder, owner)
+        noted += "Outcome: succeeded" in run_git(clone, *NOTE, commit).stdout
     whole = _verify(clone, owner)
     return {
         "jobs": len(jobs),
         "verified_from_clone": min(verified, int(whole["verified"])),
         "trailers_agree": trailers,
+        "noted": noted,
+        "notes_verified": int(whole["notes"]),
         "wrong": int(whole["wrong"]),
         "lost": lost,
     }
@@ -233,6 +249,7 @@ def holds(summary: dict[str, Any], plan: Plan) -> bool:
     return (
         jobs == plan.jobs
         and jobs == summary["verified_from_clone"] == summary["trailers_agree"]
+        and jobs == summary["noted"] == summary["notes_verified"]
         and summary["killed"] >= plan.kills
         and not any(summary[name] for name in ("lost", "twice", "wrong"))
     )

@@ -12,6 +12,8 @@ from typing import Final
 
 KIND: Final = "sum.squares"
 REF: Final = f"refs/gatos/jobs/new/{KIND}"
+BRANCH: Final = "commit-"
+"""Each commit goes to a branch of its own: one that moves on twice may be noticed once."""
 AGAIN_S: Final = 0.1
 _JOB: Final = re.compile(r"antiphon: job ([0-9a-f]{64}) (submitted|already there)")
 
@@ -70,8 +72,10 @@ class Writer:
         return found[1]
 
     async def submit(self, repository: Path, number: int) -> tuple[str, str]:
-        """Commit a job and push it until it is taken; the commit and the job's id."""
+        """Commit a job, push it until it is taken, and to a branch; commit and job's id."""
         commit = await asyncio.to_thread(self._commit, number)
         while not (job := await asyncio.to_thread(self._push, repository, commit)):
             await asyncio.sleep(AGAIN_S)
+        branch = f"{commit}:refs/heads/{BRANCH}{number}"
+        await asyncio.to_thread(git, self.folder, "push", "--quiet", str(repository), branch)
         return commit, job

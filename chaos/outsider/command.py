@@ -32,6 +32,7 @@ from antiphon.errors import AntiphonError
 from chaos.cluster.command_frame import parser_for, run_to_end
 from chaos.cluster.participant import BroughtDown
 from chaos.network.raw_connection import SLOWER
+from chaos.outsider.archive_attacks import ARCHIVE_ATTEMPTS
 from chaos.outsider.attacks.amplification import AMPLIFICATION
 from chaos.outsider.attacks.batches import BATCHES
 from chaos.outsider.attacks.blobs import BLOBS
@@ -74,6 +75,7 @@ ATTEMPTS: Final = {
     "documents": DOCUMENTS,
     "locks": LOCK_ATTEMPTS,
     "messages": MESSAGE_ATTEMPTS,
+    "archive": ARCHIVE_ATTEMPTS,
     "waits": WAITS,
     "gate load": GATE_LOAD,
     "burdens": AMPLIFICATION,

@@ -13,11 +13,11 @@ import asyncio
 import json
 import random
 import time
-from collections import Counter
+from collections import Counter, deque
 from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -59,6 +59,7 @@ DOWN_S: Final = (0.1, 0.6)
 BAR_S: Final = 2.0
 WORK_MS: Final = 20
 PATIENCE_S: Final = 240.0
+"""How long nothing may happen."""
 SHOWN: Final = 10
 
 
@@ -80,6 +81,9 @@ class Found(Struct, kw_only=True):
     """What the log says afterwards."""
 
     asked: int = 0
+    """By jobs and without one."""
+    asked_alone: int = 0
+    """Those without a job: more than were wanted if somebody answered one before its author."""
     answered: int = 0
     lost: int = 0
     twice: int = 0
@@ -116,18 +120,18 @@ async def _strike(
     return dict(struck)
 
 
-async def _ask_oneself(session: Session, plan: Plan, tried: Tried) -> list[Key]:
-    """Ask without a job, and try to answer that."""
+async def ask_alone(session: Session, plan: Plan, tried: Tried) -> list[Key]:
+    """Ask without a job, and try to answer that; if somebody was faster, ask another."""
     asked: list[Key] = []
     for number in count():
         if tried.refused + tried.accepted >= plan.selves:
-            break  # of some, somebody else was faster
+            break
         terms = QuestionTerms.of(f"mine {number}?", kind=QUESTION_KIND, choices=CHOICES)
         nonce = NonceInput(nonce=f"{number:016x}", origin="random")
         body = terms.body(nonce, session.wall.now_ms())
         while True:
             try:
-                key = await _asked(session, body)
+                key = await submitted(session, body)
                 view = await session.read_lane(*key)
                 if view.lane.job is not None and not view.lane.job.is_terminal:
                     await ask_oneself(session, view.lane.job, tried)
@@ -139,15 +143,27 @@ async def _ask_oneself(session: Session, plan: Plan, tried: Tried) -> list[Key]:
     return asked
 
 
-async def _asked(session: Session, body: ScheduleBody) -> Key:
-    submitted = await submission.submit(session, body)
-    return submitted.kind, submitted.id
+async def submitted(session: Session, body: ScheduleBody) -> Key:
+    """A question that is on the log now, or was before."""
+    job = await submission.submit(session, body)
+    return job.kind, job.id
 
 
 async def _ends(replica: Replica, keys: list[Key]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not all(_job(replica, key).is_terminal for key in keys):
-            await asyncio.sleep(0.1)
+    """Wait for all of them, as long as one ends now and then: people answer one after another."""
+    left, ended, since_s = deque(keys), 0, time.monotonic()
+    while True:
+        while left and _job(replica, left[0]).is_terminal:
+            left.popleft()
+        if not left:
+            return
+        by_state = replica.sizes.by_state()
+        now = sum(by_state.get(state, 0) for state in ("succeeded", "failed", "aborted"))
+        if now > ended:
+            ended, since_s = now, time.monotonic()
+        elif time.monotonic() - since_s > PATIENCE_S:
+            raise TimeoutError(f"no job has ended for {PATIENCE_S:g} s: {by_state}, {left[0]}")
+        await asyncio.sleep(0.2)
 
 
 def _job(replica: Replica, key: Key) -> Job:
@@ -165,6 +181,8 @@ def compare(replica: Replica, called: list[Key], alone: list[Key], given: dict[K
         said = [_answer(replica, one) for one in _questions_of(replica, job)]
         found.asked += len(said)
         found.answered += sum(one is not None for one in said)
+        if len(said) > QUESTIONS_EACH:
+            _say(f"{key}: waited for {_texts(replica, job)}", found.twice)
         found.twice += max(len(said) - QUESTIONS_EACH, 0)
         result = _result(replica, key)
         if len(said) < QUESTIONS_EACH or result != said[-QUESTIONS_EACH:]:
@@ -172,6 +190,7 @@ def compare(replica: Replica, called: list[Key], alone: list[Key], given: dict[K
             found.lost += 1
     for key in alone:
         found.asked += 1
+        found.asked_alone += 1
         found.answered += _answer(replica, key) is not None
     for key, value in given.items():
         if _answer(replica, key) != value:
@@ -186,6 +205,12 @@ def _questions_of(replica: Replica, job: Job) -> list[Key]:
     ids = {one.id: one.scheduled_seq for one in every}
     named = {name for kind, name in _awaited(replica, job) if kind == QUESTION_KIND}
     return [(QUESTION_KIND, name) for name in sorted(named, key=lambda one: ids[one])]
+
+
+def _texts(replica: Replica, job: Job) -> list[str]:
+    """What its questions asked, so that one too many says where it is from."""
+    asked = [_job(replica, one).question for one in _questions_of(replica, job)]
+    return [one.text for one in asked if one is not None]
 
 
 def _awaited(replica: Replica, job: Job) -> set[Key]:
@@ -241,7 +266,7 @@ def _say(what: str, before: int) -> None:
         say(what)
 
 
-async def trial(directory: Path, plan: Plan) -> dict[str, object]:
+async def trial(directory: Path, plan: Plan) -> dict[str, Any]:
     """The whole run: mesh, workers, people, strikes, and what the log says."""
     chance = random.Random(plan.seed)
     home, logs = StateDirectory(directory / "home"), directory / "logs"
@@ -278,7 +303,7 @@ async def trial(directory: Path, plan: Plan) -> dict[str, object]:
         called = [
             await call_job(beside.caller, ASK_KIND, number, WORK_MS) for number in range(plan.jobs)
         ]
-        alone = await _ask_oneself(beside.caller, plan, selves)
+        alone = await ask_alone(beside.caller, plan, selves)
         struck = await striking
         await _ends(beside.replica, [*called, *alone])
         for task in acting:
@@ -292,6 +317,7 @@ async def trial(directory: Path, plan: Plan) -> dict[str, object]:
         found.shown = await _shown(beside.replica, checked)
     return {
         "asked": found.asked,
+        "asked_alone": found.asked_alone,
         "answered": found.answered,
         "forged_refused": forged.refused,
         "self_refused": selves.refused,
@@ -312,7 +338,8 @@ async def run(plan: Plan) -> int:
         summary = await trial(directory, plan)
     summary |= {"seed": plan.seed, "seconds": round(time.monotonic() - begun, 1)}
     wrong = ("lost", "twice", "believed", "crashed")
-    right = summary["asked"] == summary["answered"] and bool(summary["self_refused"])
+    wanted = QUESTIONS_EACH * plan.jobs + summary["asked_alone"]
+    right = summary["asked"] == summary["answered"] == wanted and bool(summary["self_refused"])
     return report(summary, holds=right and not any(summary[name] for name in wrong))
 
 

@@ -31,6 +31,7 @@ from antiphon.core.authority.grant_terms import Terms
 from antiphon.errors import LogReplaced
 from antiphon.runtime.backup.host_files import key_files
 from antiphon.runtime.backup.key_file import KeyFile
+from antiphon.runtime.file_store import FolderStore
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.replica.replica import Replica
 from antiphon.sdk.hosting import hosted_mesh
@@ -114,7 +115,7 @@ async def loaded(directory: Path, run: Run, host: Host) -> tuple[list[Acknowledg
                     await asyncio.sleep(LOOK_S)
                 if number < run.backups:
                     before = len(load.acknowledged)
-                    done = await backups.back_up(host.home, directory / "backup")
+                    done = await backups.back_up(host.home, FolderStore(directory / "backup"))
                     say(f"backup {number + 1}: {done.records} new records, {done.bytes} bytes")
             is_over.set()
             await running
@@ -147,7 +148,9 @@ async def trial(directory: Path, run: Run) -> dict[str, Any]:
         stack.callback(second.end)
         port = free_port()
         listen = hosted_mesh.Listen(host="127.0.0.1", port=port, names=("127.0.0.1",))
-        done = await restoration.restore(directory / "backup", second.home, keys, listen=listen)
+        done = await restoration.restore(
+            FolderStore(directory / "backup"), second.home, keys, listen=listen
+        )
         await second.serve()
         restored_s = time.monotonic() - begun
         say(f"restored {done.report.records} of {seen} records in {restored_s:.1f} s")
@@ -202,8 +205,8 @@ async def compared(directory: Path, known: Known, host: Host, *, proves: bool) -
             lost += await unread(mesh, confirmed[:before])
     async with Mesh.open(home=host.home.path) as owner:
         lost += await unstored(owner, confirmed[:before])
-    await backups.back_up(host.home, directory / "again")
-    await backups.check(directory / "again")
+    await backups.back_up(host.home, FolderStore(directory / "again"))
+    await backups.check(FolderStore(directory / "again"))
     return {
         "lost": lost + changed[0],
         "unverified": unverified + changed[1],

@@ -39,6 +39,7 @@ from antiphon.runtime.log.writer import BEHIND, Intent, Policy, Written, whole_l
 from antiphon.testing.host_clock import HostClock
 from simulator.actors.machines import SLOTS, Machine
 from simulator.actors.people import ASKED_AT, ASKED_EVERY, CHOICES, OPEN_S, QUESTION_KIND
+from simulator.checks.law_state import AFTER
 from simulator.checks.plain_record import Key
 from simulator.checks.referee import Referee
 from simulator.cluster import Cluster
@@ -279,8 +280,18 @@ class Workload:
             said = await ctx.ask(text, kind=QUESTION_KIND, choices=CHOICES, within=within_s)
         except NoAnswer as none:
             referee.was_not_told(name, key, text, none.reason)
+            return
+        referee.was_told(name, key, text, said)
+        # What is asked next depends on the answer: a run that went on with another one would show.
+        text = f"and with {ctx.kind} {ctx.job_id}{AFTER}{said}?"
+        try:
+            then = await ctx.ask(
+                text, kind=QUESTION_KIND, name="second", choices=CHOICES, within=within_s
+            )
+        except NoAnswer as none:
+            referee.was_not_told(name, key, text, none.reason)
         else:
-            referee.was_told(name, key, text, said)
+            referee.was_told(name, key, text, then)
 
     async def _in_steps(
         self, referee: Referee, name: str, ctx: JobContext, duration_ms: int

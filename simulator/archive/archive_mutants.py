@@ -9,6 +9,7 @@ from typing import Any, Final
 from antiphon.core import lane_archive, manifest
 from antiphon.core.derivations import purge_plan
 from antiphon.core.families.jobs import planned
+from antiphon.runtime.archive import record_eraser
 from antiphon.runtime.coordinator.archiver import Archiver
 from antiphon.runtime.log.lane_reader import LaneReader
 from antiphon.runtime.log.session import Session
@@ -16,9 +17,11 @@ from antiphon.runtime.node import purged_lanes
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_archive import ReplicaArchive
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 from antiphon.runtime.replica.replica_tree import Tree
 from simulator.archive.archive_world import ArchiveWorld
-from simulator.archive.snapshot_world import SnapshotWorld
+from simulator.archive.snapshot_world import ForgettingWorld, SnapshotWorld
 from simulator.patch import patched
 
 
@@ -156,6 +159,38 @@ def half_read() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def live_left_out() -> Iterator[None]:
+    """A snapshot leaves out a lane that counts."""
+    really_going = Archiver._find_going  # noqa: SLF001 - a bug is put in
+
+    async def find_going(self: Any, at: int) -> set[int]:
+        replica = self.node.replica
+        live = replica.ask(ReplicaArchive).live(replica.tables["plans"], after=0, limit=1)
+        return await really_going(self, at) | {one.row for one in live}
+
+    with patched(Archiver, "_find_going", find_going):
+        yield
+
+
+@contextmanager
+def erased_too_early() -> Iterator[None]:
+    """Nodes erase what is forgotten at once, although other ops may name it."""
+
+    def look_away(_control: Any, one: Any) -> int:
+        return int(max(one.lane.tails)) + 1
+
+    def any_time(self: Any, one: Any, *, below: int, before_ms: int) -> int:
+        return int(really_erase(self, one, below=below, before_ms=before_ms + 2**41))
+
+    really_erase = ReplicaErasures.erase
+    with (
+        patched(record_eraser, "erasable_below", look_away),
+        patched(ReplicaErasures, "erase", any_time),
+    ):
+        yield
+
+
 _really_known: Any = LaneReader._known  # noqa: SLF001 - a bug is put in
 
 Mutant = Callable[[], AbstractContextManager[None]]
@@ -165,6 +200,8 @@ WITH_NODES: Final[tuple[Mutant, ...]] = (
     seals_forgotten,
     gap_unnoticed,
     half_read,
+    live_left_out,
+    erased_too_early,
 )
 """Of full nodes and snapshots: those show in a world that has some."""
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -181,4 +218,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
 
 def world_of(mutant: Mutant) -> type[ArchiveWorld]:
     """The world in which a bug shows."""
+    if mutant is erased_too_early:
+        return ForgettingWorld
     return SnapshotWorld if mutant in WITH_NODES else ArchiveWorld

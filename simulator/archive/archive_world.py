@@ -88,6 +88,8 @@ class ArchiveOutcome(Struct, frozen=True, kw_only=True):
     """Lanes that began again after they were archived."""
     joined: int
     """Full nodes that began, or came back, and were compared."""
+    erased: int
+    """Records whose bytes nodes removed, since their job was forgotten."""
     hours: float
 
 
@@ -115,7 +117,7 @@ class ArchiveWorld:
 
         self.store.announce = committed
         self.deeds: Counter[str] = Counter()
-        self.purged = self.joined = 0
+        self.purged = self.joined = self.erased = 0
         self.known: dict[LaneKey, Any] = {}
         """Lanes as one reader knew them some time ago."""
 
@@ -155,6 +157,7 @@ class ArchiveWorld:
             purged=self.purged,
             lives=lives,
             joined=self.joined,
+            erased=self.erased,
             hours=self.loop.time() / 3600,
         )
 
@@ -337,15 +340,19 @@ class ArchiveWorld:
     # --- readers ----------------------------------------------------------------------------
 
     async def _remember(self) -> None:
-        keys = [key for key in self.laws.lanes if key.family != "plans"]
+        keys = [key for key in self._read_by_itself() if key.family != "plans"]
         for key in self.chance.sample(keys, min(4, len(keys))):
             self.known[key] = (await self.veteran.read(key)).lane
+
+    def _read_by_itself(self) -> list[LaneKey]:
+        """Lanes that somebody reads alone. Seals are not: each is judged by what it says itself."""
+        return [key for key in self.laws.lanes if key.family != "seals"]
 
     async def _look(self) -> None:
         newcomer = self.session(2)
         if self.chance.random() < 0.5:
             await newcomer.sync_control()
-        keys = list(self.laws.lanes)
+        keys = self._read_by_itself()
         for key in self.chance.sample(keys, min(READ_EACH, len(keys))):
             await newcomer.sync_control()
             self.laws.read("a newcomer", key, await newcomer.read(key))

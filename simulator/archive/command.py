@@ -22,7 +22,7 @@ from typing import Final
 
 from simulator.archive.archive_mutants import MUTANTS, world_of
 from simulator.archive.archive_world import ArchivePlan, ArchiveWorld, run
-from simulator.archive.snapshot_world import SnapshotWorld
+from simulator.archive.snapshot_world import ForgettingWorld, SnapshotWorld
 
 HUNTED: Final = 60
 """How many seeds a bug may survive."""
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _soak(first: int, seeds: int, steps: int) -> dict[str, object]:
     outcomes, deeds = [], Counter[str]()
     for seed in range(first, first + seeds):
-        for world in (ArchiveWorld, SnapshotWorld):
+        for world in (ArchiveWorld, SnapshotWorld, ForgettingWorld):
             outcome = run(ArchivePlan(seed=seed, steps=steps), world)
             outcomes.append(outcome)
             deeds.update(outcome.deeds)

@@ -8,6 +8,7 @@ against the coordinator's node and against the laws' own reader, which forgets n
     all_agree       every lane is in the same state, every record has the same verdict
     same_root       a node that reads everything comes to the same root
     it_begins       a node that reads a log which nobody damaged gets to its end
+    snapshot_whole  no node that has read everything misses something in the coordinator's snapshot
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.lane_archive import behind
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
+from antiphon.runtime.archive.record_eraser import RecordEraser
+from antiphon.runtime.archive.snapshot_audit import SnapshotAudit
+from antiphon.runtime.caller.erasure import forget
 from antiphon.runtime.coordinator.archiver import Archiver, Archiving
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.sealer import Sealer
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 3
 """Nodes that read beside the coordinator's."""
-JOBS_ONLY: Final = ("ctl.>", "jobs.>", "plan.>", "seal")
+JOBS_ONLY: Final = ("ctl.>", "jobs.>", "plan.>", "forget.>", "seal")
 LONGEST_READ_S: Final = 3_000.0
 """Between two parts of the log."""
 PATIENCE_S: Final = 10 * 24 * 3_600.0
@@ -52,6 +56,7 @@ class Visitor:
     def begin(self) -> None:
         """Read on with what it has."""
         self.node = FullNode(self.session, self.replica)
+        self.audit, self.eraser = SnapshotAudit(self.node), RecordEraser(self.node)
         self.running = asyncio.ensure_future(self.node.run())
 
     async def stop(self) -> None:
@@ -70,7 +75,7 @@ class SnapshotWorld(ArchiveWorld):
         self.node = FullNode(self.session(0), self.replica)
         self.running = asyncio.ensure_future(self.node.run())
         self.archiver = Archiver(self.node, Archiving(every_s=600, is_purging=True))
-        self.sealer = Sealer(self.node, bar_s=1)
+        self.sealer, self.eraser = Sealer(self.node, bar_s=1), RecordEraser(self.node)
         self.visitors: list[Visitor] = []
         self.away: list[Visitor] = []
         await self.node.ready.wait()
@@ -186,7 +191,10 @@ class SnapshotWorld(ArchiveWorld):
             self.laws.break_("it_begins", f"a full node does not get to record {goal}: {why}")
             return
         self.joined += 1
+        self.erased += await one.eraser.look()
         self._compare_lanes(one)
+        if await one.audit.look() and one.audit.left_out:
+            self.laws.break_("snapshot_whole", f"a snapshot leaves out {one.audit.left_out[0]}")
         if one.reads == WHOLE and one.replica.cursor.seq == self.replica.cursor.seq:
             here = self.replica.tree.mark_at(goal)
             if one.replica.tree.mark_at(goal) != here:
@@ -228,3 +236,19 @@ class SnapshotWorld(ArchiveWorld):
                 what = f"a full node says {stored.verdict.value} of record {seq}, not {known.value}"
                 self.laws.break_("all_agree", what)
                 return
+
+
+class ForgettingWorld(SnapshotWorld):
+    """The same, and some jobs are forgotten: nodes erase what they may, and no law notices."""
+
+    def _menu(self) -> list[tuple[int, Callable[[], Awaitable[object]]]]:
+        return [*super()._menu(), (3, self._forget)]
+
+    async def _forget(self) -> None:
+        """Somebody has a job forgotten that was once on the log; the coordinator's node erases."""
+        jobs = [key for key in self.laws.lanes if key.family == "jobs"]
+        if jobs:
+            key = self.chance.choice(jobs)
+            await forget(self.members[0], key.kind, key.name)
+        await self._caught_up()
+        self.erased += await self.eraser.look()

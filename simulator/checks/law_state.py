@@ -36,6 +36,8 @@ WORD_DEFAULTS: Final = {
 
 
 READ_BY: Final = ("/job/read", "/job/claim", "/job/answer")
+AFTER: Final = ", after "
+"""In a simulated question: behind it is the answer that it follows from."""
 
 
 class Committed(Struct, frozen=True):
@@ -187,7 +189,7 @@ class LawState:
         """The job that was derived from a plan, by its op id, at a tick or from a cause."""
         self.newest_tick: dict[str, int] = {}
         self.asked: dict[str, Key] = {}
-        """The first question of each text."""
+        """The first question about each thing (`asked_about`)."""
         self.delayed: dict[Key, LaneFacts] = {}
         """Jobs that wait for their time alone, and perhaps some that no longer do."""
 
@@ -252,6 +254,11 @@ class LawState:
         return ""
 
 
+def asked_about(text: str) -> str:
+    """What a simulated question is about, without the answer that it follows from."""
+    return text.partition(AFTER)[0]
+
+
 # --- how a lane moves ------------------------------------------------------------------------
 
 
@@ -259,7 +266,7 @@ def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainReco
     lane.is_scheduled = True
     lane.question = fact.body.get("question", {})
     if lane.question and now.key is not None:
-        ledger.asked.setdefault(lane.question["text"], now.key)
+        ledger.asked.setdefault(asked_about(lane.question["text"]), now.key)
     lane.not_before_ms = fact.body.get("not_before", 0)
     lane.label = fact.body.get("concurrency", "")
     inputs = fact.body["manifest"].get("inputs", [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from simulator.checks.law_state import Committed, LaneFacts, LawState
+from simulator.checks.law_state import Committed, LaneFacts, LawState, asked_about
 from simulator.checks.plain_record import PlainRecord
 
 
@@ -42,11 +42,14 @@ def only_answered(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecor
 
 
 def asked_once(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
-    """An honest job asks each of its questions once; the words of simulated questions differ."""
+    """An honest job asks each of its questions once, whichever of its runs does.
+
+    The words of simulated questions differ, but for the answer that one follows from.
+    """
     question = fact.body.get("question") if fact.type == "job.schedule" else None
     if question is None or not now.took_effect or not now.is_honest:
         return
-    before = ledger.asked.get(question["text"])
+    before = ledger.asked.get(asked_about(question["text"]))
     if before is not None and before != now.key:
         yield f"{question['text']!r} was asked before, as {before}"
 

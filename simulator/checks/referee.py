@@ -35,7 +35,7 @@ from antiphon.runtime.node.full_node import SEAL_LANE, Applied
 from antiphon.testing.virtual_time import Host, current_host
 from simulator.checks import laws, plain_record
 from simulator.checks.entered_lanes import EnteredLanes
-from simulator.checks.law_state import Committed, LaneFacts, LawState
+from simulator.checks.law_state import Committed, LaneFacts, LawState, asked_about
 from simulator.checks.laws import Law, Violation
 from simulator.checks.plain_record import Key
 
@@ -304,7 +304,7 @@ class Referee:
             self.accuse("answers_are_given", f"{name} was told that {text!r} is {reason}", key)
 
     def _question(self, text: str) -> LaneFacts | None:
-        key = self.ledger.asked.get(text)
+        key = self.ledger.asked.get(asked_about(text))
         return None if key is None else self.ledger.lane(key)
 
     def goes_on(self, name: str, key: Key, fence: str, first: int) -> None:

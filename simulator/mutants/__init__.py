@@ -3,6 +3,7 @@
     rules      of what may happen to a job, and of the log beneath it
     authority  of who may do what
     memory     of documents
+    outbox     of what waited on a machine without a connection
     locks      of locks, and of those who hold them
     services   of what services do for members
     questions  of who answers people's questions, and of how jobs go on with it
@@ -23,6 +24,7 @@ from simulator.mutants import (
     authority,
     locks,
     memory,
+    outbox,
     questions,
     rules,
     runtime,
@@ -40,6 +42,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         *runtime.MUTANTS,
         *services.MUTANTS,
         *memory.MUTANTS,
+        *outbox.MUTANTS,
         *locks.MUTANTS,
         *steps.MUTANTS,
         *questions.MUTANTS,
@@ -47,6 +50,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
 }
 ABOUT_DOCUMENTS: Final = frozenset(mutant.__name__ for mutant in memory.MUTANTS)
 """Mutants that show only where somebody writes documents."""
+ABOUT_OUTBOXES: Final = frozenset(mutant.__name__ for mutant in outbox.MUTANTS)
+"""Mutants that show only where somebody writes through an outbox."""
 ABOUT_LOCKS: Final = frozenset(mutant.__name__ for mutant in locks.MUTANTS)
 """Mutants that show only where somebody takes locks."""
 ABOUT_STEPS: Final = frozenset(
@@ -127,5 +132,9 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "answers_unsigned": ("false_answer",),
     "questions_used_up": ("leave_questions",),
     "asked_anew": ("crash",),
+    "forms_unsearched": ("storm", "outage"),
+    "forms_unnoted": ("crash", "storm"),
+    "unanswered_is_held": ("storm", "outage"),
+    "unsent_is_forgotten": ("outage",),
 }
 """What puts the very rule to the test that a mutant breaks: in a quick hunt it comes often."""

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from simulator.actors.document_writers import documents_as_guest
 from simulator.actors.guests import Guest
+from simulator.actors.offline_writers import offline_as_guest
 from simulator.locks.lock_agents import locks_as_guests
 from simulator.mutants import (
     ABOUT_BURSTS,
@@ -33,6 +34,7 @@ from simulator.mutants import (
     ABOUT_CHAINS,
     ABOUT_DOCUMENTS,
     ABOUT_LOCKS,
+    ABOUT_OUTBOXES,
     ABOUT_QUESTIONS,
     ABOUT_STEPS,
     MUTANTS,
@@ -86,7 +88,8 @@ def anywhere(name: str, seeds: Sequence[int]) -> list[Plan]:
 
 def at_once(name: str, seeds: Sequence[int]) -> list[Plan]:
     """Those in which it can do harm at all, with more of what provokes it."""
-    jobs_per_hour = FEW_JOBS_PER_HOUR if name in ABOUT_LOCKS else JOBS_PER_HOUR
+    is_of_jobs = name not in ABOUT_LOCKS | ABOUT_OUTBOXES
+    jobs_per_hour = JOBS_PER_HOUR if is_of_jobs else FEW_JOBS_PER_HOUR
     stress, besides = PROVOKED_BY.get(name, ()), _besides(name)
     plans = [replace(world(seed, stress, jobs_per_hour), **besides) for seed in seeds]
     return [plan for plan in plans if plan.is_chained or name not in ABOUT_CHAINS]
@@ -106,6 +109,8 @@ def guests_for(name: str) -> list[Guest]:
     """Who else has to be in a world, so that a mutant can do harm there."""
     if name in ABOUT_LOCKS:
         return locks_as_guests()[0]
+    if name in ABOUT_OUTBOXES:
+        return [offline_as_guest()[0]]
     return [documents_as_guest()[0]] if name in ABOUT_DOCUMENTS else []
 
 
@@ -197,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if len(catches) < len(MUTANTS):
             needed = arguments.seeds
         if arguments.quick:
-            with_guests = ABOUT_LOCKS | ABOUT_DOCUMENTS
+            with_guests = ABOUT_LOCKS | ABOUT_DOCUMENTS | ABOUT_OUTBOXES
             found = ((one.plan, one.mutant) for one in catches.values())
             named = ((plan, name if name in with_guests else "") for plan, name in found)
             worlds = list(dict.fromkeys(named))

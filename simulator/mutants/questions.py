@@ -105,6 +105,22 @@ def answers_swapped() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def answers_by_kind() -> Iterator[None]:
+    """A job takes any answer of the kind that it asked last for that of its first question."""
+    init = Ask.__init__
+
+    def begin(self: Ask, caller: Any, name: str, terms: Any) -> None:
+        init(self, caller, name, terms)
+        for child in caller.children:
+            if child.kind == terms.kind:
+                self._key = child.job_key()
+        self._stored_as = f"{self._stored_as} under {caller.fence}"
+
+    with patched(Ask, "__init__", begin):
+        yield
+
+
 MUTANTS: Final = (
     askers_answer,
     questions_run,
@@ -113,4 +129,5 @@ MUTANTS: Final = (
     questions_used_up,
     asked_anew,
     answers_swapped,
+    answers_by_kind,
 )

@@ -119,9 +119,9 @@ def unanswered_is_stored() -> Iterator[None]:
     """A step whose write got no answer counts as stored."""
     really = Tenure.store
 
-    async def store(self: Tenure, body: ArtifactBody) -> Verdict:
+    async def store(self: Tenure, body: ArtifactBody, *noting: Any) -> Verdict:
         try:
-            return await really(self, body)
+            return await really(self, body, *noting)
         except Unavailable:
             return Verdict.OK
 
@@ -146,9 +146,9 @@ def unanswered_parts_dropped() -> Iterator[None]:
     """Parts of a stream whose write got no answer count as stored."""
     really = Tenure.store
 
-    async def store(self: Tenure, body: ArtifactBody) -> Verdict:
+    async def store(self: Tenure, body: ArtifactBody, *noting: Any) -> Verdict:
         try:
-            return await really(self, body)
+            return await really(self, body, *noting)
         except Unavailable:
             if body.as_ != "part":
                 raise

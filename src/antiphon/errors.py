@@ -243,6 +243,12 @@ class EngineDenied(Unavailable):
     """The engine's permissions do not allow this subject."""
 
 
+def is_away(problem: AntiphonError) -> bool:
+    """Whether an error says that the engine cannot be reached, and not that it refused."""
+    refusals = (EngineDenied, RateLimited, InboxFull)
+    return isinstance(problem, Unavailable) and not isinstance(problem, refusals)
+
+
 class NotPermitted(EngineDenied):
     """This key lacks a permission for a kind, a space or a scope; the mesh's owner can grant it."""
 

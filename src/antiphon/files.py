@@ -6,12 +6,18 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Final
 
+from antiphon.errors import Corrupt
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 PRIVATE_MODE: Final = 0o600
 PUBLIC_MODE: Final = 0o644
 PRIVATE_DIRECTORY: Final = 0o700
+
+
+class FileMissing(Corrupt):
+    """A file of an archive or a backup is not there; perhaps a larger one took its place."""
 
 
 def replace_file(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:

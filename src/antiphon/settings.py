@@ -64,8 +64,6 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     home: Path | None = None
     """State directory. Unset: the nearest `.antiphon` at or above the current one."""
-    mesh: bool = True
-    """Off: programs run in process, without a server, and nothing is founded."""
     node: str | None = None
     """Stable name of this process's key. Unset: the first free key of its role."""
     agent: str | None = None
@@ -73,13 +71,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     only_mesh: str | None = None
     """Id of the only mesh that this machine may open. Unset: any."""
     engine: str | None = None
-    """Engine URL, or `memory`: inside the process. Unset: the state directory's."""
+    """Engine URL, or `memory`: a mesh inside the program. Unset: the state directory's."""
     engine_token: Secret | None = None
     """Token to log in to the engine with."""
     replica: Path | None = None
     """File of the replica. Unset: in the state directory."""
-    archive: Path | None = None
-    """Directory of the archive, which the coordinator's full node writes. Unset: it writes none."""
+    archive: str | None = None
+    """Where the coordinator's full node writes the archive: a directory, or `s3://bucket/prefix`.
+    Unset: it writes none."""
     purge: bool = True
     """Whether what has ended leaves the log once it is in the archive. Off: everything stays."""
     breaker: bool = True
@@ -99,10 +98,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     jobs which a worker runs at once may have together."""
     blobs: str | None = None
     """Bucket for artifacts, `s3://bucket/prefix`. Unset: they stay on the mesh."""
-    blobs_endpoint: str | None = None
-    """Address of the bucket's store. Unset: Amazon's."""
-    blobs_region: str | None = None
-    """Region of the bucket. Unset: the value of AWS_REGION."""
+    s3_endpoint: str | None = None
+    """Address of the store that has the buckets. Unset: Amazon's."""
+    s3_region: str | None = None
+    """Region of the buckets. Unset: the value of AWS_REGION."""
     secrets: Path | None = None
     """Directory of secrets that commands may ask for. Unset: `secrets` in the state directory."""
     command_memory_mb: Annotated[int, Meta(ge=16)] = 1024
@@ -156,7 +155,13 @@ def _check_engine(value: str) -> None:
             raise ValueError("credentials do not belong in an address: it is printed and logged")
 
 
-def _check_bucket(value: str) -> None:
+def is_bucket(place: str) -> bool:
+    """Whether a place for files is a bucket, and not a directory."""
+    return place.startswith("s3://")
+
+
+def check_bucket(value: str) -> None:
+    """`ValueError` says what the address of a bucket looks like."""
     if _BUCKET.fullmatch(value) is None:
         raise ValueError("a bucket is s3://name or s3://name/prefix")
 
@@ -179,8 +184,10 @@ def _check_replica(value: Path) -> None:
         raise ValueError("that is a directory; give the replica's file")
 
 
-def _check_archive(value: Path) -> None:
-    if value.exists() and not value.is_dir():
+def _check_archive(value: str) -> None:
+    if is_bucket(value):
+        check_bucket(value)
+    elif Path(value).exists() and not Path(value).is_dir():
         raise ValueError("that is a file; give a directory")
 
 
@@ -234,9 +241,9 @@ _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
     "archive": _check_archive,
     "http_address": read_address,
     "http_token": _check_http_token,
-    "blobs": _check_bucket,
-    "blobs_endpoint": _check_store,
-    "blobs_region": _check_region,
+    "blobs": check_bucket,
+    "s3_endpoint": _check_store,
+    "s3_region": _check_region,
     "labels": lambda text: check_labels(split_labels(text)),
 }
 

@@ -234,7 +234,7 @@ def moving(svg: str) -> str:
         if told := re.match(r"\s*(\d+\.\d)\s+s\s", line):
             at = float(told[1])
         rules.append(f'text[clip-path$="-line-{number})"] {{ animation-delay: {at}s; }}')
-    still = "@media (prefers-reduced-motion: reduce) { text { animation: none; } }"
+    still = "@media (prefers-reduced-motion: reduce) { text[clip-path] { animation: none; } }"
     appear = "@keyframes appear { from { opacity: 0; } }"
     all_lines = "text[clip-path] { animation: appear 0.2s backwards; }"
     style = "\n    ".join([appear, all_lines, *rules, still])

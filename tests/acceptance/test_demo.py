@@ -15,9 +15,9 @@ def test_it_shows_what_the_first_page_promises_and_leaves_nothing_behind(tmp_pat
     assert answer.code == 0, answer
     shown = answer.json
     assert shown["machines"] == 3
-    assert 0 < shown["first_verified_s"] < shown["seconds"]
-    assert shown["takeover_s"] > 0
-    assert shown["late_verdict"] == "fence"
-    assert shown["revoked"]
-    assert "is not what was sealed" in shown["tampered"]
+    assert 0 < shown["seconds_to_first_verified"] < shown["seconds_total"]
+    assert shown["takeover"] > 0
+    assert shown["stale_refused"] == "fence"
+    assert shown["revoked_refused"]
+    assert "is not what was sealed" in shown["tamper_refused"]
     assert list(scratch.iterdir()) == []

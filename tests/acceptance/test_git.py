@@ -204,6 +204,8 @@ def test_what_is_no_job_is_refused_in_words_and_leaves_nothing(served, member, t
     is_taken, said = member.push(where, forged)
     assert not is_taken
     assert "written by the bridge alone" in said or "hidden ref" in said
+    is_taken, said = member.push(where, "HEAD:refs/notes/antiphon")
+    assert not is_taken, "notes say what the log says"
     assert pushed_or_derived(served) == before
     assert member.push(where, "+HEAD:refs/heads/main")[0], "branches are no business of the bridge"
 
@@ -246,6 +248,30 @@ def test_a_bridge_gives_nobody_more_than_it_has_itself(served, tmp_path):
         assert not is_taken
         assert "this bridge" in said
         assert "may not submit build" in said
+
+
+@pytest.mark.parametrize("rights", [("schedule",), ("claim",), ("schedule", "claim")])
+def test_branches_are_followed_where_their_pushes_may_be_submitted_and_run(
+    served, tmp_path, rights
+):
+    machine, repo = Shell(tmp_path), tmp_path / "shop.git"
+    can = [word for right in rights for word in ("--can", right)]
+    terms = ("--kind", "git.push.shop", "--alias", "-".join(rights))
+    assert machine.run("join", served.run("invite", *can, *terms).out.strip()).code == 0
+    if len(rights) == 1:
+        refused = machine.run("git", "serve", str(repo), "--follow", "main")
+        assert refused.code != 0
+        assert "branches cannot be followed here" in refused.err
+        assert "--kind git.push.shop" in refused.err
+        return
+    writer = Writer(tmp_path / "work")
+    with bridge(machine, repo, "--follow", "main"):
+        writer.commit(add_manifest(1, 1))
+        is_taken, said = writer.push(str(repo), "HEAD:refs/heads/main")
+        assert is_taken
+        job = re.search(r"job ([0-9a-f]{64}) for main", said)[1]
+        assert served.ended(job)["state"] == "succeeded"
+        until(lambda: f"refs/gatos/jobs/{job}/result" in refs(repo))
 
 
 def test_without_a_bridge_jobs_are_refused_and_branches_are_not(tmp_path):

@@ -73,6 +73,10 @@ def test_a_node_answers_probes_to_all_and_metrics_to_those_with_a_token(host, re
         assert (status, [one["id"] for one in json.loads(text)["items"]]) == (200, [job])
         status, text = get(where, f"/v1/jobs/{job[:9]}/cancel", operators, "POST", b"{}")
         assert (status, json.loads(text)["outcome"]) == (200, "cancelled")
+        linked = host.run("link", job[:12], "--for", "2h", "--at", f"http://{where}").out.strip()
+        path = linked.removeprefix(f"http://{where}")
+        assert json.loads(get(where, path)[1])["id"] == job
+        assert get(where, path.replace(f"/v1/jobs/{job}", "/v1/jobs"))[0] == 401
 
         status, text = get(where, "/v1/tempo/freeze", operators, "POST")
         assert (status, json.loads(text)["adaptation"]["frozen"]) == (200, True)
@@ -82,7 +86,7 @@ def test_a_node_answers_probes_to_all_and_metrics_to_those_with_a_token(host, re
         with pytest.raises(urllib.error.URLError):
             get(where, "/healthz")
         said = "".join(node.seen) + node.err
-        for secret in (operators, made.out.strip(), some["token"]):
+        for secret in (operators, made.out.strip(), some["token"], linked.partition("=")[2]):
             assert secret not in said
 
 

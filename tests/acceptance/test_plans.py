@@ -32,7 +32,7 @@ def test_a_plan_runs_its_task_and_another_reacts_to_it(shell):
     assert added.err.count("next ") == 3
     again = shell.run("plan", "add", "adding", *when, "--task", "example.add", "--", "2", "3")
     assert "nothing to do" in again.out
-    how = ["--on", "succeeded", "--of", "example.add", "--task", "example.echo"]
+    how = ["--on", "example.add", "--task", "example.echo"]
     assert shell.run("plan", "add", "echo", *how, "--", '"added"').code == 0
     until(lambda: listed(shell)["echo"]["newest"])
     plans = listed(shell)
@@ -109,6 +109,9 @@ def test_a_plan_without_the_file_that_it_names_is_refused_when_it_is_added(shell
         (["--cron", "@daily"], "nothing to run"),
         (["--cron", "@daily", "example.add", "1", "2"], "try: --task example.add -- 1 2"),
         (["--on", "failed", "--", "ls"], "needs --of"),
+        (["--on", "sucess", "--of", "a.b", "--", "ls"], "'sucess' is not how a job ends"),
+        (["--on", "sucess", "--", "ls"], "or a kind: --on build.app"),
+        (["--cron", "@daily", "--with-output", "a.tar", "--", "ls"], "results belong to --on"),
         (["--on", "failed", "--of", "command", "--", "ls"], "would trigger itself"),
         (["--cron", "@daily", "--task", "a.b", "--network"], "--network is for commands"),
     ],

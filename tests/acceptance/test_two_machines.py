@@ -121,7 +121,7 @@ def test_who_lacks_a_permission_is_told_which_and_what_the_owner_types(host, mac
     for may_not in ("schedule secret.job", "write to secret.notes"):
         typed = grants[may_not].replace("NODE", "narrow").split()
         assert host.run(*typed).code == 0, typed
-    until(lambda: box.run("submit", "--detach", "secret.job", "1").code == 0, within_s=20)
+    until(lambda: box.run("submit", "--detach", "secret.job", "1").code == 0)
     until(lambda: box.run("memory", "put", "secret.notes", "plan", "1").code == 0)
 
 

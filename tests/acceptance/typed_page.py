@@ -44,7 +44,10 @@ BLOCK = re.compile(
 )
 PROMPT = re.compile(r"^(\w*)\$ (.*)$")
 FILE = re.compile(r"# ([\w./]+\.(?:py|yaml))(, continued)?\n")
-GOES_ON = re.compile(r"antiphon (dev|init|up|node|watch|worker|join .*(--work|--commands))\b")
+GOES_ON = re.compile(
+    r"antiphon (dev|git serve|init|up|node|watch|worker|join .*(--work|--commands))\b"
+)
+KEY = re.compile(r"did:key:z\w{40,}")
 TICKET = re.compile(r"antiphon-ticket-\S+")
 
 MAY_DIFFER = [
@@ -68,6 +71,7 @@ MAY_DIFFER = [
     (r"\b\d+\.\d+s\b", r"\d+\.\d+s"),
     (r"\b127\.0\.0\.1:\d+\b", r"127\.0\.0\.1:\d+"),
     (r"\b[\d,]+ (?:bytes|records)\b", r"[\d,]+ (?:bytes|records)"),
+    (r"\bup to record \d+\b", r"up to record \d+"),
     (r"\bclient-\d+\b", r"client-\d+"),  # a number is free again when its process has ended
     (r"…", r".*"),
     (r" +", r" +"),  # columns are as wide as what is in them
@@ -185,7 +189,7 @@ class Reader:
     def type(self, one: Typed) -> None:
         """Type one command, and compare what it prints."""
         command = re.sub(
-            r"\b[0-9a-f]{8}\b|\bTICKET\b",
+            r"\b[0-9a-f]{8}\b|\bTICKET\b|\bDID\b",
             lambda word: self.ids.get(word[0], word[0]),
             one.command,
         )
@@ -194,6 +198,8 @@ class Reader:
         elif GOES_ON.match(command):
             running = self._ends.enter_context(self.shell(one.place).start(*arguments(command)))
             self.running.append(running)
+            if not one.shown:
+                running.line()  # nobody types on before it says that it is there
             for line in filter(str.strip, one.shown):
                 self.see(line, found_in(iter(running.line, None), line, running.seen))
         else:
@@ -239,7 +245,7 @@ class Reader:
         assert not (is_whole and left), f"{one.command} also prints {left}"
 
     def see(self, line: str, came: str) -> None:
-        """Remember which id came in place of the page's, and the ticket."""
+        """Remember which id came in place of the page's, the ticket, and the key."""
         for ours, theirs in zip(
             re.findall(r"\b[0-9a-f]{8}\b", line),
             pattern(line).fullmatch(came).groups(),
@@ -248,6 +254,8 @@ class Reader:
             assert self.ids.setdefault(ours, theirs) == theirs, f"{ours} was another one before"
         if ticket := TICKET.search(came):
             self.ids["TICKET"] = ticket[0]
+        if key := KEY.search(came):
+            self.ids["DID"] = key[0]
 
 
 def arguments(command: str) -> list[str]:

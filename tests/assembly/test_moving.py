@@ -11,6 +11,7 @@ from antiphon import Mesh
 from antiphon.assembly import backups, moving, restoration
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.errors import AntiphonError, Malformed
+from antiphon.runtime.file_store import FolderStore
 from antiphon.runtime.gate import addresses
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.hosting import hosted_mesh
@@ -32,7 +33,7 @@ async def moved_to(directory, keys, port):
     """The mesh at another name and port, as on another machine."""
     home = StateDirectory(directory / "elsewhere")
     listen = hosted_mesh.Listen(host="127.0.0.1", port=port, names=("localhost",))
-    done = await restoration.restore(directory / "backup", home, keys, listen=listen)
+    done = await restoration.restore(FolderStore(directory / "backup"), home, keys, listen=listen)
     assert done.mesh.engine == f"nats://localhost:{port}"
     return hosted_again(home.path, hosted_mesh.host(home.path))
 
@@ -55,7 +56,8 @@ async def test_a_running_worker_follows_an_announced_move(tmp_path, monkeypatch)
             old = at.home.mesh().engine
             await eventually(lambda: member.mesh().engine == f"nats://localhost:{port},{old}")
             home, keys = at.home, keys_of(at.home)
-        await backups.back_up(home, tmp_path / "backup")  # it has stopped: nothing is lost
+        # It has stopped: nothing is lost.
+        await backups.back_up(home, FolderStore(tmp_path / "backup"))
         shutil.rmtree(tmp_path / "owner")
         async with await moved_to(tmp_path, keys, port) as at:
             assert await (await at.owner.submit("team.double", 21)).result("120s") == 42
@@ -67,7 +69,7 @@ async def test_a_machine_that_heard_nothing_is_told_by_hand(tmp_path):
     member, port = StateDirectory(tmp_path / "laptop"), free_port()
     async with a_mesh_to_back_up(tmp_path) as at:
         await hosted_mesh.redeem(member, hosted_mesh.invite(at.home, TERMS), alias="laptop")
-        await backups.back_up(at.home, tmp_path / "backup")
+        await backups.back_up(at.home, FolderStore(tmp_path / "backup"))
         keys = keys_of(at.home)
     shutil.rmtree(tmp_path / "owner")
     async with (

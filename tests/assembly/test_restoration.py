@@ -12,6 +12,7 @@ from antiphon.core.authority.grant_terms import Terms
 from antiphon.errors import Corrupt, Held, LogReplaced, Misconfigured
 from antiphon.runtime.backup.host_files import key_files
 from antiphon.runtime.backup.key_file import KeyFile
+from antiphon.runtime.file_store import FolderStore
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.hosting import dev_mesh, hosted_mesh
 from tests.assembly.backed_up import BYTES, a_mesh_to_back_up, hosted_again
@@ -33,7 +34,7 @@ def told_by(node) -> list[tuple]:
 @asynccontextmanager
 async def restored(directory, keys, name="again"):
     home = StateDirectory(directory / name)
-    done = await restoration.restore(directory / "backup", home, keys)
+    done = await restoration.restore(FolderStore(directory / "backup"), home, keys)
     async with hosted_again(home.path, hosted_mesh.host(home.path)) as at:
         yield done, at
 
@@ -44,7 +45,7 @@ async def test_every_reader_sees_the_same_log_after_a_restore(tmp_path):
         kept = await at.keep(BYTES)
         await at.seal()
         await at.work()
-        written = await backups.back_up(at.home, tmp_path / "backup")
+        written = await backups.back_up(at.home, FolderStore(tmp_path / "backup"))
         upto = written.manifest.upto
         await at.node.reached(upto)
         before = [one for one in told_by(at.node) if one[0].seq <= upto]
@@ -74,7 +75,7 @@ async def test_members_go_on_without_a_new_ticket(tmp_path):
         await hosted_mesh.redeem(member, hosted_mesh.invite(at.home, terms), alias="laptop")
         async with Mesh.open(home=member.path) as mesh:
             await mesh.submit("team.add", 1, 2)
-        await backups.back_up(at.home, tmp_path / "backup")
+        await backups.back_up(at.home, FolderStore(tmp_path / "backup"))
         keys = keys_of(at.home)
     shutil.rmtree(tmp_path / "owner")
     async with restored(tmp_path, keys), Mesh.open(home=member.path) as mesh:
@@ -88,14 +89,14 @@ async def test_who_had_seen_more_stops_and_goes_on_when_a_person_accepts_it(tmp_
         at = await stack.enter_async_context(a_mesh_to_back_up(tmp_path))
         await hosted_mesh.redeem(reader, hosted_mesh.invite(at.home, terms), alias="reader")
         await at.work()
-        written = await backups.back_up(at.home, tmp_path / "backup")
+        written = await backups.back_up(at.home, FolderStore(tmp_path / "backup"))
         keys = keys_of(at.home)
         lost = await at.owner.submit("team.late", 5)
         mesh = await stack.enter_async_context(Mesh.open(home=reader.path))
         async with mesh.node() as node:
             last = await mesh.connection.session.log.last()
             await node.reached(last.seq)
-    assert (await backups.check(tmp_path / "backup")).upto == written.manifest.upto
+    assert (await backups.check(FolderStore(tmp_path / "backup"))).upto == written.manifest.upto
     shutil.rmtree(tmp_path / "owner")
     async with restored(tmp_path, keys) as (_, at):
         with pytest.raises(LogReplaced) as caught:
@@ -122,7 +123,7 @@ async def test_a_session_that_had_seen_more_stops_when_it_reconnects(tmp_path):
         async with a_mesh_to_back_up(tmp_path) as at:
             await hosted_mesh.redeem(member, hosted_mesh.invite(at.home, terms), alias="laptop")
             await at.work()
-            await backups.back_up(at.home, tmp_path / "backup")
+            await backups.back_up(at.home, FolderStore(tmp_path / "backup"))
             keys = keys_of(at.home)
             mesh = await outer.enter_async_context(Mesh.open(home=member.path))
             handle = await mesh.submit("team.late", 6)
@@ -140,39 +141,43 @@ async def test_nothing_is_served_from_a_backup_that_is_damaged(tmp_path):
     async with a_mesh_to_back_up(tmp_path) as at:
         await at.work()
         await at.keep(BYTES)
-        await backups.back_up(at.home, tmp_path / "backup")
+        await backups.back_up(at.home, FolderStore(tmp_path / "backup"))
         keys = keys_of(at.home)
     (blob,) = (path for path in (tmp_path / "backup" / "blobs").rglob("*") if path.is_file())
     whole = blob.read_bytes()
     blob.write_bytes(whole[:-1])
     home = StateDirectory(tmp_path / "again")
     with pytest.raises(Corrupt):
-        await restoration.restore(tmp_path / "backup", home, keys)
+        await restoration.restore(FolderStore(tmp_path / "backup"), home, keys)
     assert not (home.path / "mesh.json").exists()
     blob.write_bytes(whole)
-    done = await restoration.restore(tmp_path / "backup", home, keys)
+    done = await restoration.restore(FolderStore(tmp_path / "backup"), home, keys)
     assert done.report.blobs == 1
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "mine.txt").write_text("mine")
     with pytest.raises(Held, match="not empty"):
-        await restoration.restore(tmp_path / "backup", StateDirectory(tmp_path / "used"), keys)
+        await restoration.restore(
+            FolderStore(tmp_path / "backup"), StateDirectory(tmp_path / "used"), keys
+        )
     assert [path.name for path in (tmp_path / "used").iterdir()] == ["mine.txt"]
     with pytest.raises(Held, match="already has"):
-        await restoration.restore(tmp_path / "backup", home, keys)
+        await restoration.restore(FolderStore(tmp_path / "backup"), home, keys)
     other = KeyFile(mesh="other", made_ms=0, files={})
     with pytest.raises(Misconfigured, match="these keys"):
-        await restoration.restore(tmp_path / "backup", StateDirectory(tmp_path / "new"), other)
+        await restoration.restore(
+            FolderStore(tmp_path / "backup"), StateDirectory(tmp_path / "new"), other
+        )
 
 
 async def test_a_development_mesh_comes_back_too(tmp_path):
     async with dev_mesh.development(tmp_path / "dev", name="dev") as made:
         async with Mesh.open(home=tmp_path / "dev") as mesh:
             await mesh.submit("team.add", 1, 2)
-        written = await backups.back_up(made.home, tmp_path / "backup")
+        written = await backups.back_up(made.home, FolderStore(tmp_path / "backup"))
         keys = keys_of(made.home)
     shutil.rmtree(tmp_path / "dev")
     home = StateDirectory(tmp_path / "again")
-    done = await restoration.restore(tmp_path / "backup", home, keys)
+    done = await restoration.restore(FolderStore(tmp_path / "backup"), home, keys)
     assert (done.is_secured, done.report.upto) == (False, written.manifest.upto)
     async with (
         dev_mesh.development(home.path, name="dev") as made,
@@ -192,14 +197,14 @@ async def test_a_log_with_purged_records_keeps_its_gaps(tmp_path):
         mesh = at.home.mesh().mesh
         purged = await log.purge(f"ap.{mesh}.jobs.>", upto=upto)
         await at.work(jobs=1)
-        await backups.back_up(at.home, tmp_path / "backup")
+        await backups.back_up(at.home, FolderStore(tmp_path / "backup"))
         before = (await log.read(0, limit=500)).records
         keys = keys_of(at.home)
-    report = await backups.check(tmp_path / "backup")
+    report = await backups.check(FolderStore(tmp_path / "backup"))
     assert report.purged == purged > 0
     shutil.rmtree(tmp_path / "owner")
     home = StateDirectory(tmp_path / "again")
-    done = await restoration.restore(tmp_path / "backup", home, keys)
+    done = await restoration.restore(FolderStore(tmp_path / "backup"), home, keys)
     assert not home.replica.exists()
     async with hosted_mesh.host(home.path), Mesh.open(home=home.path) as mesh:
         now = (await mesh.connection.session.log.read(0, limit=500)).records

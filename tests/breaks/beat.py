@@ -181,6 +181,11 @@ BREAKS = {
         ),
         Break(f"{BEATS}:RunBeats.emit", does_nothing, "nobody is told what a score emits"),
         Break(
+            "antiphon.runtime.worker.runs.escalation_writer:EscalationWriter.put",
+            does_nothing,
+            "what a score emits is not on the log",
+        ),
+        Break(
             f"{BEATS}:capped_waits", calls(lambda budget, _: budget), "a budget's caps are ignored"
         ),
         Break("antiphon.core.policy.phrase_run:WaitUse.left_ms", gives(10**9), "waits have no end"),

@@ -132,10 +132,20 @@ BREAKS = {
             gives(None),
             "what should wait is not stored",
         ),
+        Break(
+            "antiphon.runtime.artifacts.waiting_blobs:WaitingBlobs.send",
+            gives(None),
+            "large values are named, and never stored",
+        ),
+        Break(
+            "antiphon.runtime.worker.tenure:Tenure.keep_in",
+            gives(None),
+            "what a run makes is not kept",
+        ),
     ),
     "P11": (
         Break(
-            "antiphon.interfaces.git.job_refs:_job_line",
+            "antiphon.interfaces.git.job_refs:job_line",
             gives(("Job-Id", "blake3:" + "0" * 64)),
             "commits name another job",
         ),

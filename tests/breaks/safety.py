@@ -46,8 +46,8 @@ BREAKS = {
     "S1": (
         Break(
             f"{ENVIRONMENT}:Environment.is_in_memory",
-            calls(lambda self: self.engine == "memory"),
-            "a mesh that is switched off needs a server",
+            gives(False),
+            "a mesh in memory needs a server",
         ),
     ),
     "S2": (

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, Mark, NoMark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.outbox.outbox_store import OutboxStore
 from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.replica.replica_jobs import job_records
 from antiphon.runtime.worker.battery_watch import Battery
@@ -49,6 +51,8 @@ QUICK = Rules(
     offer_after_ms=500,
 )
 """Short leases, so that their ends can be waited for, and called again soon."""
+KEPT = msgspec.structs.replace(QUICK, lease_ms=6_000, lease_ms_max=6_000)
+"""A worker keeps its lease while a machine stands still for four seconds, and loses it soon."""
 LONG_MS = 3_600_000
 OFFERED = msgspec.structs.replace(QUICK, lease_ms=LONG_MS, lease_ms_max=LONG_MS)
 """Called again soon, but no lease ends, however slow the machine is."""
@@ -163,19 +167,22 @@ class MeshUnderTest:
         battery: Battery | None = None,
         beat_ms: int = 0,
         fallbacks: Mapping[str, Callable[..., Any]] | None = None,
+        outbox: Path | None = None,
     ) -> Worker:
         connection = connection or await self.connection()
         handlers = Handlers()
         handlers.register(kind, function, how)
         for name, fallback in (fallbacks or {}).items():
             handlers.register_fallback(kind, name, fallback)
-        executors = handlers.executors(Artifacts(connection.session.engine.blobs))
+        waiting = None if outbox is None else OutboxStore(outbox).blobs
+        artifacts = Artifacts(connection.session.engine.blobs, waiting=waiting)
+        executors = handlers.executors(artifacts)
         self.stack.push_async_callback(executors.close)
         clock = FixedTempo(connection.session.wall, beat_ms) if beat_ms else None
         battery_low = 10 if battery is not None else 0
         settings = WorkerSettings(slots=slots, drain_s=drain_s, battery_low=battery_low)
         return await self.stack.enter_async_context(
-            assembly.working(connection, executors, settings, battery, clock=clock)
+            assembly.working(connection, executors, settings, battery, clock=clock, outbox=outbox)
         )
 
 

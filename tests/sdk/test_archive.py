@@ -102,7 +102,7 @@ async def test_a_job_that_is_not_on_the_log_is_looked_for_in_the_archive(archive
     several = Rejected("several jobs", reason="ambiguous")
     with pytest.raises(Rejected, match="several"):
         await find_archived(mesh, archive.jobs[0], several)
-    assert not has_archive(archive.home / "elsewhere")
+    assert not await has_archive(archive.home / "elsewhere")
 
 
 async def test_a_handle_finds_the_result_of_a_job_that_only_the_archive_has(archive, monkeypatch):

@@ -18,6 +18,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
 from antiphon.interfaces.cli.checks.log import seals_finding
 from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.erasure import forget
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.proofs import bundles
 from antiphon.sdk.proofs.bundles import open_bundle
@@ -307,6 +308,11 @@ async def test_the_bundle_of_a_quorum_shows_the_replicas_that_agree():
         child = report.quorum[0].body.job
         alone = open_bundle(await bundles.export(ExportSource(node), KIND, child))
         assert alone.job.replica_of == called.id
+        order = await forget(node.session, KIND, child)
+        await node.reached(order.seq)
+        node.replica.flush()
+        with pytest.raises(Rejected, match="were erased by did:key:"):  # its lane is in the bundle
+            await bundles.bundle_bytes(node.replica, job_key(KIND, called.id))
 
 
 async def _seal_soon(node) -> None:

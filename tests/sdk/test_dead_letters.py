@@ -38,7 +38,7 @@ class Stage:
 
     async def letters(self, **wanted):
         async with self.mesh.replica() as replica:
-            return dead_letters(self.mesh, replica, **wanted)
+            return dead_letters(replica, **wanted)
 
     async def waiting(self, *, kind="", limit=10):
         found = await retryable(self.mesh, kind=kind, limit=limit)

@@ -48,10 +48,8 @@ async def enter(mesh: Mesh) -> None:
 
 @pytest.mark.req("S1")
 @pytest.mark.req("S17")
-async def test_a_mesh_that_is_switched_off_runs_in_the_process_and_founds_nothing(
-    monkeypatch, tmp_path
-):
-    monkeypatch.setenv("ANTIPHON_MESH", "off")
+async def test_a_mesh_in_memory_runs_in_the_process_and_founds_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("ANTIPHON_ENGINE", "memory")
     monkeypatch.setenv("ANTIPHON_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     mesh = Mesh.open()
@@ -68,12 +66,14 @@ async def test_a_mesh_that_is_switched_off_runs_in_the_process_and_founds_nothin
 
 @pytest.mark.req("S17")
 @pytest.mark.parametrize("how", ["home", "engine"])
-async def test_a_program_that_names_its_server_is_told_that_the_mesh_is_off(monkeypatch, home, how):
-    monkeypatch.setenv("ANTIPHON_MESH", "off")
+async def test_a_program_that_names_its_server_is_told_that_the_mesh_is_in_memory(
+    monkeypatch, home, how
+):
+    monkeypatch.setenv("ANTIPHON_ENGINE", "memory")
     named = Mesh.open(home=home.path) if how == "home" else Mesh.open(engine="nats")
-    with pytest.raises(Misconfigured, match=r"ANTIPHON_MESH=off: .* needs a server") as refused:
+    with pytest.raises(Misconfigured, match=r"ANTIPHON_ENGINE=memory: .* a server") as refused:
         await enter(named)
-    assert refused.value.hint == "unset ANTIPHON_MESH"
+    assert refused.value.hint == "unset ANTIPHON_ENGINE"
     assert not (home.path / "keys").exists(), "not even a key was made"
 
 
@@ -90,23 +90,6 @@ async def test_a_state_directory_of_another_mesh_than_expected_is_refused(monkey
         await enter(Mesh.open(home=home.path))
     monkeypatch.setenv("ANTIPHON_ONLY_MESH", ELSEWHERE)
     await enter(Mesh.open(engine="memory"))
-
-
-@pytest.mark.req("S17")
-async def test_a_program_runs_in_memory_where_the_environment_says_so(monkeypatch, home):
-    monkeypatch.setenv("ANTIPHON_ENGINE", "memory")
-    mesh = Mesh.open()
-
-    @mesh.task
-    async def add(a: int, b: int) -> int:
-        return a + b
-
-    async with mesh, mesh.worker():
-        assert await (await add.submit(2, 3)).result(timeout=PATIENCE_S) == 5
-    assert mesh.engine == "memory"
-    with pytest.raises(Misconfigured, match="exists inside one program") as refused:
-        await enter(Mesh.open(home=home.path))
-    assert refused.value.hint == "unset ANTIPHON_ENGINE"
 
 
 @pytest.mark.processes

@@ -8,6 +8,7 @@ from antiphon import Mesh
 from antiphon.errors import Rejected
 from antiphon.interfaces.cli.commands.authority.limits import cause_words, limit_words
 from antiphon.sdk.authority.limits import parse_rate
+from tests.patience import PATIENCE_S
 
 
 async def test_what_is_running_under_a_label_and_what_waits_for_what():
@@ -22,7 +23,7 @@ async def test_what_is_running_under_a_label_and_what_waits_for_what():
         await mesh.authority.set_limit("gpu", at_once=1, rate=parse_rate("100/m"), kinds=["gpu.*"])
         handles = [await render.submit(number) for number in range(3)]
         after = await render.options(after=[handles[0]]).submit(3)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while (status := (await mesh.authority.limits())[0]).open != 1 or status.waiting != 3:
                 await asyncio.sleep(0.01)
         assert status.limit is not None

@@ -101,7 +101,7 @@ async def test_a_handle_explains_its_job_and_hears_it():
         told, cards = await handle.explain(wait_s=0.01)
         assert (told.state, [wait.what.value for wait in told.waits_for]) == ("pending", ["worker"])
         assert [card for card in cards if card.role == "worker"] == []
-        async with asyncio.timeout(30), handle.listen() as words, mesh.worker():
+        async with asyncio.timeout(PATIENCE_S), handle.listen() as words, mesh.worker():
             said = await anext(words)
             assert (said.done, said.note) == (0.4, "frame 12 of 30")
             may_end.set()
@@ -117,9 +117,9 @@ async def test_no_argument_of_a_task_is_taken_by_the_one_who_calls_it():
 
     async with mesh, mesh.worker():
         by_name = await mesh.submit("example.named", kind="a", self="b")
-        assert await by_name.result(timeout=10) == {"kind": "a", "self": "b"}
+        assert await by_name.result(timeout=PATIENCE_S) == {"kind": "a", "self": "b"}
         by_value = await mesh.submit(Call.of("example.named", [], {"options": 1, "kind": "a"}))
-        assert await by_value.result(timeout=10) == {"options": 1, "kind": "a"}
+        assert await by_value.result(timeout=PATIENCE_S) == {"options": 1, "kind": "a"}
 
 
 async def test_a_task_runs_anew_each_time_unless_it_is_once_only():

@@ -7,6 +7,7 @@ from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import JobFailed
 from antiphon.runtime.caller import model_calls
+from antiphon.sdk.archive.erasure import forget_job
 from tests.runtime.inference.exchanges import calls_a_model
 
 pytestmark = pytest.mark.virtual_time
@@ -80,6 +81,9 @@ async def test_queries_find_calls_by_model_kind_and_page():
         assert len(await queries.model_calls(model="gpt", kind="agent")) == 3
         assert await queries.model_calls(model="claude") == []
         assert await queries.model_calls(kind="other") == []
+        forgotten = found[0].job_id
+        await forget_job(mesh, "agent.ask", forgotten)
+        assert await queries.model_calls() == [one for one in found if one.job_id != forgotten]
 
 
 async def test_an_evicted_snapshot_leaves_its_record():

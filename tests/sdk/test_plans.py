@@ -183,3 +183,11 @@ def test_only_a_job_that_has_succeeded_has_a_result_to_read():
     for ending in ("failed", "aborted", "ended"):
         with pytest.raises(Malformed, match="may have no result"):
             on(ending, kind="a", result="file")
+
+
+def test_a_plan_can_name_an_output_of_its_cause():
+    assert on("succeeded", kind="a", output="app.tar").result == "app.tar"
+    both = on("succeeded", kind="a", result="given", output="app.tar")
+    assert (both.result, both.output) == ("given", "app.tar")
+    with pytest.raises(Malformed, match="may have no result"):
+        on("ended", kind="a", output="app.tar")

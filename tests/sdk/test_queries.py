@@ -147,7 +147,8 @@ async def test_who_may_not_read_a_kind_sees_neither_its_rows_nor_its_counts():
         with pytest.raises(Rejected, match="no job"):
             await shops.jobs(graph=paid.id)
         assert (await shops.job(shipped.id)).id == shipped.id
-        for about_all in (shops.limits(), shops.attention(), shops.reports()):
+        assert await shops.attention() == []
+        for about_all in (shops.limits(), shops.reports()):
             with pytest.raises(Rejected, match="every kind") as refused:
                 await about_all
             assert refused.value.reason == "project"

@@ -49,10 +49,10 @@ async def test_a_tasks_jobs_have_the_priority_that_it_names():
     mesh = Mesh.open(engine="memory")
     add = mesh.task("example.add", priority="high")(spawned.add)
     async with mesh, mesh.worker():
-        ended = await (await add.submit(1, 1)).end(timeout=20)
+        ended = await (await add.submit(1, 1)).end(timeout=PATIENCE_S)
         assert ended.job.priority == "high"
         called = await mesh.submit("example.add", 1, 2, options={"priority": "normal"})
-        assert (await called.end(timeout=20)).job.priority == "normal"
+        assert (await called.end(timeout=PATIENCE_S)).job.priority == "normal"
 
 
 async def test_a_delayed_job_begins_by_itself_on_a_mesh_in_this_process():

@@ -8,7 +8,7 @@ from antiphon.errors import Misconfigured, Rejected, Unavailable
 from antiphon.interfaces.cli.checks.histories import findings
 from antiphon.ports import Record
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import FolderStore
+from antiphon.runtime.file_store import FolderStore
 from antiphon.runtime.replica.replica import Replica
 from antiphon.sdk.archive import witness
 from antiphon.sdk.archive.witness import OwnHistory, compare, compare_with

@@ -9,10 +9,10 @@ from simulator.seeds.world import Plan, World
 from simulator.speedups import quiet_and_quick
 
 
-def play(tmp_path, story, *, seed=1, authority="open"):
+def play(tmp_path, story, *, seed=1, authority="open", **more):
     """Run a story in a fresh world without faults; the world and what there is to say of it."""
     with quiet_and_quick():
-        plan = Plan(seed=seed, chaos_s=0.0, jobs_per_hour=0.0, authority=authority)
+        plan = Plan(seed=seed, chaos_s=0.0, jobs_per_hour=0.0, authority=authority, **more)
         world = World(plan, tmp_path)
         world.cluster.weather.clear()
         for machine in world.machines:

@@ -220,9 +220,10 @@ def test_an_answer_to_something_else_or_none_of_the_choices(change):
     assert answered(history, fence, **change) == {"only_answered"}
 
 
-def test_an_honest_job_asks_once():
-    history = asked()
-    question = {"text": "go on?", "choices": ["yes", "no"]}
+@pytest.mark.parametrize("text", ["go on?", "go on, after no?"])
+def test_an_honest_job_asks_once_whatever_was_answered_before(text):
+    history = asked(text="go on, after yes?" if "after" in text else text)
+    question = {"text": text, "choices": ["yes", "no"]}
     history.add("schedule", 5, by="s", job="b" * 64, question=question, honest=True)
     assert history.laws_broken == {"asked_once"}
 

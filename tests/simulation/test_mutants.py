@@ -38,6 +38,8 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.write_turns import WriteTurns, _Waiting
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
+from antiphon.runtime.outbox.lane_writes import LaneWriter
+from antiphon.runtime.outbox.outbox_sender import OutboxSender
 from antiphon.runtime.plans.plan_runner import PlanRunner
 from antiphon.runtime.worker import job_claims
 from antiphon.runtime.worker.job_deliveries import JobDeliveries
@@ -91,6 +93,10 @@ CAUGHT_BY = {
     "torn_turn_believed": {"acks_are_true"},
     "rest_of_group_unsent": {"promises_kept"},
     "base_ignored": {"nothing_overwritten"},
+    "forms_unsearched": {"written_once", "dropped_is_not_there"},
+    "forms_unnoted": {"written_once", "dropped_is_not_there"},
+    "unanswered_is_held": {"held_is_there"},
+    "unsent_is_forgotten": {"kept_until_told"},
     "locks_by_one_clock": {"one_holder"},
     "fence_kept_on_pass": {"lock_fences_rise", "one_fence_one_holder"},
     "holders_never_stop": {"stops_in_time"},
@@ -114,6 +120,7 @@ CAUGHT_BY = {
     "questions_used_up": {"begun_in_time", "answers_are_given"},
     "asked_anew": {"asked_once"},
     "answers_swapped": {"answers_are_given"},
+    "answers_by_kind": {"answers_are_given", "asked_once"},
 }
 ON_CHAINED_WORLDS = {
     "first_verdicts_kept": {"claimed_first", "acks_are_true"},
@@ -133,7 +140,7 @@ ON_CHAINED_WORLDS = {
     "asked_too_late": {"read_by_right"},
 }
 KNOWN_TO_CATCH = {
-    "no_fence_check": 8,
+    "no_fence_check": 13,
     "early_ack": 2,
     "subject_unchecked": 4,
     "cooldown_skipped": 3,
@@ -147,16 +154,16 @@ KNOWN_TO_CATCH = {
     "tenures_without_end": 13,
     "limits_forgotten": 4,
     "first_page_only": 1,
-    "quarantine_ends_no_lease": 5,
+    "quarantine_ends_no_lease": 19,
     "authors_clock_only": 17,
     "commit_clock_only": 7,
     "expiry_a_second_late": 21,
     "anyone_expires": 3,
     "slots_uncounted": 8,
-    "stolen_calls_unheeded": 0,
-    "first_verdicts_kept": 171,
+    "stolen_calls_unheeded": 2,
+    "first_verdicts_kept": 265,
     "turn_results_mixed": 8,
-    "torn_turn_believed": 72,
+    "torn_turn_believed": 12,
     "locks_by_one_clock": 4,
     "holders_never_stop": 5,
     "shorter_renewal_kept": 4,
@@ -174,14 +181,19 @@ KNOWN_TO_CATCH = {
     "anyone_stores": 1,
     "numbers_unread": 2,
     "pauses_unread": 4,
-    "old_fences_store": 4,
+    "old_fences_store": 8,
     "calls_unread": 2,
     "calls_unstored": 1,
     "answers_unread": 3,
     "answers_unsigned": 4,
-    "questions_run": 3,
+    "questions_run": 8,
     "questions_used_up": 1,
     "unanswered_parts_dropped": 1,
+    "forms_unnoted": 1,
+    "unanswered_is_held": 10,
+    "answers_by_kind": 0,
+    "streams_begin_anew": 3,
+    "askers_answer": 4,
 }
 """Seeds to begin with where the first one catches nothing, or late. If what happens in a world
 changes, the hunt goes on from the first seed: the table only saves time."""
@@ -204,6 +216,9 @@ def patchable():
         dict(table.TRANSITIONS[JobExpire]),
         seals_table._matches,
         memory_table._fits,
+        LaneWriter.__init__,
+        LaneWriter._arrived,
+        OutboxSender._settle,
         Hold.is_over,
         HoldTime.stop_after_ms,
         dict(lock_table.TRANSITIONS[LockTake]),

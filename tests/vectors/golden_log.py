@@ -33,6 +33,7 @@ from tests.core.ledger import T0, Ledger, Reader, Story
 from tests.vectors import (
     golden_log_archive,
     golden_log_closed,
+    golden_log_erasures,
     golden_log_locks,
     golden_log_memory,
     golden_log_pauses,
@@ -258,9 +259,11 @@ def following_story(ledger: Ledger) -> None:
     outside = {"digest": digest(b"2"), "size": 1, "of": digest(b"1")}
     reader.artifact(ALICE, as_="part", **outside, how={"at": 50_429})
     reader.artifact(ALICE, as_="snapshot", value="{}", how={"at": 50_430})
-    reader.complete(ALICE, calls=1, at=50_431)  # audit
+    why = {"name": "needs-attention", "value": "it used up its 1 beat of waiting for io"}
+    reader.artifact(ALICE, as_="escalation", **why, how={"at": 50_431})
+    reader.complete(ALICE, calls=1, at=50_432)  # audit
     snapshot = Output(name="snapshot-0", type=SNAPSHOT_TYPE, text="{}")
-    reader.complete(ALICE, calls=1, outputs=(snapshot,), at=50_432)
+    reader.complete(ALICE, calls=1, outputs=(snapshot,), at=50_433)
 
 
 def stray_seal_story(ledger: Ledger) -> None:
@@ -296,6 +299,7 @@ STORIES = (
     *golden_log_locks.STORIES,
     golden_log_memory.story,
     golden_log_archive.story,
+    golden_log_erasures.story,
 )
 
 

@@ -1,4 +1,4 @@
-"""The golden log's story of an archive; it comes last, since days pass in it."""
+"""The golden log's story of an archive; it comes late, since days pass in it."""
 
 from antiphon.core.families.mesh.ops import ArchiveBody, MeshArchive
 from antiphon.core.manifest import job_id, with_nonce

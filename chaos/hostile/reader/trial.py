@@ -180,20 +180,19 @@ async def trial(plan: Plan) -> dict[str, Any]:
         async with target_mesh(Path(directory)) as target:
             calls = Calls(target)
             await calls.during(plan.warm_s)
-            before = [resident_mb(pid) for pid in target.full_nodes]
+            before = _nodes_mb(target)
             begun = time.monotonic()
             floods = FloodMeasurement(target, calls, plan)
             for _ in range(plan.rounds):
                 for name in (*FLOODS, "everything"):
                     await floods.measure(name)
+                say(f"memory of the full nodes, MB: {_nodes_mb(target)}; before: {before}")
             await floods.baseline()
             done = await target.command_flooder("everything")
             there_s = time.monotonic() - begun
             revoked_s, _ = await asyncio.gather(revoke(target), calls.during(plan.flood_s))
             await calls.during(plan.warm_s)
-            growth = [
-                resident_mb(pid) - mb for pid, mb in zip(target.full_nodes, before, strict=True)
-            ]
+            growth = [mb - was for mb, was in zip(_nodes_mb(target), before, strict=True)]
             check = await check_log(target.home)
     for problem in calls.lost:
         say(f"lost: {problem}")
@@ -209,6 +208,10 @@ async def trial(plan: Plan) -> dict[str, Any]:
         "accepted_twice": len(check.accepted_twice),
         "records": check.records,
     }
+
+
+def _nodes_mb(target: TargetMesh) -> list[float]:
+    return [round(resident_mb(pid), 1) for pid in target.full_nodes]
 
 
 async def revoke(target: TargetMesh) -> float:

@@ -7,16 +7,17 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from antiphon.assembly.logins import Purpose, connect
-from antiphon.assembly.mesh_connection import OWNER, place
+from antiphon.assembly.mesh_connection import OWNER
+from antiphon.assembly.mesh_connection import place as placed
+from antiphon.core.archive.checkpoint import CHECKPOINT
 from antiphon.errors import Misconfigured
 from antiphon.files import replace_file
-from antiphon.runtime.archive.archive_eraser import writing
-from antiphon.runtime.archive.archive_store import CHECKPOINT, FolderStore
 from antiphon.runtime.backup.backup_check import BackupReport, Progress, check_backup
-from antiphon.runtime.backup.backup_folder import BackupFolder
+from antiphon.runtime.backup.backup_files import BackupFiles
 from antiphon.runtime.backup.backup_writer import Source, Written, write_backup
 from antiphon.runtime.backup.host_files import key_files
 from antiphon.runtime.backup.key_file import KeyFile, seal
+from antiphon.runtime.file_store import FileStore, writing
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SEED_BYTES, SeedKeyring, lock_file
 from antiphon.runtime.log.author import NoMark
@@ -32,20 +33,18 @@ if TYPE_CHECKING:
     from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 
 
-async def back_up(home: StateDirectory, directory: Path, *, archive: Path | None = None) -> Written:
-    """Bring the backup in a directory up to date with the mesh that `home` hosts."""
+async def back_up(
+    home: StateDirectory, place: FileStore, *, archive: FileStore | None = None
+) -> Written:
+    """Bring the backup in a folder or a bucket up to date with the mesh that `home` hosts."""
     described = require_host(home)
-    folder = BackupFolder(directory)
-    lock = folder.lock()
-    try:
-        async with _archive(archive) as source:
-            return await _back_up(home, described, folder, source)
-    finally:
-        lock.release()
+    backup = BackupFiles(place)
+    async with backup.locked(), _archive(archive) as source:
+        return await _back_up(home, described, backup, source)
 
 
 async def _back_up(
-    home: StateDirectory, described: MeshFile, folder: BackupFolder, archive: Path | None
+    home: StateDirectory, described: MeshFile, backup: BackupFiles, archive: FileStore | None
 ) -> Written:
     async with _engine(home, described) as engine:
         source = Source(
@@ -59,7 +58,7 @@ async def _back_up(
             archive=archive,
         )
         now_ms = time.time_ns() // 1_000_000
-        return await write_backup(source, folder, home.signer(OWNER), now_ms=now_ms)
+        return await write_backup(source, backup, home.signer(OWNER), now_ms=now_ms)
 
 
 @asynccontextmanager
@@ -107,16 +106,13 @@ async def quiet_engine(
 
 
 @asynccontextmanager
-async def _archive(folder: Path | None) -> AsyncIterator[Path | None]:
-    """The archive in a folder, which nobody writes while the block runs; None if it has none."""
-    if folder is None or not (folder / CHECKPOINT).is_file():
+async def _archive(store: FileStore | None) -> AsyncIterator[FileStore | None]:
+    """The archive, which nobody else writes while the block runs; None if there is none."""
+    if store is None or not await store.has(CHECKPOINT):
         yield None
         return
-    lock = await writing(FolderStore(folder))
-    try:
-        yield folder
-    finally:
-        lock.release()
+    async with writing(store):
+        yield store
 
 
 def require_host(home: StateDirectory) -> MeshFile:
@@ -141,21 +137,21 @@ def store_keys(home: StateDirectory, file: Path, passphrase: str) -> KeyFile:
 
 
 async def check(
-    directory: Path, *, replica: Path | str = ":memory:", told: Progress = lambda *_: None
+    place: FileStore, *, replica: Path | str = ":memory:", told: Progress = lambda *_: None
 ) -> BackupReport:
     """Check a backup without its mesh; a full node's replica of it is left in `replica`."""
     from antiphon.engines.memory import MemoryEngine, MemoryServer
 
-    folder = BackupFolder(directory)
-    manifest = folder.require_manifest()
+    backup = BackupFiles(place)
+    manifest = await backup.require_manifest()
     engine = MemoryEngine(MemoryServer(SystemClock()), manifest.mesh)
     reader = SeedKeyring(SystemEntropy().token(SEED_BYTES))
-    session = place(engine, manifest.mesh, reader, "backup", NoMark()).session
+    session = placed(engine, manifest.mesh, reader, "backup", NoMark()).session
     kept = Replica(replica, mesh=manifest.mesh)
     try:
         with RecordVerifier(session.protocol, manifest.mesh) as verifier:
             node = FullNode(session, kept, verifier)
-            return await check_backup(folder, manifest, node, told=told)
+            return await check_backup(backup, manifest, node, told=told)
     finally:
         kept.close()
         await engine.close()

@@ -158,7 +158,7 @@ class CommandExecutor:
         secrets: SecretFiles,
     ) -> None:
         self._control = control
-        self._artifacts = artifacts
+        self._artifacts = artifacts.at_once
         self._terms = terms
         self._abilities = abilities
         self._folders = folders

@@ -247,7 +247,7 @@ async def gatekeeping(
     )
     storeroom = BlobService(engine, rights, hearing=hearing)
     messages, connection = MessageGate(session, engine.messages), engine.log.connection
-    rules = RelayRules(session, members, gate.scope_of, engine.messages)
+    rules = RelayRules(session, gate.asker, engine.messages)
     admits = admits_readers(described.mesh, branches, gate.scope_of)
     others = (
         relay_service(engine, rules.accept),

@@ -17,6 +17,7 @@ from antiphon.core.authority.scope import narrower, scope_of
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.ids import DEFAULT_AGENT
+from antiphon.core.visible_subjects import sight_of
 from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.runtime.gate.addresses import keep_following
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
@@ -27,7 +28,9 @@ from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
+    from antiphon.engines.http import LogService
     from antiphon.ports import Engine, EngineInfo, Keyring, WallClock
     from antiphon.runtime.identity.key_files import HeldKey
     from antiphon.runtime.identity.state_directory import Access, StateDirectory
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 MACHINE = "machine"
 """The key of a joined machine: others delegate to it, and it delegates to its processes' keys."""
 OWNER = "owner"
+HTTP = "http"
+"""The key of a program that reaches the mesh over HTTP: others delegate to it."""
 _ANY_TIME = 2**63
 
 log = LazyLogger(__name__)
@@ -206,6 +211,37 @@ async def _pass_on(home: StateDirectory, connection: MeshConnection) -> None:
         )
     body = DelegateBody(token=token_of(giver.delegate(payload).raw))
     await write_one(session, Intent(UcanDelegate, body))
+
+
+@asynccontextmanager
+async def connect_by_http(
+    home: StateDirectory, url: str, mesh: str, *, key: str | None = None, ca: Path | None = None
+) -> AsyncIterator[MeshConnection]:
+    """Connect to the mesh of this id through a node; the state directory keeps the key."""
+    from antiphon.engines.http import HttpEngine
+
+    home.make()
+    held = home.key(key or HTTP, SystemEntropy())
+    try:
+        engine = await HttpEngine.connect(
+            url, mesh, held.keyring, wall=SystemClock(), entropy=SystemEntropy(), ca=ca
+        )
+        connection = place(engine, mesh, held.keyring, held.name, held.mark)
+        try:
+            yield connection
+        finally:
+            await engine.close()
+            connection.session.author.settle()
+    finally:
+        held.release()
+
+
+def member_log(session: Session) -> LogService:
+    """The log of a node that reads everything, for members that ask over HTTP."""
+    from antiphon.engines.http import LogService
+
+    mesh, branches = session.mesh, session.protocol.branches
+    return LogService(session.log, lambda scope: sight_of(mesh, branches, scope))
 
 
 async def engine_info(home: StateDirectory, *, token: str | None = None) -> EngineInfo:

@@ -45,10 +45,12 @@ async def working(
     battery: Battery | None = None,
     *,
     clock: BeatClock | None = None,
+    outbox: Path | None = None,
 ) -> AsyncIterator[Worker]:
     """A light worker beside a block; drained when the block ends.
 
-    `battery` None is this machine's; without a clock it follows the pulse.
+    `battery` None is this machine's; without a clock it follows the pulse. `outbox` is the folder
+    where what jobs make waits that went on without the engine.
     """
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.tempo.machine_use import MachineUse
@@ -65,6 +67,13 @@ async def working(
         beats = clock = BeatClock(connection.session)
     worker = Worker(connection.session, executors, settings, clock)
     worker.status_sender.cpu = MachineUse().cpu
+    if outbox is not None:
+        from antiphon.assembly.artifact_store import blobs_of
+        from antiphon.runtime.outbox.outbox_store import OutboxStore
+        from antiphon.runtime.outbox.worker_outbox import WorkerOutbox
+
+        store, blobs = OutboxStore(outbox), blobs_of(connection)
+        worker.keep_in(WorkerOutbox(store, connection.session, blobs))
 
     def card() -> Card:
         return _card(
@@ -78,13 +87,15 @@ async def working(
             done=worker.done,
         )
 
-    services = [worker.run(), OwnPresence(connection.session, connection.keyring, card).run()]
+    presence = OwnPresence(connection.session, connection.keyring, card)
+    services = [worker.run(), presence.run()]
     if settings.battery_low:
         watch = BatteryWatch(worker, battery or HostBattery(), low=settings.battery_low)
         services.append(watch.run())
     async with AsyncExitStack() as stack:
         ran = beside(*services, ready=worker.ready, drain=worker.drain)
         await stack.enter_async_context(ran)
+        await presence.said.wait()  # whoever submits next should find this worker online
         if beats is not None:  # now that the control state is known
             await stack.enter_async_context(beats.listen())
         yield worker
@@ -126,7 +137,7 @@ async def replicating(  # noqa: PLR0913 - one argument for each thing that may b
     caretaking: bool,
     bar_s: float = BAR_S,
     metrics: TempoMetrics | None = None,
-    archive: Path | None = None,
+    archive: str | None = None,
     is_purging: bool = True,
 ) -> AsyncIterator[FullNode]:
     """A full node beside a block, ready once it has caught up.
@@ -147,11 +158,14 @@ async def replicating(  # noqa: PLR0913 - one argument for each thing that may b
 
     services = [node.run()]
     if caretaking:
+        from antiphon.runtime.archive.record_eraser import RecordEraser
+        from antiphon.runtime.archive.snapshot_audit import SnapshotAudit
         from antiphon.runtime.attention.item_guard import ItemGuard, keep_running
         from antiphon.runtime.coordinator.coordinator import Coordinator
         from antiphon.runtime.coordinator.offer_audit import OfferAudit
         from antiphon.runtime.coordinator.quorums import Quorums
         from antiphon.runtime.node.artifact_eviction import Evictor
+        from antiphon.runtime.node.attention_reports import AttentionReports
         from antiphon.runtime.node.coordinator_watch import CoordinatorWatch
         from antiphon.runtime.node.entry_service import EntryService
         from antiphon.runtime.node.overdue_jobs import OverdueJobs
@@ -178,7 +192,7 @@ async def replicating(  # noqa: PLR0913 - one argument for each thing that may b
         kept: dict[str, Callable[[], Awaitable[None]]] = {
             "offers": Coordinator(node, blobs=blobs).run,
             "quorums": Quorums(node).run,
-            "coordinator watch": CoordinatorWatch(node).run,
+            "coordinator watch": CoordinatorWatch(node, watch.coordinator_heard_ms).run,
             "leases": OverdueJobs(node, watch).run,
             "plans": plans.run,
             "pulse": partial(pulse.run, node.ready),
@@ -187,15 +201,18 @@ async def replicating(  # noqa: PLR0913 - one argument for each thing that may b
             "lane entries": EntryService(node).run,
             "roots": RootService(node, keyring).run,
             "artifacts": Evictor(node, blobs=blobs).run,
+            "erasures": RecordEraser(node).run,
+            "snapshot audit": SnapshotAudit(node, blobs=blobs).run,
             "heartbeats": watch.run,
+            "attention": AttentionReports(node, keyring).run,
             "presence": OwnPresence(connection.session, connection.keyring, card, watch).run,
         }
         if archive is not None:
-            from antiphon.runtime.archive.archive_store import FolderStore
+            from antiphon.assembly.artifact_store import files_at
             from antiphon.runtime.archive.archive_writer import ArchiveWriter
             from antiphon.runtime.coordinator.archiver import Archiver, Archiving
 
-            writer = ArchiveWriter(node, keyring, FolderStore(archive))
+            writer = ArchiveWriter(node, keyring, files_at(archive))
             kept["archive"] = writer.run
             if is_purging:
                 archiver = Archiver(

@@ -84,7 +84,7 @@ async def _agreed(log: OpLog, replica: Replica) -> int:
         if found is None:
             is_same = await log.reaches(middle)  # purged, or outside of what this machine reads
         else:
-            is_same = stored is None or stored.record == found
+            is_same = stored is None or stored.is_of(found)
         low, high = (middle, high) if is_same else (low, middle - 1)
     return low
 

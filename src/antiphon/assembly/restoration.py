@@ -7,7 +7,6 @@ restore that was killed is begun again, and never served.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
@@ -21,13 +20,13 @@ from antiphon.assembly.hosted_mesh import Listen
 from antiphon.assembly.mesh_connection import OWNER
 from antiphon.errors import Corrupt, Held, Misconfigured
 from antiphon.files import replace_file
-from antiphon.runtime.backup.backup_folder import ARCHIVE, BackupFolder
+from antiphon.runtime.backup.backup_files import ARCHIVE, BackupFiles
 from antiphon.runtime.backup.host_files import HOST, KEYS, put_back
+from antiphon.runtime.file_store import FileStore, FolderStore, copy_files
 from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from pathlib import Path
 
     from antiphon.engines.nats import NatsEngine
     from antiphon.ports import StoredMessage
@@ -51,7 +50,7 @@ class Restored(Struct, frozen=True, kw_only=True):
 
 
 async def restore(
-    directory: Path,
+    place: FileStore,
     home: StateDirectory,
     keys: KeyFile,
     *,
@@ -60,8 +59,8 @@ async def restore(
 ) -> Restored:
     """Put a backup into an empty state directory; its server listens at `listen`, if given."""
     _require_empty(home)
-    folder = BackupFolder(directory)
-    manifest = folder.require_manifest()
+    backup = BackupFiles(place)
+    manifest = await backup.require_manifest()
     if keys.mesh != manifest.mesh:
         raise Misconfigured(
             f"these keys are of the mesh {keys.mesh}, and the backup is of {manifest.mesh}",
@@ -69,21 +68,21 @@ async def restore(
         )
     home.make()
     replace_file(home.path / MARKER, b"")
-    report = await backups.check(directory, replica=home.replica, told=told)
+    report = await backups.check(place, replica=home.replica, told=told)
     if report.purged:
         for path in home.path.glob(f"{home.replica.name}*"):
             path.unlink()  # without those records it is none: the node makes its own
     put_back(home.path, keys.files, patterns=KEYS)
-    put_back(home.path, folder.host_files(manifest), patterns=HOST)
+    put_back(home.path, await backup.host_files(manifest), patterns=HOST)
     if home.signer(OWNER).did != manifest.by:
         raise Misconfigured(
             "the owner's key in the file of keys is not the one that signed the backup",
             hint="the owner's key was replaced in between: take keys and backup of the same day",
         )
     if manifest.archive is not None:
-        await asyncio.to_thread(shutil.copytree, folder.archive, home.path / ARCHIVE)
+        await copy_files(backup.archive, FolderStore(home.path / ARCHIVE))
     is_secured = (home.server / "accounts.json").is_file()
-    expired = await _fill(folder, manifest, home)
+    expired = await _fill(backup, manifest, home)
     described = _described(home, manifest, listen, is_secured=is_secured)
     home.write(described, home.access())
     (home.path / MARKER).unlink()
@@ -121,7 +120,7 @@ def _described(
 # --- the server's store -----------------------------------------------------------------------
 
 
-async def _fill(folder: BackupFolder, manifest: Manifest, home: StateDirectory) -> int:
+async def _fill(backup: BackupFiles, manifest: Manifest, home: StateDirectory) -> int:
     """Fill the store of a server that nobody else reaches; how many messages had expired."""
     from antiphon.engines.nats import LocalServer
     from antiphon.engines.nats.log.streams import log_name, messages_name
@@ -134,33 +133,33 @@ async def _fill(folder: BackupFolder, manifest: Manifest, home: StateDirectory) 
     if manifest.messages:
         streams[messages_name(manifest.mesh)] = manifest.messages
     for name, segments in streams.items():
-        async with aclosing(_pages(folder, segments)) as pages:
+        async with aclosing(_pages(backup, segments)) as pages:
             await fill_stream(LocalServer(home.server).store, name, pages)
     async with quiet_engine(home, manifest.mesh, manifest.name, create=True) as engine:
-        if await _missing(folder, manifest.log, engine, "log"):
+        if await _missing(backup, manifest.log, engine, "log"):
             raise Corrupt("the server does not show all records that were put back")
-        expired = await _missing(folder, manifest.messages, engine, "messages")
-        for blob in folder.blobs(manifest):
-            async with aclosing(folder.blob_parts(blob)) as parts:
+        expired = await _missing(backup, manifest.messages, engine, "messages")
+        for blob in await backup.blobs(manifest):
+            async with aclosing(backup.blob_parts(blob)) as parts:
                 await engine.own_blobs.store(parts, digest=blob.digest, by=blob.by)
     return expired
 
 
 async def _pages(
-    folder: BackupFolder, segments: tuple[Segment, ...]
+    backup: BackupFiles, segments: tuple[Segment, ...]
 ) -> AsyncGenerator[list[StoredMessage]]:
     for segment in segments:
-        yield folder.segment(segment)
+        yield await backup.segment(segment)
 
 
 async def _missing(
-    folder: BackupFolder, segments: tuple[Segment, ...], engine: NatsEngine, what: str
+    backup: BackupFiles, segments: tuple[Segment, ...], engine: NatsEngine, what: str
 ) -> int:
     """Compare a stream with the backup; how many messages it lacks because they expired."""
     stream = engine.copy_of("log" if what == "log" else "messages")
     missing = 0
     for segment in segments:
-        wanted = {one.seq: one for one in folder.segment(segment)}
+        wanted = {one.seq: one for one in await backup.segment(segment)}
         after = segment.first - 1
         while page := await stream.read(after, segment.last):
             for one in page:

@@ -52,6 +52,7 @@ from antiphon.core.record.ids import key_of, mesh_id, short_node
 from antiphon.core.record.op import Digest, Kind, Op, subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import Line, tell
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed, Rejected
 
 FORMAT: Final = "antiphon-bundle-1"
@@ -240,7 +241,7 @@ def read(data: bytes) -> Bundle:
     try:
         bundle = _decoder.decode(data)
         again = write(bundle)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise Malformed(f"this is not a bundle: {problem}", reason="bundle") from problem
     if again != data:
         raise Malformed(

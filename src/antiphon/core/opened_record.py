@@ -19,6 +19,7 @@ from antiphon.core.record.branches import CONTROL, Place
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import VERSION, Op, subject_of
 from antiphon.core.record.verdict import Verdict
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _byte_fault(protocol: Protocol, op_bytes: bytes, problem: Malformed) -> tupl
         return reason, 1
     try:
         peek = _peek_decoder.decode(op_bytes)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNREADABLE:
         return reason, 1
     known = protocol.ops.get(peek["type"]) if isinstance(peek.get("type"), str) else Op
     if reason is Verdict.MALFORMED:

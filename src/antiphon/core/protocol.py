@@ -17,6 +17,7 @@ import msgspec
 
 from antiphon.core.authority.grant_terms import Rights
 from antiphon.core.authority.job_rights import SEND_BY, TEMPO_BY
+from antiphon.core.families.erasures import ERASURES
 from antiphon.core.families.grants import GRANTS
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.locks import LOCKS
@@ -122,4 +123,4 @@ class Protocol:
         return Lane() if key.family == CONTROL else self._by_name[key.family].lane()
 
 
-PROTOCOL: Final = Protocol(1, (MESH, GRANTS, JOBS, SEALS, PLANS, LOCKS, MEMORY))
+PROTOCOL: Final = Protocol(1, (MESH, GRANTS, JOBS, SEALS, PLANS, LOCKS, MEMORY, ERASURES))

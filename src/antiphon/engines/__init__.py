@@ -1,1 +1,1 @@
-"""Implementations of `antiphon.ports`: memory, NATS, object stores. None knows the runtime."""
+"""Implementations of `antiphon.ports`: memory, NATS, HTTP, object stores. None knows runtime."""

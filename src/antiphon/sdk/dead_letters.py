@@ -18,13 +18,14 @@ from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy import retry as retry_policy
 from antiphon.core.record.op import Op
 from antiphon.runtime.caller.retry import RetryLinks
+from antiphon.runtime.log.session import open_stored
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.runtime.replica.replica import Replica
-    from antiphon.sdk.connection.namespace import Connected
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -39,25 +40,25 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     """The id of the job that retried it."""
 
 
-def dead_letters(
-    mesh: Connected, replica: Replica, *, kind: str = "", limit: int = 20
-) -> list[DeadLetter]:
+def dead_letters(replica: Replica, *, kind: str = "", limit: int = 20) -> list[DeadLetter]:
     """Failed and aborted jobs, newest first."""
     found = replica.ask(ReplicaJobs).jobs(
         states=[State.FAILED, State.ABORTED], kind=kind, limit=limit
     )
-    return letters_of(mesh, replica, found)
+    return letters_of(replica, found)
 
 
-def letters_of(mesh: Connected, replica: Replica, jobs: Iterable[Job]) -> list[DeadLetter]:
+def letters_of(replica: Replica, jobs: Iterable[Job]) -> list[DeadLetter]:
     """What became of each of these jobs, which ended without a result."""
-    return [_letter(mesh, replica, job) for job in jobs]
+    return [_letter(replica, job) for job in jobs]
 
 
-def _letter(mesh: Connected, replica: Replica, job: Job) -> DeadLetter:
-    end = _op_at(mesh, replica, job.ended_seq)
+def _letter(replica: Replica, job: Job) -> DeadLetter:
+    if replica.ask(ReplicaErasures).about(job) is not None:
+        return DeadLetter(job=job, error=None, note="forgotten", retried_as=None)
+    end = _op_at(replica, job.ended_seq)
     error = end.body.error if isinstance(end, JobComplete | JobYield) else None
-    call = _op_at(mesh, replica, job.scheduled_seq)
+    call = _op_at(replica, job.scheduled_seq)
     ahead = _retry_in(replica, job, call.body) if isinstance(call, JobSchedule) else None
     return DeadLetter(job=job, error=error, note=_note(job, end, error), retried_as=ahead)
 
@@ -76,9 +77,11 @@ def _note(job: Job, end: Op | None, error: Failure | None) -> str:
             return ""
 
 
-def _op_at(mesh: Connected, replica: Replica, seq: int) -> Op | None:
+def _op_at(replica: Replica, seq: int) -> Op | None:
     stored = replica.record(seq)
-    return mesh.connection.session.open(stored.record).op if stored is not None else None
+    if stored is None:
+        return None
+    return open_stored(replica.protocol, replica.mesh, stored.record).op
 
 
 def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:

@@ -11,7 +11,7 @@ from antiphon.errors import Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY
 from antiphon.runtime.identity.key_files import FileLock, lock_file
 from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
-from antiphon.settings import Settings, load_as
+from antiphon.settings import MEMORY, Settings, load_as
 
 
 class Environment(Settings, frozen=True):
@@ -31,10 +31,10 @@ class Environment(Settings, frozen=True):
     def require_server(self) -> None:
         """`Misconfigured` where this process's mesh is inside itself."""
         if self.is_in_memory:
-            cause = "ANTIPHON_ENGINE=memory" if self.mesh else "ANTIPHON_MESH=off"
             raise Misconfigured(
-                f"{cause}: such a mesh exists inside one program only, and this needs a server",
-                hint=f"unset {cause.partition('=')[0]}",
+                "ANTIPHON_ENGINE=memory: such a mesh exists inside one program only, and this needs"
+                " a server",
+                hint="unset ANTIPHON_ENGINE",
             )
 
     def key_for(self, role: str) -> str | None:
@@ -44,7 +44,7 @@ class Environment(Settings, frozen=True):
     @property
     def is_in_memory(self) -> bool:
         """Whether a mesh is inside this process unless something else is asked for."""
-        return self.engine == "memory" or not self.mesh
+        return self.engine == MEMORY
 
     def state_directory(self, explicit: Path | None) -> StateDirectory:
         """The state directory to use, with its engine and replica as set."""

@@ -16,6 +16,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import Line, tell
 from antiphon.errors import Misconfigured, Rejected, Unavailable
 from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.erasure import require_kept
 from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.retry import retry as submit_retry
 from antiphon.runtime.caller.stream_parts import parts_of
@@ -212,6 +213,7 @@ class JobHandle(Generic[R_co]):
         if self.known_end is None:
             try:
                 await self.found()
+                await self._require_kept()
                 self.known_end = await wait_for_end(
                     self._session, self.kind, self.id, limit, is_known=self.is_known
                 )
@@ -221,6 +223,11 @@ class JobHandle(Generic[R_co]):
                 _ = self._session  # closed meanwhile: that is the reason, and says more
                 raise
         return self.known_end
+
+    async def _require_kept(self) -> None:
+        """`Rejected` if it was forgotten. Whoever submitted it just now need not ask."""
+        if self._archived is not None or not self.is_new:
+            await require_kept(self._session, self.kind, self.id)
 
     async def _archived_end(self, refused: Rejected) -> Ended:
         """The end in the archive; raises `refused` if it is not there either."""
@@ -270,6 +277,7 @@ class JobHandle(Generic[R_co]):
         what the task's annotation says, or plain JSON: docs/do/streams.md.
         """
         await self.found()
+        await self._require_kept()
         signature, artifacts = self._reader.signature, self._reader.artifacts
         decode = PLAIN.decode if signature is None else signature.decode_part
         found = parts_of(self._session, self.kind, self.id, artifacts, from_=from_)
@@ -290,11 +298,13 @@ class JobHandle(Generic[R_co]):
     async def lane(self) -> JobView:
         """Every record about the job, judged."""
         await self.found()
+        await self._require_kept()
         return await self._session.read_lane(self.kind, self.id)
 
     async def state(self) -> Job:
         """The job as it is on the log now."""
-        found = (await self.lane()).lane
+        await self.found()
+        found = (await self._session.read_lane(self.kind, self.id)).lane
         # A tenure may have ended with its authority since the lane's last record.
         control = await self._session.sync_control()
         job = standing(control, found.job, self._session.confirmed + 1)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
 from antiphon.core import manifest as manifests
 from antiphon.core.families.jobs.state import Job, State
@@ -29,7 +29,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.executors.handler_call import JobContext
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.call_options import Scheduling, split_options
-from antiphon.sdk.connection.connection import Connection, EngineName
+from antiphon.sdk.connection.connection import Connection, EngineName, HttpNode
 from antiphon.sdk.connection.namespace import Namespace
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.task import AsyncTask, StreamTask, Task, kind_of
@@ -84,6 +84,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T", bound=Task[..., Any])
+HTTP_HOME: Final = ".antiphon-http"
+"""Where a program that connects over HTTP keeps its key."""
 
 
 class Mesh:
@@ -119,13 +121,12 @@ class Mesh:
     ) -> Self:
         """Describe which mesh; `async with` connects to it.
 
-        `engine` is `nats`; where no `home` is given, `ANTIPHON_MESH=off` and
-        `ANTIPHON_ENGINE=memory` make it `memory`: in this process, without a server. `home` is
-        the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`). `role` names the
-        keys that this process may use; `key` names exactly one, and so does `ANTIPHON_NODE`.
-        `agent` tells agents apart that share a key; else `ANTIPHON_AGENT`, else `main`. With
-        `offline`, it opens also while the engine cannot be reached, and what `submit` and
-        `messages.send` are given then waits on disk: docs/do/offline.md.
+        `engine` is `nats`, or `memory`: a mesh in this process, without a server. Where no `home`
+        is given, `ANTIPHON_ENGINE=memory` says the same. `home` is the state directory (default:
+        `ANTIPHON_HOME`, or the nearest `.antiphon`). `role` names the keys that this process may
+        use; `key` names exactly one, and so does `ANTIPHON_NODE`. `agent` tells agents apart that
+        share a key; else `ANTIPHON_AGENT`, else `main`. With `offline`, it opens also while the
+        engine cannot be reached, and what is written then waits on disk: docs/do/offline.md.
         """
         if engine is None:
             engine = "memory" if home is None and read_environment().is_in_memory else "nats"
@@ -133,10 +134,37 @@ class Mesh:
             home = read_environment().home
         path = Path(home) if home is not None else None
         agent = check_agent(agent or read_environment().agent or DEFAULT_AGENT)
-        connection = Connection(
-            engine=engine, home=path, role=role, key=key, agent=agent, offline=offline
+        return cls._of(
+            Connection(engine=engine, home=path, role=role, key=key, agent=agent, offline=offline)
         )
 
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        *,
+        mesh: str,
+        home: Path | str = HTTP_HOME,
+        ca: Path | str | None = None,
+        agent: str | None = None,
+    ) -> Self:
+        """Describe a mesh that is reached through a node's HTTP interface; docs/reference/http.md.
+
+        `mesh` is its id. `home` keeps this program's key, to which somebody has to delegate, and
+        its replica. `ca` is a file with the certificates of the authority that the node's comes
+        from; without it the system's count. Programs can submit, wait, read, lock and plan; there
+        are no work queues, messages or stored artifacts.
+        """
+        agent = check_agent(agent or read_environment().agent or DEFAULT_AGENT)
+        node = HttpNode(url, mesh, Path(ca) if ca is not None else None)
+        return cls._of(
+            Connection(
+                engine="http", home=Path(home), role="client", key=None, agent=agent, node=node
+            )
+        )
+
+    @classmethod
+    def _of(cls, connection: Connection) -> Self:
         async def archived(kind: str, job_id: str) -> bool:
             from antiphon.sdk.archive.archived_end import archived_end
 
@@ -376,8 +404,11 @@ class Mesh:
             yield await stack.enter_async_context(answers)
 
     @asynccontextmanager
-    async def node(self) -> AsyncIterator[FullNode]:
-        """Be a full node while the block runs: verify everything, expire jobs, offer them again."""
+    async def node(self, *, seal_every_s: float = 32.0) -> AsyncIterator[FullNode]:
+        """Be a full node while the block runs: verify everything, expire jobs, offer them again.
+
+        Where it is the coordinator, it seals the log at most every `seal_every_s` seconds.
+        """
         from antiphon.assembly import owned_replica, replicating
 
         async with AsyncExitStack() as stack:
@@ -391,6 +422,7 @@ class Mesh:
                 joined,
                 replica,
                 caretaking=True,
+                bar_s=seal_every_s,
                 metrics=metrics,
                 archive=chosen.archive,
                 is_purging=chosen.purge,

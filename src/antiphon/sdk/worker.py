@@ -19,8 +19,10 @@ from antiphon.errors import Misconfigured
 from antiphon.runtime.executors.executor import CombinedExecutors, Executors
 from antiphon.runtime.executors.hooks import hooked
 from antiphon.runtime.executors.printed_output import passing_on_prints
+from antiphon.runtime.outbox.outbox_store import OutboxStore
 from antiphon.runtime.presence.worker_presence import Traits
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
+from antiphon.sdk.connection.connection_outbox import FOLDER
 from antiphon.settings import load
 
 if TYPE_CHECKING:
@@ -109,7 +111,9 @@ async def answering(
     settings = replace(settings, rates=tasks.rates | settings.rates)
     async with AsyncExitStack() as stack:
         stack.enter_context(passing_on_prints())
-        artifacts = artifacts_of(connection, home)
+        outbox = home.path / FOLDER if home is not None else None
+        waiting = OutboxStore(outbox).blobs if outbox is not None else None
+        artifacts = artifacts_of(connection, home, waiting)
         functions = tasks.executors(artifacts, wall=connection.session.wall)
         stack.push_async_callback(functions.close)
         executors: Executors = functions
@@ -123,7 +127,8 @@ async def answering(
             )
             executors = CombinedExecutors(functions, await stack.enter_async_context(commands))
         executors = hooked(executors, tasks.hooks)
-        yield await stack.enter_async_context(working(connection, executors, settings))
+        work = working(connection, executors, settings, outbox=outbox)
+        yield await stack.enter_async_context(work)
 
 
 def claimable(worker: Worker) -> list[str]:

@@ -10,8 +10,9 @@ from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec
 from antiphon.runtime.messages.message_requests import MessageRequest
 from chaos.extremes.command import FAMILIES, holds, trial
+from chaos.extremes.known import Known
 from chaos.extremes.messages import BUS
-from chaos.extremes.ops import body_of
+from chaos.extremes.ops import Drawer, body_of
 from chaos.extremes.values import Extremes
 
 OPS = PROTOCOL.ops
@@ -41,6 +42,14 @@ def test_the_ends_of_a_schema_are_drawn():
     assert {0, 128} <= {len(one.thread) for one in drawn}
     assert max(len(one.named) for one in drawn) == 64
     assert any(len(one.named) > len(set(one.named)) for one in drawn), "the same again and again"
+
+
+def test_questions_have_any_json_in_their_schemas():
+    drawer = Drawer(Extremes(random.Random(1)), Known(random.Random(1), (), None), FAMILIES)
+    schemas = [msgspec.json.decode(drawer.question().schema) for _ in range(300)]
+    types = [type(one["type"]) for one in schemas if "type" in one]
+    assert {list, dict, int, str, bool, type(None)} <= set(types)
+    assert any("items" in one.get("items", {}) for one in schemas if type(one.get("items")) is dict)
 
 
 def test_a_seed_draws_the_same_again():

@@ -18,6 +18,8 @@ async def test_pushed_commits_are_one_job_each_although_the_bridge_is_killed(cap
     assert code == 0, said
     assert (said["jobs"], said["verified_from_clone"], said["trailers_agree"]) == (2, 2, 2)
     assert (said["lost"], said["twice"], said["wrong"]) == (0, 0, 0)
+    assert (said["noted"], said["notes_verified"]) == (2, 2)
     assert said["size_jobs"] == 2
-    for key, value in {"lost": 1, "twice": 1, "verified_from_clone": 1, "killed": 0}.items():
+    worse = {"lost": 1, "twice": 1, "verified_from_clone": 1, "killed": 0, "noted": 1}
+    for key, value in worse.items():
         assert not holds({**said, key: value}, plan), key

@@ -21,7 +21,7 @@ from antiphon.core.record.subjects import matches
 from tests.families.polls import POLLS, WITH_POLLS
 from tests.families.polls.ops import CLOSE, POLL, VOTE
 
-STEMS = ("jobs.*", "plan")
+STEMS = ("jobs.*", "plan", "forget")
 CALLED = ("jobs.job", "jobs.wait", "jobs.0", "jobs.1", "jobs.2", "plan")
 """Where `/job/schedule` writes."""
 READ = (*STEMS, "lock", "memo")
@@ -48,9 +48,9 @@ def sets(rights: SubjectRights) -> tuple[set[str], ...]:
         (
             EVERYTHING,
             {">"},
-            {"ctl.>", "seal", "jobs.*.>", "plan.>", "lock.>", "memo.>"},
+            {"ctl.>", "seal", "jobs.*.>", "plan.>", "lock.>", "memo.>", "forget.>"},
             set(),
-            {f"{one}.>" for one in (*CALLED, "lock", "memo")},
+            {f"{one}.>" for one in (*CALLED, "lock", "memo", "forget")},
         ),
         (held(job_cancel=("a",)), {"ctl.>", "seal"}, {"ctl.>", "seal"}, set(), {"jobs.job.a.*"}),
         (
@@ -74,7 +74,7 @@ def sets(rights: SubjectRights) -> tuple[set[str], ...]:
             {"ctl.>", "seal"} | {f"{one}.{end}" for one in READ for end in ("a.*", "a.*.>")},
             {"ctl.>", "seal"} | {f"{one}.{end}" for one in READ for end in ("a.*", "a.*.>")},
             set(),
-            {f"{one}.{end}" for one in CALLED for end in ("a.*", "a.*.>")},
+            {f"{one}.{end}" for one in (*CALLED, "forget") for end in ("a.*", "a.*.>")},
         ),
     ],
 )

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from antiphon.core.authority.job_rights import READ_BY
 from antiphon.core.bar_tokens import bar_token
@@ -60,11 +61,27 @@ def chain(court):
 @pytest.mark.req("B20")
 def test_a_token_permits_its_role_in_its_project(court, chain):
     found = used(court, text(court=court, delegation=chain))
-    assert found == Bearer(holder=ALICE.did, command="/job/read", kinds=("render.>",))
+    kinds = ("render.>",)
+    assert found == Bearer(
+        holder=ALICE.did,
+        command="/job/read",
+        kinds=kinds,
+        auth=chain,
+        project="render",
+        counted=ALICE.did,
+    )
     assert found.may(*READ_BY)
     assert not found.may("/job/schedule")
     assert not found.may("/tempo")
     assert not found.has_every_kind
+
+
+def test_the_keys_that_a_member_makes_are_counted_with_it(court, chain):
+    through = (*chain, court.grant(ALICE, BOB, cmd="/job/read", pol=RENDER))
+    found = used(court, text(BOB, court=court, delegation=through))
+    assert (found.holder, found.party) == (BOB.did, ALICE.did)
+    owners = used(court, text(OWNER, court=court, delegation=chain))
+    assert owners.party == OWNER.did
 
 
 @pytest.mark.req("B20")
@@ -109,6 +126,23 @@ def test_a_revocation_counts_at_once(court, chain):
     assert isinstance(used(court, token), Bearer)
     court.revoke(chain[0], OWNER)
     assert used(court, token) is Refusal.ENDED
+
+
+def test_what_lasts_longer_than_its_bars_ends_with_the_delegation(court, chain):
+    now_s = NOW // 1000
+
+    def holds(bearer, at_s=now_s):
+        return bar_token.still_holds(court.ledger.history.current, bearer, at_s)
+
+    found = used(court, text(court=court, delegation=chain))
+    owners = used(court, text(OWNER, court=court))
+    assert holds(found)
+    assert holds(found, now_s + 3_600), "its bars are over"
+    assert not holds(replace(found, auth=()))
+    assert not holds(replace(found, holder=BOB.did))
+    court.revoke(chain[0], OWNER)
+    assert not holds(found)
+    assert holds(owners)
 
 
 def test_a_delegation_that_has_expired_or_is_revoked_above_ends_it(court):

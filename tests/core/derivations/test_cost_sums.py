@@ -5,10 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.cost.job_cost import Spent
-from antiphon.core.derivations.cost_sums import cost_sums
+from antiphon.core.derivations.cost_sums import CostSums
 from antiphon.core.families.jobs.state import Job, State
 
 pytestmark = pytest.mark.req("B21", "B22")
+
+
+def cost_sums(jobs, by):
+    sums = CostSums(by)
+    for one in jobs:
+        sums.add(one)
+    return sums.lines, sums.total
 
 
 def job(kind: str = "a", *, ok: bool = True, **fields) -> Job:

@@ -119,6 +119,7 @@ def test_what_was_never_put_cannot_be_dropped():
         body(Reaction(on="failed", kinds="report.*")),
         body(Reaction(on="ended", kinds="*")),
         body(Reaction(on="failed", kinds="build.*", result="cause")),
+        body(Reaction(on="succeeded", kinds="build.*", output="app.tar")),
         body(start_by=T0 + 5_000),
         body(not_before=T0 + 5_000),
         body(retry_of="ab" * 32),
@@ -127,6 +128,20 @@ def test_what_was_never_put_cannot_be_dropped():
 )
 def test_a_plan_that_would_trigger_itself_or_has_a_single_jobs_times_is_refused(what):
     assert Planner().put(what=what) is Verdict.PLAN
+
+
+def test_a_derived_job_reads_the_output_of_its_cause_that_the_plan_names():
+    trigger = Reaction(on="succeeded", kinds="build.*", result="app.tar", output="dist/app.tar")
+    planner = ticking(what=body(trigger))
+    assert planner.derive(BUILD) is OK
+    schedule = derived_body(planner.plan.body, planner.plan.op_id, BUILD)
+    read = schedule.manifest.inputs[-1]
+    assert (read.of, read.name, read.output) == (
+        ("build.image", BUILD.job),
+        "app.tar",
+        "dist/app.tar",
+    )
+    assert planner.derive(BUILD, changed={"manifest": manifest()}) is Verdict.DERIVED
 
 
 @pytest.mark.parametrize("from_ms", [MAX_WALL, T0 + 11 * 366 * 24 * 3_600_000])

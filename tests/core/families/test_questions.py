@@ -131,6 +131,8 @@ def test_every_reader_checks_an_answer(question, given, verdict):
         replace(DEPLOY, needs="perhaps"),
         Question(text="?", schema="{"),
         Question(text="?", schema='{"pattern":"x"}'),
+        Question(text="?", schema='{"type":["string"]}'),
+        Question(text="?", schema='{"properties":{"n":{"type":{}}}}'),
     ],
 )
 def test_a_question_that_contradicts_itself_is_not_asked(question):

@@ -26,7 +26,7 @@ def kept_by(story):
     return blobs(story.job)[0]
 
 
-@pytest.mark.parametrize("sort", ["step", "part", "snapshot"])
+@pytest.mark.parametrize("sort", ["step", "part", "snapshot", "escalation"])
 def test_each_sort_is_numbered_for_itself_and_none_is_left_out_or_repeated(sort):
     story = running()
     assert story.artifact(as_="step") is Verdict.OK

@@ -85,15 +85,18 @@ def test_the_owners_own_key_is_not_missed_before_it_has_answered_once():
 def test_nobody_asks_right_after_a_sign_of_life():
     soon = QUIET_AFTER_MS // 4
     watch = watch_over()
-    assert coordinator_silence.should_ask(watch, T0)
+    assert coordinator_silence.should_ask(watch, T0, owner=OWNER)
     wrote = shown(watch, HUB, T0, is_answer=False)
-    assert coordinator_silence.should_ask(wrote, T0 + 1), (
+    assert coordinator_silence.should_ask(wrote, T0 + 1, owner=OWNER), (
         "whether a process answers is not known yet"
     )
     answered = shown(watch, HUB, T0, is_answer=True)
-    assert not coordinator_silence.should_ask(answered, T0 + soon - 1)
-    assert coordinator_silence.should_ask(answered, T0 + soon)
-    assert coordinator_silence.should_ask(answered, T0 - 1), "the clock was set back"
+    assert not coordinator_silence.should_ask(answered, T0 + soon - 1, owner=OWNER)
+    assert coordinator_silence.should_ask(answered, T0 + soon, owner=OWNER)
+    assert coordinator_silence.should_ask(answered, T0 - 1, owner=OWNER), "the clock was set back"
+    assert not coordinator_silence.should_ask(watch_over(OWNER), T0, owner=OWNER), (
+        "usually no process runs under the owner's key"
+    )
 
 
 @THOROUGH

@@ -2,9 +2,8 @@
 
 import pytest
 
-from antiphon.core.presence.cards import Card
+from antiphon.core.presence.cards import LONGEST_BEAT_MS, SHORTEST_BEAT_MS, Card
 from antiphon.core.presence.presence_table import (
-    BEAT_MS,
     GONE_KEPT_MS,
     GRACE_MS,
     STALE_MS,
@@ -38,12 +37,12 @@ def sweep(table, now_ms, has_ended=nobody):
     "silent_ms, missed, level",
     [
         (0, 0, "alive"),
-        (BEAT_MS + GRACE_MS - 1, 0, "alive"),
-        (BEAT_MS + GRACE_MS, 1, "warn"),
-        (3 * BEAT_MS - 1, 2, "warn"),
-        (3 * BEAT_MS, 3, "alert"),
-        (5 * BEAT_MS - 1, 4, "alert"),
-        (5 * BEAT_MS, 5, "critical"),
+        (SHORTEST_BEAT_MS + GRACE_MS - 1, 0, "alive"),
+        (SHORTEST_BEAT_MS + GRACE_MS, 1, "warn"),
+        (3 * SHORTEST_BEAT_MS - 1, 2, "warn"),
+        (3 * SHORTEST_BEAT_MS, 3, "alert"),
+        (5 * SHORTEST_BEAT_MS - 1, 4, "alert"),
+        (5 * SHORTEST_BEAT_MS, 5, "critical"),
         (STALE_MS - 1, 9, "critical"),
         (STALE_MS, 10, "dead"),
         (10 * STALE_MS, 100, "dead"),
@@ -53,13 +52,22 @@ def test_what_silence_means(silent_ms, missed, level):
     assert (misses(silent_ms), level_of(misses(silent_ms))) == (missed, level)
 
 
+@pytest.mark.req("S11")
+@pytest.mark.parametrize(
+    "late_ms, missed",
+    [(GRACE_MS - 1, 0), (GRACE_MS, 1), (2 * SHORTEST_BEAT_MS, 3), (9 * SHORTEST_BEAT_MS, 10)],
+)
+def test_misses_count_from_when_the_next_heartbeat_was_due(late_ms, missed):
+    assert misses(LONGEST_BEAT_MS + late_ms, LONGEST_BEAT_MS) == missed
+
+
 def test_only_changes_are_told_and_each_once():
     table = PresenceTable()
     assert hear(table).level == Level.ALIVE
-    for at_ms in range(BEAT_MS, 10 * BEAT_MS, BEAT_MS):
+    for at_ms in range(SHORTEST_BEAT_MS, 10 * SHORTEST_BEAT_MS, SHORTEST_BEAT_MS):
         assert hear(table, at_ms=at_ms) is None
-        assert sweep(table, at_ms + BEAT_MS) == []
-    last_ms = 9 * BEAT_MS
+        assert sweep(table, at_ms + SHORTEST_BEAT_MS) == []
+    last_ms = 9 * SHORTEST_BEAT_MS
     told = [one for ms in range(0, 90_000, 500) for one in sweep(table, last_ms + ms)]
     assert told == [
         ("a", "alive", "warn", 1),
@@ -121,5 +129,5 @@ def test_of_those_that_know_all_exactly_one_answers_each_question():
         assert len(answering) == 1
         winners |= set(answering)
     assert winners == {"a", "b", "c"}
-    sweep(table, 5 * BEAT_MS)
+    sweep(table, 5 * SHORTEST_BEAT_MS)
     assert table.answers("inbox.0", "did:a"), "of others it does not know that they are there"

@@ -1,6 +1,10 @@
 """The part of JSON Schema that a question may use, and what matches it."""
 
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from antiphon.core.proof.answer import (
     MAX_ANSWER,
@@ -10,6 +14,7 @@ from antiphon.core.proof.answer import (
     question_problem,
 )
 from antiphon.core.proof.answer_schema import MAX_PARTS, schema_problem, value_problem
+from tests.core.strategies import THOROUGH
 
 TEXT = {"type": "string", "minLength": 2, "maxLength": 4}
 WHOLE = {"type": "integer", "minimum": 1, "maximum": 3}
@@ -50,6 +55,9 @@ def test_it_decides_as_json_schema_does(schema, right, wrong):
     [
         ([], "not an object"),
         ({"type": "text"}, "type"),
+        *(({"type": odd}, "type") for odd in (["string"], {"string": 1}, [], {}, 1, None, True)),
+        ({"properties": {"n": {"type": ["string"]}}}, ".n has a type"),
+        ({"items": {"type": {}}}, "the items of the schema has a type"),
         ({"$ref": "#"}, "$ref"),
         ({"pattern": "(a+)+"}, "pattern"),
         ({"enum": []}, "enum"),
@@ -89,3 +97,35 @@ def test_whether_a_nested_answer_counts_does_not_depend_on_the_readers_stack(ope
     assert said(MAX_ANSWER // (len(opening) + 1) - 1) == "the answer is not JSON"
     quoted = '["\\"' + "[" * 100 + '", "\\\\"]'
     assert answer_problem(question, quoted) == "", "brackets in a text open nothing"
+
+
+_PLAIN = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=5),
+)
+_WORDS = (
+    *("$schema", "title", "description", "default", "type", "enum", "minimum", "maximum"),
+    *("minLength", "maxLength", "minItems", "maxItems", "items", "required", "properties"),
+    *("additionalProperties", "pattern"),
+)
+_TYPES = ("string", "integer", "number", "boolean", "null", "object", "array")
+_VALUES = st.recursive(
+    st.one_of(_PLAIN, st.sampled_from(_TYPES)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(_WORDS), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@THOROUGH
+@given(schema=_VALUES, value=_VALUES)
+def test_any_json_is_a_schema_or_none_but_raises_nothing(schema, value):
+    question = Question(text="?", schema=json.dumps(schema))
+    problem = question_problem(question)
+    assert isinstance(problem, str)
+    if not problem:
+        assert isinstance(answer_problem(question, json.dumps(value)), str)

@@ -8,6 +8,7 @@ from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import subjects
+from antiphon.core.visible_subjects import sight_of
 from antiphon.engines.nats import (
     LocalServer,
     Login,
@@ -19,7 +20,6 @@ from antiphon.engines.nats import (
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.log.streams import log_name
-from antiphon.engines.nats.member.visible_subjects import sight_of
 from antiphon.engines.nats.server.process import ServerUser
 from antiphon.testing.engine_suite.harness import job_id, new_mesh
 from tests.engines.nats.harness import connect

@@ -67,6 +67,16 @@ class S3Server(NamedTuple):
     key_id: str
     secret: str
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What a process needs to use it."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.key_id,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "ANTIPHON_S3_ENDPOINT": self.address,
+            "ANTIPHON_S3_REGION": "eu-central-1",
+        }
+
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:

@@ -202,8 +202,8 @@ def test_a_profile_without_keys_is_named_and_not_quoted(monkeypatch, tmp_path, t
 @pytest.mark.nats
 async def test_a_mesh_that_is_told_of_a_bucket_keeps_artifacts_there(server, monkeypatch, tmp_path):
     monkeypatch.setenv("ANTIPHON_BLOBS", f"s3://{BUCKET}/told")
-    monkeypatch.setenv("ANTIPHON_BLOBS_ENDPOINT", server.address)
-    monkeypatch.setenv("ANTIPHON_BLOBS_REGION", "eu-central-1")
+    monkeypatch.setenv("ANTIPHON_S3_ENDPOINT", server.address)
+    monkeypatch.setenv("ANTIPHON_S3_REGION", "eu-central-1")
     nats, mesh = shared_server(), "b" * 16
     engine = await NatsEngine.connect(
         f"nats://127.0.0.1:{nats.port}", mesh, login=nats.login, create=True

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.policy.explanation import Wait, Waits
-from antiphon.interfaces.cli.commands.history.why import _wait_words
+from antiphon.sdk.explanation import wait_words
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from antiphon.interfaces.cli.commands.history.why import _wait_words
 )
 def test_a_job_that_waits_for_the_coordinator_says_what_for(fields, words):
     wait = Wait(what=Waits.OFFER, node="did:ada", **fields)
-    assert _wait_words(wait, {"did:ada": "ada"}) == words
+    assert wait_words(wait, {"did:ada": "ada"}.__getitem__, str, str) == words

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from antiphon import Mesh
-from antiphon.interfaces.git.bridge import serving
+from antiphon.interfaces.git.bridge import Following, serving
 
 mesh = Mesh.open()
 
@@ -15,9 +15,10 @@ def double(number: int) -> int:
     return 2 * number
 
 
-async def mirrored(repo: Path, *, again: bool = False) -> int:
+async def mirrored(repo: Path, *, again: bool = False, name: str = "") -> int:
     """Bring a repository up to date with the log; how many refs were deleted."""
-    async with serving(repo, mesh, takes_jobs=False) as bridge:
+    following = Following(name=name)
+    async with serving(repo, mesh, takes_jobs=False, following=following) as bridge:
         deleted = await bridge.mirror.rewrite() if again else 0
         await bridge.mirror.catch_up()
         return deleted

@@ -13,7 +13,9 @@ from antiphon.interfaces.git.bridge import serving
 from antiphon.interfaces.git.clone_check import check_clone
 from antiphon.interfaces.git.repository import open_repository
 from antiphon.runtime.replica.replica_tree import Tree
+from antiphon.sdk.archive.erasure import forget_job
 from antiphon.sdk.git.job_feed import Cursor
+from antiphon.sdk.proofs import bundles
 from tests.interfaces.git import git_program
 from tests.interfaces.git.git_program import double, git, mirrored, refs, trailers
 
@@ -63,6 +65,18 @@ def test_a_jobs_whole_life_is_read_with_git_alone(mesh, repo):
     assert output["name"] == "result"
     assert output["hash"].startswith("blake3:")
     assert trailers(repo, shown[claim])["Fence"]
+
+
+def test_a_job_that_was_forgotten_is_not_written_and_goes_when_everything_is_compared(mesh, repo):
+    before, secret = mesh.run(submitted(7)), mesh.run(submitted(8))
+    mesh.run(forget_job(git_program.mesh, before.kind, before.id))
+    mesh.run(mirrored(repo))
+    assert {name.split("/")[3] for name in refs(repo)} == {secret.id}
+    mesh.run(forget_job(git_program.mesh, secret.kind, secret.id))
+    mesh.run(mirrored(repo))
+    assert refs(repo), "Git has what it had"
+    mesh.run(mirrored(repo, again=True))
+    assert refs(repo) == {}
 
 
 @pytest.mark.req("P11")
@@ -233,6 +247,22 @@ class TestAClone:
         found = self.checked(mesh, clone, owner=owner)
         assert (found.jobs, found.verified, found.wrong) == (3, 2, 0)
         assert found.unsealed == 1
+
+    @pytest.mark.req("P11")
+    def test_a_seal_that_comes_while_bundles_are_made_is_no_forgery(
+        self, mesh, clone, tmp_path, monkeypatch
+    ):
+        elsewhere, assembled = tmp_path / "elsewhere.git", bundles.assembled
+
+        async def after_another_seal(*where):
+            await submitted(9)
+            await asyncio.sleep(SEALED_S)
+            return await assembled(*where)
+
+        monkeypatch.setattr(bundles, "assembled", after_another_seal)
+        mesh.run(mirrored(elsewhere))
+        found = self.checked(mesh, elsewhere)
+        assert (found.verified > 0, found.findings) == (True, [])
 
     def test_another_owner_is_not_believed(self, mesh, clone):
         stranger = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.errors import Malformed, Rejected
-from antiphon.interfaces.git.push_service import PushPace, PushService
+from antiphon.interfaces.git.push_pace import PushPace
+from antiphon.interfaces.git.push_service import PushService
 from antiphon.interfaces.git.pushed_commit import Pushed, read_pushed
 from antiphon.sdk.git.pushed_jobs import PushedJobs
 from antiphon.sdk.git.ssh_signature import did_of_ssh_key

@@ -105,7 +105,7 @@ class Served(NamedTuple):
 
 
 @asynccontextmanager
-async def served(rules=CALM, meter=Meter) -> AsyncIterator[Served]:
+async def served(rules=CALM, meter=Meter, hooks=None) -> AsyncIterator[Served]:
     """A full node of a mesh in memory, with its HTTP interface."""
     async with a_mesh("memory", rules) as mesh:
         node = await mesh.node()
@@ -113,7 +113,8 @@ async def served(rules=CALM, meter=Meter) -> AsyncIterator[Served]:
         access = HttpAccess(node, OperatorToken(OPERATOR), meter)
         admin, deliveries = TempoAdmin(await as_mesh(mesh, mesh.owner)), Deliveries(node.session)
         program = await as_mesh(mesh, mesh.owner)
-        shown = NodeView(node, tempo), access, admin, deliveries, NodeApi(program, node)
+        access.own_key = program.connection.did
+        shown = NodeView(node, tempo), access, admin, deliveries, NodeApi(program, node, hooks)
         async with node_server(*shown, HttpAddress("127.0.0.1", 0)) as port:
             yield Served(port, mesh, node, tempo, access, program)
 

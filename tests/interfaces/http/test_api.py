@@ -15,13 +15,16 @@ from antiphon.interfaces.http.answers import Refused
 from antiphon.interfaces.http.endpoints import ENDPOINTS
 from antiphon.interfaces.http.guards import BURST, PARTIES, Rates
 from antiphon.runtime.artifacts.store import Artifacts
+from antiphon.runtime.caller.erasure import forget
 from antiphon.runtime.executors.handler_call import JobContext
 from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.sdk.http.job_content import JobContent
+from antiphon.sdk.http.node_api import NodeApi
 from tests.interfaces.http.client import OPERATOR, connected, request, served
 from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
 from tests.patience import PATIENCE_S
 from tests.runtime.by_hand import completed
-from tests.runtime.meshes import CALM
+from tests.runtime.meshes import CALM, call
 from tests.runtime.plans.plan_meshes import grant
 
 pytestmark = pytest.mark.processes
@@ -48,6 +51,32 @@ def checked(answer, name):
     """The answer, if it is what the document says."""
     assert answer.status in {200, 201}, answer
     return msgspec.json.decode(answer.body, type=ANSWERS[name])
+
+
+async def test_a_forgotten_job_says_by_whom_and_when_and_shows_nothing_else():
+    async with served() as node:
+        session = node.program.connection.session
+        job = await completed(session, session, "build.app")
+        await node.node.reached((await session.log.last()).seq)
+        before = await node.ask(f"/v1/jobs/{job.id}", OPERATOR)
+        assert checked(before, "job").forgotten_by == ""
+        order = await forget(session, "build.app", job.id)
+        await node.node.reached(order.seq)
+        after = await node.ask(f"/v1/jobs/{job.id}", OPERATOR)
+        shown = checked(after, "job")
+        assert (shown.forgotten_by, shown.forgotten_ms) == (order.by, order.at_ms)
+        (listed,) = checked(await node.ask("/v1/jobs", OPERATOR), "jobs").items
+        assert listed == shown
+        for path in ("outputs", "proof", "bundle"):
+            refused = await node.ask(f"/v1/jobs/{job.id}/{path}", OPERATOR)
+            assert (refused.status, refused.json["reason"]) == (410, "erased"), path
+        async with connected(node.port) as line:
+            line.send(request(f"/v1/jobs/{job.id}/events", OPERATOR))
+            stream = Stream(line)
+            for _ in range(2):  # as it is now, and its end: no record in between
+                event = await stream.next()
+                assert event["event"] == "job"
+                assert json.loads(event["data"])["forgotten_by"] == order.by
 
 
 async def test_a_job_is_submitted_listed_shown_cancelled_and_retried():
@@ -138,7 +167,9 @@ async def test_every_list_is_what_the_document_says_and_nothing_answers_without_
         written = await write_one(owner, Intent(MeshPause, PauseBody(is_paused=True, kind="zoo")))
         await node.node.reached(written.seq)
         for one in ENDPOINTS:
-            path = one.path.format(job="ffff", space="notes", reason="paused", name="out")
+            path = one.path.format(
+                job="ffff", space="notes", reason="paused", name="out", message="0" * 32, hook="h"
+            )
             refused = await node.ask(path, method=one.method)
             assert refused.status == 401, one
             if one.method == "GET" and "{job}" not in one.path:
@@ -160,7 +191,7 @@ async def test_a_token_shows_and_does_what_it_is_for_and_counts_nothing_else():
         for path in (f"/v1/jobs/{other}", f"/v1/jobs/{other}/events", f"/v1/jobs/{other}/bundle"):
             assert (await node.ask(path, token)).status == 404
         assert checked(await node.ask("/v1/jobs?kind=bank", token), "jobs").items == []
-        for path in ("/v1/limits", "/v1/attention", "/v1/reports"):
+        for path in ("/v1/limits", "/v1/reports"):
             refused = await node.ask(path, token)
             assert (refused.status, refused.json["reason"]) == (403, "project")
         for path in ("/v1/jobs", f"/v1/jobs/{mine}/cancel", f"/v1/jobs/{mine}/retry"):
@@ -257,6 +288,22 @@ async def test_a_silent_stream_has_a_heartbeat_and_one_party_has_few_streams(mon
                 await line.reader.readuntil(b": still here\n\n")
             refused = await node.ask(f"/v1/jobs/{job}/events", OPERATOR)
             assert (refused.status, refused.json["reason"]) == (429, "rate")
+
+
+async def test_a_stream_has_heartbeats_while_others_write_all_the_time():
+    async with served() as node:
+        job, others = await submitted(node), 0
+        session = (await node.mesh.connection()).session
+        bearer = node.access.admit(OPERATOR)
+        told = NodeApi(node.program, node.node).events(bearer, job, after=0, wait_s=0.3)
+        async with asyncio.timeout(PATIENCE_S):
+            while await anext(told) is not None:
+                pass
+            silent = asyncio.ensure_future(anext(told))
+            while not silent.done():
+                others += 1
+                await call(session, others)
+        assert silent.result() is None
 
 
 async def test_a_bundle_that_is_none_is_refused_and_one_that_is_too_large_too():
@@ -381,6 +428,40 @@ async def test_the_outputs_of_a_job_are_read_whole_or_by_range_and_its_proof_is_
         assert (missing.status, missing.json["reason"]) == (404, "no_output")
         proof = checked(await node.ask(f"/v1/jobs/{job}/proof", OPERATOR), "proof")
         assert proof.payload_type.startswith("application/vnd.in-toto")
+
+
+async def test_a_download_takes_a_place_of_its_party_until_it_ends(monkeypatch):
+    monkeypatch.setattr(api_routes, "STREAMS_EACH", 1)
+    begun, rest = asyncio.Event(), asyncio.Event()
+    plain = JobContent.content
+
+    async def slow(self, *what):
+        async for piece in plain(self, *what):
+            begun.set()
+            await rest.wait()
+            yield piece
+
+    async def work() -> str:
+        return "what it wrote"
+
+    async with served() as node, working(node, work):
+        job = await submitted(node)
+        await ended(node, job)
+        (output,) = (await node.ask(f"/v1/jobs/{job}/outputs", OPERATOR)).json["items"]
+        path = f"/v1/jobs/{job}/outputs/{output['name']}"
+        for _ in range(2):
+            assert (await node.ask(path, OPERATOR)).status == 200, "the one before gave it back"
+        assert (await node.ask(f"{path}x", OPERATOR)).status == 404
+        monkeypatch.setattr(JobContent, "content", slow)
+        async with connected(node.port) as line:
+            line.send(request(path, OPERATOR))
+            await begun.wait()
+            for other in (f"/v1/jobs/{job}/events", path):
+                refused = await node.ask(other, OPERATOR)
+                assert (refused.status, refused.json["reason"]) == (429, "rate"), other
+            rest.set()
+            assert (await line.answer()).status == 200
+        assert (await node.ask(path, OPERATOR)).status == 200
 
 
 async def test_nobody_has_content_shown_that_only_their_own_records_name(tmp_path):

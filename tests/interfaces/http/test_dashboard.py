@@ -16,6 +16,7 @@ from antiphon.sdk.dashboard.sign_in import SignIn
 from antiphon.sdk.dashboard.source import Source
 from antiphon.settings import HttpAddress
 from tests.acceptance.shell import Shell
+from tests.interfaces.http.dashboard_browser import go_in
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.nats, pytest.mark.processes]
@@ -41,8 +42,8 @@ async def browser(shell):
         async with serving(app, HttpAddress("127.0.0.1", 0)) as port:
             base = f"http://127.0.0.1:{port}"
             async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE_S) as client:
-                signed = await client.get(f"/sign-in/{sign_in.link()}")
-                assert signed.status_code == 303
+                client.origin = base
+                go_in(client, await client.get(f"/sign-in/{sign_in.link()}"))
                 yield client
 
 
@@ -53,11 +54,23 @@ def test_dev_prints_a_link_that_signs_one_browser_in_once(shell):
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
         base = shell.dashboard.partition("/sign-in/")[0]
-        port = base.rpartition(":")[2]
-        assert cookie.startswith(f"antiphon-{port}="), "others on this machine have their own"
-        assert first.get(f"{base}/jobs").status_code == 200
+        room = signed.headers["location"].removesuffix("jobs")
+        assert f"Path={room};" in cookie, "other ports of this machine are not sent it"
+        assert first.get(f"{base}{room}jobs").status_code == 200
+        assert first.get(base).status_code == 401
         assert second.get(shell.dashboard).status_code == 401
-        assert second.get(f"{base}/jobs").status_code == 401
+        assert second.get(f"{base}{room}jobs").status_code == 401
+
+
+async def test_a_cookie_that_another_port_set_locks_nobody_out(shell):
+    async with browser(shell) as client:
+        (mine,) = client.cookies.jar
+        headers = {"Cookie": f"{mine.name}={mine.value}; other=1; {mine.name}=theirs"}
+        assert (await client.get("/jobs", headers=headers)).status_code == 200
+        client.cookies.clear()
+        stolen = {"Cookie": f"{mine.name}={mine.value}"}
+        elsewhere = f"{client.origin}/at/a-room-that-was-guessed/jobs"
+        assert (await client.get(elsewhere, headers=stolen)).status_code == 401
 
 
 async def test_the_list_has_counts_filters_and_every_job(shell):
@@ -70,6 +83,9 @@ async def test_the_list_has_counts_filters_and_every_job(shell):
         assert "<b>example.echo</b>" not in failed
         nothing = (await client.get("/jobs", params={"kind": SPITE})).text
         assert SPITE not in nothing
+        wrong = await client.get("/jobs", params={"since": SPITE})
+        assert wrong.status_code == 400, "it is the filter that is wrong, and not the mesh"
+        assert SPITE not in wrong.text
 
 
 async def test_a_job_is_told_with_its_timeline_error_and_proof(shell):
@@ -81,6 +97,7 @@ async def test_a_job_is_told_with_its_timeline_error_and_proof(shell):
         assert SPITE not in shown
         assert "1 hold by 1 worker" in shown
         assert "demo_tasks.py" in shown, "the traceback"
+        assert "Why this worker" in shown
         assert 'aria-current="page">Jobs' in shown
 
 
@@ -94,12 +111,13 @@ async def test_a_job_that_is_not_there_is_a_page_that_says_so(shell):
 async def test_a_job_is_cancelled_and_retried_from_its_page(shell):
     waiting = shell.run("submit", "nobody.runs.this", "1", "--detach").out.strip()
     async with browser(shell) as client:
-        own = {"Origin": str(client.base_url).rstrip("/")}
+        own = {"Origin": client.origin}
         assert (await client.post(f"/jobs/{waiting}/cancel", headers=own)).status_code == 303
         assert "cancelled" in (await client.get(f"/jobs/{waiting}")).text
         again = await client.post(f"/jobs/{waiting}/retry", headers=own)
-        assert again.headers["location"] != f"/jobs/{waiting}"
-        await client.post(f"{again.headers['location']}/cancel", headers=own)
+        assert again.headers["location"].rpartition("/")[2] != waiting
+        other = f"{client.origin}{again.headers['location']}/cancel"
+        assert (await client.post(other, headers=own)).status_code == 303
 
 
 async def test_another_site_can_do_nothing(shell):
@@ -127,7 +145,7 @@ async def test_the_log_is_told_by_bytes_seals_and_reasons(shell):
 
 async def test_a_development_mesh_says_that_it_is_open_and_invites_nobody(shell):
     async with browser(shell) as client:
-        own = {"Origin": str(client.base_url).rstrip("/")}
+        own = {"Origin": client.origin}
         page = (await client.get("/authority")).text
         assert "This mesh is open" in page
         assert "/authority/invite" not in page
@@ -152,7 +170,7 @@ async def test_a_development_mesh_says_that_it_is_open_and_invites_nobody(shell)
 )
 async def test_whatever_is_sent_comes_back_as_text(shell, path, sent):
     async with browser(shell) as client:
-        own = {"Origin": str(client.base_url).rstrip("/")}
+        own = {"Origin": client.origin}
         if sent is None:
             answer = await client.get(f"{path}{quote(SPITE)}")
         else:
@@ -172,7 +190,7 @@ async def test_nodes_and_verify_are_there(shell):
         # Under `no-referrer` a browser hides where our own forms come from.
         assert page.headers["referrer-policy"] == "same-origin"
         for name in ("tokens.css", "app.css", "app.js", "icon.svg"):
-            assert (await client.get(f"/static/{name}")).status_code == 200
+            assert (await client.get(f"{client.origin}/static/{name}")).status_code == 200
 
 
 async def arriving(client, path):
@@ -191,7 +209,7 @@ async def arriving(client, path):
 async def test_the_list_and_a_job_arrive_again_when_they_change(shell):
     waiting = shell.run("submit", "nobody.runs.this", "3", "--detach").out.strip()
     async with browser(shell) as client, asyncio.timeout(PATIENCE_S):
-        own = {"Origin": str(client.base_url).rstrip("/")}
+        own = {"Origin": client.origin}
         async with aclosing(arriving(client, f"/jobs/{waiting}/events")) as frames:
             first = await anext(frames)
             assert "It waits for a worker" in first

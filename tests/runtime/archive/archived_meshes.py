@@ -3,9 +3,9 @@
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from antiphon.runtime.archive.archive_store import FolderStore
 from antiphon.runtime.archive.archive_writer import ArchiveWriter
 from antiphon.runtime.caller import submission
+from antiphon.runtime.file_store import FolderStore
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.sealer import Sealer
 from tests.runtime.meshes import CALM, KIND, a_mesh, call

@@ -8,7 +8,7 @@ import pytest
 from antiphon.errors import AntiphonError
 from antiphon.runtime.archive.archive_check import check_archive
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import FolderStore
+from antiphon.runtime.file_store import FolderStore
 from tests.runtime.archive.archived_meshes import an_archived_mesh, files_of
 
 

@@ -4,15 +4,16 @@ import pytest
 
 from antiphon.core import bundle as core_bundle
 from antiphon.core.archive.record_files import Erased
+from antiphon.core.families.erasures.state import Erasure
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.proof import merkle
 from antiphon.errors import Held, Rejected
-from antiphon.runtime.archive import archive_eraser
+from antiphon.runtime import file_store
 from antiphon.runtime.archive.archive_check import check_archive
-from antiphon.runtime.archive.archive_eraser import erase_lane, writing
+from antiphon.runtime.archive.archive_eraser import erase_lane
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import FolderStore
 from antiphon.runtime.archive.bundle_assembly import assembled
+from antiphon.runtime.file_store import FolderStore, writing
 from antiphon.sdk.archive.erasure import erase_archived
 from antiphon.sdk.proofs import bundles
 from tests.archive_verifier import verify
@@ -75,13 +76,14 @@ async def test_what_was_erased_stays_erased_when_the_file_grows(tmp_path):
 
 
 async def test_one_process_at_a_time_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive_eraser, "TRIES", 2)
+    monkeypatch.setattr(file_store, "TRIES", 2)
     store = FolderStore(tmp_path)
-    lock = store.lock()
-    with pytest.raises(Held, match="writes the archive"):
-        await writing(store)
-    lock.release()
-    (await writing(store)).release()
+    async with store.locked():
+        with pytest.raises(Held, match="another process writes"):
+            async with writing(store):
+                pass
+    async with writing(store):
+        pass
 
 
 async def test_a_job_is_erased_by_its_first_digits(tmp_path, monkeypatch):
@@ -89,5 +91,6 @@ async def test_a_job_is_erased_by_its_first_digits(tmp_path, monkeypatch):
     async with an_archived_mesh(tmp_path) as archived:
         (secret,) = await archived.work(1)
         await archived.archive()
-    assert await erase_archived("0" * 64, by="me", at_ms=1) == 0
-    assert await erase_archived(secret[:12], by="me", at_ms=1) > 2
+    order = Erasure(seq=1, at_ms=1, hlc=(1, 0), hlc_author="me")
+    assert await erase_archived("0" * 64, order) == 0
+    assert await erase_archived(secret[:12], order) > 2

@@ -9,10 +9,10 @@ from antiphon.core.archive.signed_note import NoteKey
 from antiphon.core.families.jobs.state import job_key
 from antiphon.errors import Corrupt
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import FolderStore
 from antiphon.runtime.archive.archive_writer import ArchiveWriter
 from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.runtime.coordinator.archiver import Archiver, Archiving
+from antiphon.runtime.file_store import FolderStore
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.sdk.proofs import bundles
 from tests.runtime.archive.archived_meshes import an_archived_mesh, files_of

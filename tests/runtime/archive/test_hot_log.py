@@ -9,11 +9,12 @@ from antiphon.assembly import node_services
 from antiphon.core.authority import rules as mesh_rules
 from antiphon.core.families.jobs.state import job_key
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import FolderStore
 from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.runtime.caller import submission
+from antiphon.runtime.file_store import FolderStore
 from antiphon.runtime.log import session as log_session
 from antiphon.runtime.replica.replica import Replica
+from tests.patience import PATIENCE_S
 from tests.runtime.coordinator.test_archived_predecessors import submitted
 from tests.runtime.meshes import KIND, QUICK, a_mesh, eventually, on_both_engines_in_real_time
 
@@ -53,7 +54,7 @@ async def test_what_has_ended_leaves_the_log_for_the_archive(engine, tmp_path, m
             left = await hot_jobs(session)
             return {one.rpartition(".")[2] for one in left} == {lasting.id}
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not await is_cold():
                 await asyncio.sleep(0.1)
         reader = await ArchiveReader.open(FolderStore(folder))

@@ -1,6 +1,7 @@
 """The coordinator archives, and purges lanes that nobody needs: whole, sealed, and in turn."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 from msgspec.structs import replace
@@ -8,7 +9,9 @@ from msgspec.structs import replace
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.record.verdict import Verdict
+from antiphon.errors import EngineDenied
 from antiphon.runtime.caller import submission
+from antiphon.runtime.coordinator import archiver as archiver_module
 from antiphon.runtime.coordinator.archiver import Archiver, Archiving
 from antiphon.runtime.log.session import dep_of
 from antiphon.runtime.log.writer import Intent, write_one
@@ -19,6 +22,8 @@ from tests.runtime.meshes import KIND, a_mesh
 
 pytestmark = pytest.mark.virtual_time
 OPEN = replace(RULES, authority="open")
+OPEN_JOBS = 20
+"""Of a steady load."""
 
 
 async def an_archiver(mesh):
@@ -40,6 +45,25 @@ async def sealed(node):
 async def there(session, *jobs):
     found = [await session.read_lane(KIND, job.id) for job in jobs]
     return [len(view.history) for view in found]
+
+
+@pytest.mark.parametrize("is_bucket", [True, False])
+async def test_a_bucket_that_denies_something_once_is_asked_again(monkeypatch, is_bucket):
+    async with a_mesh("memory", OPEN) as mesh:
+        _, _, archiver = await an_archiver(mesh)
+        looks = []
+
+        async def denied():
+            looks.append(1)
+            raise EngineDenied("the request is too old")
+
+        monkeypatch.setattr(archiver, "look", denied)
+        if is_bucket:
+            archiver.blobs = object()
+        running = asyncio.ensure_future(archiver.run())
+        mesh.stack.callback(running.cancel)
+        await asyncio.sleep(HOUR_S)
+        assert len(looks) > 1 if is_bucket else running.done()
 
 
 async def test_ended_lanes_are_purged_once_a_seal_covers_the_archive():
@@ -70,7 +94,45 @@ async def test_ended_lanes_are_purged_once_a_seal_covers_the_archive():
         assert await archiver.make_snapshot()
         await sealed(node)
         await archiver.purge()
-        assert archiver.purged == 16, "its second life, too"
+        assert archiver.purged == 17, "its second life, too, and the first seal"
+
+
+@pytest.mark.parametrize("looked_at", [30, 2_000])
+async def test_under_a_steady_load_lanes_leave_whole_and_several_at_once(monkeypatch, looked_at):
+    """Wherever a line is drawn there, some lanes lie on both of its sides."""
+    monkeypatch.setattr(archiver_module, "LANES_AT_ONCE", looked_at)
+    async with a_mesh("memory", OPEN) as mesh:
+        session, node, archiver = await an_archiver(mesh)
+        jobs, halves, going_on, at_once = [], [], [], []
+        purge = session.log.purge
+
+        async def watched(subject, *, upto):
+            going_on.append(subject)
+            at_once.append(len(going_on))
+            await asyncio.sleep(0.01)
+            found = await purge(subject, upto=upto)
+            going_on.remove(subject)
+            page = await session.log.read(0, limit=2_000)
+            left = Counter(one.subject.rpartition(".")[2] for one in page.records)
+            halves.extend(one.id for one in jobs[:-OPEN_JOBS] if left[one.id] == 1)
+            return found
+
+        monkeypatch.setattr(session.log, "purge", watched)
+        for number in range(240):
+            jobs.append(await submitted(session, f"{number}"))
+            if number >= OPEN_JOBS:
+                await end(session, jobs[number - OPEN_JOBS].id)
+            await asyncio.sleep(HOUR_S / 60)
+            if number % 60 == 59:
+                assert await archiver.archive()
+                assert await archiver.make_snapshot()
+                await sealed(node)
+                await archiver.purge()
+        assert not halves
+        gone = 240 - sum(one > 0 for one in await there(session, *jobs))
+        assert gone > 100
+        assert 1 < max(at_once) <= archiver_module.ALONE_AT_ONCE
+        assert archiver.requests < gone * 0.9, "most go together"
 
 
 async def test_a_lane_stays_as_long_as_one_that_names_it_and_as_its_youngest_record():
@@ -101,12 +163,12 @@ async def test_a_lane_stays_as_long_as_one_that_names_it_and_as_its_youngest_rec
         assert await archiver.make_snapshot()
         await sealed(node)
         await archiver.purge()
-        assert archiver.purged == 5
+        assert archiver.purged == 6, "and a seal"
         assert await there(session, named, junked) == [2, 0], "first the lane that names it"
         await asyncio.sleep(1.1 * HOUR_S)
         assert await archiver.archive()
         assert await archiver.make_snapshot()
         await sealed(node)
         await archiver.purge()
-        assert archiver.purged == 7
+        assert archiver.purged == 9, "and another seal"
         assert await there(session, named, junked) == [0, 0]

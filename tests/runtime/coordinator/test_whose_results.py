@@ -15,10 +15,17 @@ from antiphon.core.families.jobs.ops import (
 from antiphon.core.proof.output import Output
 from antiphon.errors import Rejected
 from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.erasure import forget
 from antiphon.runtime.caller.retry import retry
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
 from tests.runtime.by_hand import called, completed, finished
-from tests.runtime.coordinator.test_coordinator import cancelled_because, coordinated, state
+from tests.runtime.coordinator.test_coordinator import (
+    cancelled_because,
+    coordinated,
+    result_of,
+    state,
+    submit,
+)
 from tests.runtime.meshes import CALM, call, eventually, on_both_engines
 from tests.runtime.plans.plan_meshes import grant
 
@@ -97,6 +104,27 @@ async def test_a_worker_gets_the_results_of_children_that_it_and_the_submitter_m
         await given_back(worker, job, ("fetch.page", child.id))
         (offer,) = await on_the_lane(owner, node, RENDER, job.id, JobOffer)
         assert [one.text for one in offer.body.results] == [ANSWER]
+
+
+async def test_who_comes_after_the_order_to_forget_a_job_gets_nothing_of_it():
+    async with coordinated("memory") as (_, session, node):
+        secret = await completed(session, session, SECRET, result())
+        asked = await called(session, RENDER)
+        order = await forget(session, SECRET, secret.id)
+        await node.reached(order.seq)
+        late = await called(session, RENDER)
+        for job in (asked, late):
+            await given_back(session, job, (SECRET, secret.id))
+        (offer,) = await on_the_lane(session, node, RENDER, asked.id, JobOffer)
+        assert [one.text for one in offer.body.results] == [ANSWER], "it was promised to that one"
+        await on_the_lane(session, node, RENDER, late.id, JobCancel)
+        reader = await submit(session, RENDER, None, reads=[result_of(secret)])
+        await eventually(lambda: state(node, reader) == "aborted")
+        why = f"predecessor: {SECRET} {secret.id[:12]} was forgotten before it"
+        for job in (late, reader):
+            lane = job_records(node.replica, RENDER, job.id)
+            assert cancelled_because(node, node.replica.ask(ReplicaJobs).job(RENDER, job.id)) == why
+            assert not any(ANSWER.encode() in one.record.payload for one in lane)
 
 
 @on_both_engines

@@ -143,10 +143,13 @@ async def test_a_failure_has_a_name_to_match_and_ends_with_the_last_words(script
 async def test_a_command_that_takes_too_long_is_ended_with_everything_it_started():
     mark = f"40.{os.getpid()}7"
     async with a_mesh_with_commands() as mesh:
-        ended = await shell(mesh, f"echo begun; sleep {mark} & sleep {mark}", timeout=1)
-    assert ended.error.name == "timeout"
-    assert texts(ended)["stdout"] == "begun\n"
-    assert not _alive(mark)
+        for timeout in (1, 30):  # a slow machine may need more than one to begin
+            ended = await shell(mesh, f"echo begun; sleep {mark} & sleep {mark}", timeout=timeout)
+            assert ended.error.name == "timeout"
+            assert not _alive(mark)
+            if said := texts(ended).get("stdout"):
+                break
+    assert said == "begun\n"
 
 
 async def test_a_cancelled_command_leaves_no_process():

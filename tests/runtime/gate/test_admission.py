@@ -27,6 +27,7 @@ from antiphon.runtime.log.writer import Intent, write_one
 from tests.job_scopes import reads, works
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import a_mesh, eventually
+from tests.runtime.worker.test_disconnects import Sleeper
 
 CLOSED = Rules(max_drift_ms=100)
 RENDER = Terms(can=("claim",), kinds=("render.*",), alias="gpu-box")
@@ -371,19 +372,22 @@ async def test_losing_a_part_ends_the_login_and_leaves_the_refresh_key(tmp_path)
 
 async def test_a_grant_that_was_replaced_by_a_shorter_one_ends_with_that(tmp_path, monkeypatch):
     monkeypatch.setattr(gates, "LOOK_EVERY_S", 0.1)
-    async with a_gate(tmp_path) as at, at.running():
-        key = a_key()
-        await at.join(key, at.invite())
-        until_s = at.mesh.wall.now_ms() // 1000 + 1
-        shorter = msgspec.structs.replace(RENDER, until_s=until_s)
-        control = await at.owner.session.sync_control()
-        longer = control.grants.given_to(key.did, before=2**63)
-        await at.join(key, at.invite(2, shorter), "T2", user="U2", refresh_key="D2")
-        for delegation in longer:
-            await at.revoke(delegation.cid)
-        await asyncio.sleep(0.2)
-        assert "U1" not in at.issuer.expelled, "it still may all that it might"
-        await eventually(lambda: {"U1", "D1"} <= set(at.issuer.expelled))
+    async with a_gate(tmp_path) as at:
+        at.mesh.wall = wall = Sleeper(at.mesh.wall)
+        async with at.running():
+            key = a_key()
+            await at.join(key, at.invite())
+            until_s = wall.now_ms() // 1000 + 3600
+            shorter = msgspec.structs.replace(RENDER, until_s=until_s)
+            control = await at.owner.session.sync_control()
+            longer = control.grants.given_to(key.did, before=2**63)
+            await at.join(key, at.invite(2, shorter), "T2", user="U2", refresh_key="D2")
+            for delegation in longer:
+                await at.revoke(delegation.cid)
+            await asyncio.sleep(0.2)
+            assert "U1" not in at.issuer.expelled, "it still may all that it might"
+            wall.slept_s = 3602
+            await eventually(lambda: {"U1", "D1"} <= set(at.issuer.expelled))
 
 
 async def test_what_was_revoked_while_the_gate_was_away_is_noticed_when_it_is_back(tmp_path):

@@ -43,7 +43,6 @@ def quick_pauses(monkeypatch):
 async def test_a_network_that_is_cut_during_a_join_delays_it(tmp_path, monkeypatch, quick_pauses):
     """Cut before it connects, while it asks the gate, and when it connects again."""
     really_ask, seen = gate_requests.ask, []
-    monkeypatch.setattr(membership, "JOIN_WITHIN_S", 1.0)
     async with hosted_behind_proxy(tmp_path) as (ticket, proxy):
         really_knock = membership._knock
 
@@ -60,6 +59,7 @@ async def test_a_network_that_is_cut_during_a_join_delays_it(tmp_path, monkeypat
             seen.append("ask")
             if seen.count("ask") == 1:
                 await proxy.set_mode("cut")
+                how["within_s"] = 1.0
             return await really_ask(*given, **how)
 
         monkeypatch.setattr(membership, "_knock", knock)

@@ -18,7 +18,7 @@ from antiphon.core.record.ids import message_id
 from antiphon.errors import LostRace, Rejected
 from antiphon.runtime.gate import relay_rules
 from antiphon.runtime.gate.member_registry import Member, MemberRegistry
-from antiphon.runtime.gate.relay_rules import RelayRules
+from antiphon.runtime.gate.relay_rules import Asker, RelayRules
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.families.polls import POLLS, WITH_POLLS
@@ -44,8 +44,12 @@ class Desk:
 
     def rules(self, session):
         """What one gate goes by."""
-        scope_of, store = lambda user: self.scopes.get(user, NOTHING), session.engine.messages
-        return RelayRules(session, self.members, scope_of, store)
+
+        def asker_of(user):
+            member = self.members.by_user(user)
+            return member and Asker(member.node, self.scopes.get(user, NOTHING))
+
+        return RelayRules(session, asker_of, session.engine.messages)
 
     async def grant(self, giver, to: str) -> str:
         """A delegation on the log; its id."""

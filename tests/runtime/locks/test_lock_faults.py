@@ -17,7 +17,7 @@ from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.memory import MemoryEngine
 from antiphon.engines.memory.faults import FINE, Fate
-from antiphon.errors import AntiphonError, CircuitOpen, LockLost, StaleFence
+from antiphon.errors import AntiphonError, CircuitOpen, LockLost, StaleFence, Unavailable
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
@@ -270,3 +270,15 @@ async def test_a_one_way_partition_stops_the_holder_though_its_renewals_still_ar
         late = await lock_of(other).take()
         assert now_s() - began <= 3 * TTL_S, "what arrived prolonged it, and then it ended"
         await late.release()
+
+
+async def test_who_waits_for_a_lock_while_the_engine_is_away_is_not_told_that_somebody_holds_it():
+    async with a_mesh("memory", OPEN) as mesh:
+        faults = DeafWriter()
+        away, holder = await node_with(mesh, faults=faults), await node_with(mesh)
+        async with lock_of(holder):
+            waiting = asyncio.ensure_future(lock_of(away, wait_s=4 * TTL_S).take())
+            await asyncio.sleep(TTL_S)
+            faults.is_cut = True
+        with pytest.raises(Unavailable, match=r"could not be taken within \d+ s: "):
+            await waiting

@@ -1,6 +1,7 @@
 """Eviction at run time: due ones are written, bytes go where nobody needs them, records stay."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 from msgspec.structs import replace
@@ -9,17 +10,21 @@ from antiphon.core import manifest
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.family import Evicted
+from antiphon.core.proof.output import Output, Stored
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Rejected
+from antiphon.errors import Corrupt, EngineDenied, Rejected
 from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.erasure import forget
 from antiphon.runtime.coordinator.archiver import Archiver, Archiving
 from antiphon.runtime.executors.handler_call import call_text, keep_arguments
 from antiphon.runtime.node.artifact_eviction import Evictor
 from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.replica.replica_records import ReplicaBlobs
-from tests.runtime.by_hand import called, completed
+from tests.runtime.by_hand import called, completed, finished
+from tests.runtime.coordinator.test_archiver import sealed
 from tests.runtime.meshes import KIND, QUICK, a_mesh, on_both_engines_in_real_time, ops_on_lane
 
 BIG = b"\xff" * 50_000
@@ -87,6 +92,73 @@ async def test_before_its_time_nothing_is_touched(tmp_path):
         assert await kept.blobs.has(output.hash)
 
 
+async def test_what_a_forgotten_job_stored_goes_before_its_time(tmp_path):
+    async with a_mesh("memory", QUICK) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        output, other = await kept.store(), await kept.store(BIG + b"other")
+        job, beside = await kept.job(output), await kept.job(other)
+        await forget(kept.session, KIND, job.id)
+        await kept.sync()
+        await kept.look()
+        await kept.look()
+        assert (kept.evictions(job), kept.evictions(beside)) == (["ok"], [])
+        assert [await kept.blobs.has(one.hash) for one in (output, other)] == [False, True]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("why", ["forgotten", "its time is over"])
+async def test_what_a_waiting_job_will_read_stays_until_it_waits_no_more(tmp_path, why):
+    async with a_mesh("memory", QUICK if why == "forgotten" else SHORT) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        artifacts = Artifacts(kept.blobs)
+        output = await artifacts.keep_bytes(BIG, "out")
+        job, unfinished = await kept.job(output), await called(kept.session, KIND)
+        content = manifest.author({"command": ["true"], "timeout": 30})
+        named = ((KIND, job.id), (KIND, unfinished.id))
+        body = ScheduleBody(kind=KIND, manifest=content, after=named, after_any_outcome=True)
+        waiting = await submission.submit(kept.session, body)
+        if why == "forgotten":
+            await forget(kept.session, KIND, job.id)
+        await kept.sync()
+        for _ in range(2):
+            await kept.look()
+        assert kept.evictions(job) == []
+        assert await kept.blobs.has(output.hash)
+        await submission.cancel(kept.session, KIND, waiting.id, reason="")
+        await kept.sync()
+        await asyncio.sleep(3_600)
+        await kept.look()
+        await kept.look()
+        assert kept.evictions(job) == ["ok"]
+        assert not await kept.blobs.has(output.hash)
+
+
+@pytest.mark.virtual_time
+async def test_forgotten_jobs_that_began_again_do_not_hide_others(tmp_path):
+    rules = replace(QUICK, retention_ms=3_600_000)
+    async with a_mesh("memory", rules) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        output = await Artifacts(kept.blobs).keep_bytes(BIG, "out")
+        content = manifest.author({"command": ["true"], "timeout": 30})
+        content = manifest.with_nonce(content, "0" * 32, "random")
+        body = ScheduleBody(kind=KIND, manifest=content)
+        first = await submission.submit(kept.session, body)
+        await finished(kept.session, KIND, first, output)
+        await forget(kept.session, KIND, first.id)
+        await asyncio.sleep(2 * 3_600)
+        assert await Archiver(kept.node, Archiving(every_s=1)).archive()
+        again = await submission.submit(kept.session, body)
+        assert (again.id, again.is_new) == (first.id, True)
+        view = await kept.session.read_lane(KIND, again.id)
+        await finished(kept.session, KIND, again, output, prev=view.lane.job_tail)
+        other = await kept.job(output)
+        await forget(kept.session, KIND, other.id)
+        await kept.sync()
+        kept.node.replica.flush()
+        found = kept.node.replica.ask(ReplicaErasures).with_stored(limit=1)
+        assert [one.id for one in found] == [other.id]
+
+
 async def test_bytes_that_another_job_keeps_or_reads_stay(tmp_path):
     async with a_mesh("memory", QUICK) as mesh:
         kept = await kept_on(mesh, tmp_path)
@@ -143,6 +215,36 @@ async def test_evicted_arguments_go_only_if_they_are_a_call(engine, tmp_path):
         await submission.evict(kept.session, KIND, job.id, foreign.hash)
         await cancelled_call(kept, {"args": [], "inputs": [given]})
         assert not await kept.blobs.has(foreign.hash)
+
+
+@pytest.mark.virtual_time
+async def test_snapshots_stay_whoever_calls_them_an_output(tmp_path):
+    rules = replace(QUICK, retention_ms=3_600_000)
+    async with a_mesh("memory", rules) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        archiver, made = Archiver(kept.node, Archiving(every_s=1)), []
+        for number in range(3):
+            await called(kept.session, KIND)
+            await asyncio.sleep(2 * 3_600)
+            assert await archiver.archive()
+            assert await archiver.make_snapshot()
+            made.append(kept.node.snapshot_made[1])
+            if number < 2:  # the last one is not named by a seal yet
+                await sealed(kept.node)
+        there = [one for one in made if await kept.blobs.has(one)]
+        assert there == made, "the one before the newest seal's is still being read"
+        for one in made:
+            snapshot = Output(name="out", stored=Stored(hash=one, size=9, sha256="0" * 64))
+            job = await kept.job(snapshot)
+            await submission.evict(kept.session, KIND, job.id, one)
+        await kept.sync()
+        await asyncio.sleep(1)
+        await kept.look()
+        assert [one for one in made if await kept.blobs.has(one)] == made
+        fresh = await kept_on(mesh, tmp_path)  # a coordinator that was restarted
+        await fresh.sync()
+        await fresh.look()
+        assert await kept.blobs.has(made[1]), "seals name it"
 
 
 async def test_bytes_go_only_after_a_while(tmp_path):
@@ -230,6 +332,55 @@ async def test_bytes_that_are_kept_elsewhere_go_from_there(engine, tmp_path):
         await kept.look()
         assert removed == [output.hash]
         assert await kept.blobs.has(output.hash), "the engine's own were not touched"
+
+
+class Bucket:
+    """A store that says once that it is denied, and has one damaged blob."""
+
+    def __init__(self):
+        self.removed, self.asked = [], 0
+
+    async def remove(self, digest):
+        self.asked += 1
+        if self.asked == 1:
+            raise EngineDenied("the request is too old")
+        self.removed.append(digest)
+
+    @asynccontextmanager
+    async def get(self, digest):
+        raise Corrupt(f"{digest} is damaged")
+        yield
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("is_bucket", [True, False])
+async def test_a_bucket_that_denies_something_once_is_asked_again(tmp_path, is_bucket):
+    async with a_mesh("memory", SHORT) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        bucket = Bucket()
+        kept.evictor = Evictor(kept.node, blobs=bucket, grace_s=0.0)
+        if not is_bucket:
+            kept.session.engine.blobs = bucket
+        running = asyncio.ensure_future(kept.evictor.run())
+        mesh.stack.callback(running.cancel)
+        output = await Artifacts(kept.blobs).keep_bytes(BIG, "out")
+        await kept.job(output)
+        await asyncio.sleep(600)
+        assert running.done() == (not is_bucket), "who may not remove there never may"
+        assert bucket.removed == ([output.hash] if is_bucket else [])
+
+
+async def test_a_damaged_blob_does_not_keep_others_from_being_removed(tmp_path):
+    async with a_mesh("memory", QUICK) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        text = call_text(("x" * 100_000,), {}).encode()
+        call = await keep_arguments(text, Artifacts(kept.blobs))
+        bucket = Bucket()
+        bucket.asked = 1
+        kept.evictor = Evictor(kept.node, blobs=bucket, grace_s=0.0)
+        await cancelled_call(kept, call)
+        assert kept.node.replica.ask(ReplicaBlobs).evicted_before(2**50, limit=9) == []
+        assert bucket.removed == [], "whose it is, nobody can tell"
 
 
 @pytest.mark.virtual_time

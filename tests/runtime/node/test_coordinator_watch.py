@@ -6,14 +6,18 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from antiphon.core.bus.subjects import ROLL
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.policy.coordinator_silence import QUIET_AFTER_MS
+from antiphon.core.presence.cards import Card
 from antiphon.interfaces.cli.checks.nodes import coordinator_finding
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.coordinator_watch import CoordinatorStatus, CoordinatorWatch, ask_once
+from antiphon.runtime.presence.heartbeat_watch import HeartbeatWatch
+from antiphon.runtime.presence.roll_call import OwnPresence
 from antiphon.runtime.services import beside
 from antiphon.testing.engine_suite.harness import whole_lane
-from tests.runtime.meshes import a_mesh, call, eventually
+from tests.runtime.meshes import LONG_MS, a_mesh, call, eventually
 from tests.runtime.timeless import answering, following, in_no_time
 
 LIMIT_S = QUIET_AFTER_MS / 1000
@@ -31,9 +35,24 @@ async def attending(mesh, *, connection=None):
     connection = connection or await mesh.connection("watcher")
     with capture_logs() as events:
         async with following(connection) as node:
-            coordinator_watch = CoordinatorWatch(node)
-            async with beside(coordinator_watch.run()):
+            heartbeats = HeartbeatWatch(connection.session, lambda *_: None)
+            coordinator_watch = CoordinatorWatch(node, heartbeats.coordinator_heard_ms)
+            async with beside(heartbeats.run(), coordinator_watch.run(), ready=heartbeats.ready):
                 yield coordinator_watch, events
+
+
+@asynccontextmanager
+async def full_node(connection):
+    """Sends heartbeats as often as full nodes do."""
+    watch = HeartbeatWatch(connection.session, lambda *_: None)
+
+    def card() -> Card:
+        did, at_ms = connection.keyring.did, connection.session.wall.now_ms()
+        return Card(node=did, alias="hub", role="node", version="0", at_ms=at_ms)
+
+    presence = OwnPresence(connection.session, connection.keyring, card, watch)
+    async with beside(watch.run(), presence.run(), ready=watch.ready):
+        yield
 
 
 def news(events):
@@ -127,6 +146,33 @@ def test_a_newly_designated_coordinator_starts_fresh():
     in_no_time(story)
 
 
+@pytest.mark.parametrize("who", ["hub", "owner"])
+def test_nobody_is_asked_while_heartbeats_say_it_all(who):
+    """Every node of a mesh answers a roll call, however many there are."""
+
+    async def story(mesh):
+        owner, hub = await mesh.connection("owner", mesh.owner), await mesh.connection("hub")
+        if who == "hub":
+            await mesh.designate(owner, hub.keyring.did)
+        asked = []
+
+        async def overhear():
+            async with (await mesh.connection("other")).session.engine.bus.subscribe(
+                ROLL.at(), max_pending=100
+            ) as calls:
+                async for one in calls:
+                    asked.append(one.payload)
+
+        async with beside(overhear()), full_node(hub), attending(mesh) as (_, events):
+            await asyncio.sleep(60)
+            asked.clear()  # its first round may come before the first heartbeat
+            await asyncio.sleep(3_600)
+            assert asked == []
+            assert news(events) == []
+
+    in_no_time(story)
+
+
 def test_the_node_that_coordinates_is_there():
     async def story(mesh):
         owner, hub = await mesh.connection("owner", mesh.owner), await mesh.connection("hub")
@@ -177,12 +223,15 @@ async def test_on_a_real_server_silence_is_noticed_and_so_is_the_return():
         before = await end_of_log(owner)
         async with following(await mesh.connection()) as node:
             coordinator_watch = CoordinatorWatch(
-                node, round_s=0.1, listen_s=0.3, quiet_after_ms=1_000
+                node, lambda _: None, round_s=0.1, listen_s=0.3, quiet_after_ms=LONG_MS
             )
             async with beside(coordinator_watch.run()):
                 async with answering(hub):
-                    await asyncio.sleep(1.5)
+                    await eventually(
+                        lambda: (watch := coordinator_watch._watch) and watch.has_answered
+                    )
                     assert coordinator_watch.quiet_since_ms is None
+                coordinator_watch.quiet_after_ms = 1_000
                 await eventually(lambda: coordinator_watch.quiet_since_ms is not None)
                 async with answering(hub):
                     await eventually(lambda: coordinator_watch.quiet_since_ms is None)

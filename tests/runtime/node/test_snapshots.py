@@ -201,7 +201,7 @@ async def test_a_record_that_counted_and_went_is_waited_for_in_a_newer_snapshot(
         await slow.resume()
         for job in staying:
             await end(session, job.id)
-        assert await archived(node, archiver) == 6
+        assert await archived(node, archiver) == 7, "and a seal"
         page = await connection.session.log.read(0, limit=1_000)
         with pytest.raises(Unavailable, match="counts on"):
             await slow.apply(slow._counting(page.records))
@@ -241,7 +241,7 @@ async def test_a_lane_stays_while_a_job_waits_for_it():
         newcomer = await both(mesh, node)
         assert newcomer.replica.lane(LaneKey("jobs", KIND, first.id)).state.is_terminal
         await submission.cancel(session, KIND, waiting.id, reason="done with")
-        assert await archived(node, archiver) == 4, "both"
+        assert await archived(node, archiver) == 5, "both, and a seal"
 
 
 class Stored:

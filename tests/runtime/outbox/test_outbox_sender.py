@@ -3,8 +3,10 @@
 import asyncio
 import errno
 import os
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec import Raw
@@ -15,8 +17,19 @@ from antiphon.core import lane_archive, manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.messages.envelope import MessageBody
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import EngineDenied, Held, Rejected, Unavailable
+from antiphon.errors import (
+    EngineDenied,
+    Forked,
+    Held,
+    InboxFull,
+    LogReplaced,
+    Outdated,
+    RateLimited,
+    Rejected,
+    Unavailable,
+)
 from antiphon.runtime.caller import submission
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.outbox import outbox_store
 from antiphon.runtime.outbox.outbox_item import OutboxItem, Send, Submit
 from antiphon.runtime.outbox.outbox_sender import FORGOTTEN_MS, OLDEST_MS, OutboxSender
@@ -158,7 +171,7 @@ def killed_at(step: int, monkeypatch):
         patch.setattr(outbox_store, "replace_file", counted(files.replace_file))
         patch.setattr(outbox_store.os, "fsync", counted(os.fsync))
         patch.setattr(OutboxStore, "remove", counted(OutboxStore.remove))
-        patch.setattr(submission, "write_one", counted(submission.write_one, is_async=True))
+        patch.setattr(Session, "commit", counted(Session.commit, is_async=True))
         patch.setattr(Laptop, "deliver", counted(Laptop.deliver, is_async=True))
         yield done
 
@@ -219,6 +232,40 @@ def test_a_full_disk_is_told_at_once_and_leaves_what_was_there(tmp_path, monkeyp
     story(tmp_path, told)
 
 
+@pytest.mark.parametrize("broken", ["read_bytes", "unlink", "iterdir", "mkdir"])
+def test_a_disk_that_refuses_anything_is_told_as_such(tmp_path, monkeypatch, broken):
+    async def told(_mesh, laptop):
+        store, item = laptop.store, laptop.keep(Submit(body(1)))
+        works = {
+            "read_bytes": lambda: store.reread(item),
+            "unlink": lambda: store.remove(item),
+            "iterdir": store.items,
+            "mkdir": store.lock,
+        }
+
+        def refused(*_, **__):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, broken, refused)
+            with pytest.raises(Unavailable, match="Input/output error"):
+                works[broken]()
+        assert store.items() == [item]
+
+    story(tmp_path, told)
+
+
+def test_an_item_whose_file_was_damaged_asks(tmp_path):
+    async def told(_mesh, laptop):
+        item = laptop.keep(Submit(body(1)))
+        (path,) = laptop.store.folder.glob("*.json")
+        path.write_text("{")
+        found = laptop.store.reread(item)
+        assert (found.state, "damaged" in found.why) == ("asks", True)
+
+    story(tmp_path, told)
+
+
 def test_it_is_bounded_in_number_bytes_and_age(tmp_path, monkeypatch):
     async def told(_mesh, laptop):
         monkeypatch.setattr(outbox_store, "MOST_ITEMS", 2)
@@ -233,6 +280,63 @@ def test_it_is_bounded_in_number_bytes_and_age(tmp_path, monkeypatch):
         await asyncio.sleep(OLDEST_MS / 1000 + 1)
         assert {one.why for one in await laptop.send()} == {"it waited for more than 30 days"}
         assert laptop.states() == ["dropped", "dropped"]
+
+    story(tmp_path, told)
+
+
+@pytest.mark.parametrize("was_stored", [True, False])
+def test_what_was_sent_is_looked_for_however_old_it_is(tmp_path, was_stored):
+    async def told(_mesh, laptop):
+        sent_ms = laptop.session.wall.now_ms()
+        laptop.keep(Submit(body(1)), sent_ms=sent_ms)
+        laptop.keep(laptop.message("old"), sent_ms=sent_ms)
+        if was_stored:
+            await submission.submit(laptop.session, body(1))
+        await asyncio.sleep(OLDEST_MS / 1000 + 1)
+        await laptop.send()
+        job, message = laptop.store.items()
+        assert job.state == ("held" if was_stored else "dropped")
+        assert (message.state, laptop.inbox) == ("asks", [])
+        laptop.store.update(message.tried_again())
+        await laptop.send()
+        assert laptop.inbox == ["old"], "a person wants it sent"
+
+    story(tmp_path, told)
+
+
+def test_a_clock_that_jumps_ahead_drops_nothing(tmp_path):
+    async def told(_mesh, laptop):
+        session, wall = laptop.session, laptop.session.wall
+        await submission.submit(session, body(1))  # so the mesh's time is known
+        laptop.keep(Submit(body(2)))
+        later_ms = 2 * OLDEST_MS
+        ahead = SimpleNamespace(now_ms=lambda: wall.now_ms() + later_ms, boot_s=wall.boot_s)
+        session.wall = session.author.mesh_time._wall = ahead
+        with suppress(Unavailable):
+            await laptop.send()
+        assert laptop.states() != ["dropped"]
+        session.wall = session.author.mesh_time._wall = wall
+        await laptop.send()
+        assert laptop.states() == ["held"]
+
+    story(tmp_path, told)
+
+
+def test_what_was_dropped_takes_no_place_and_is_forgotten_after_a_while(tmp_path, monkeypatch):
+    async def told(_mesh, laptop):
+        monkeypatch.setattr(outbox_store, "MOST_ITEMS", 2)
+        for number in (1, 2):
+            laptop.keep(Submit(body(number)), state="dropped", why="refused")
+        laptop.keep(Submit(body(3)))
+        laptop.keep(Submit(body(4)))
+        with pytest.raises(Unavailable, match="2 items"):
+            laptop.keep(Submit(body(5)))
+        await laptop.send()
+        assert laptop.states() == ["dropped", "dropped", "held", "held"]
+        later_s = time.time() + outbox_store.UNTOLD_S + 1
+        monkeypatch.setattr(outbox_store.time, "time", lambda: later_s)
+        await laptop.send()
+        assert laptop.states() == ["held", "held"]
 
     story(tmp_path, told)
 
@@ -274,6 +378,39 @@ def test_what_depends_on_a_dropped_job_is_dropped_and_says_why(tmp_path):
         assert (dropped.state, dependent.state, held.state) == ("dropped", "dropped", "held")
         assert "lease" in dropped.why
         assert dependent.why == "a job that it waits for was dropped"
+
+    story(tmp_path, told)
+
+
+@pytest.mark.req("M18")
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_job_that_was_dropped_once_may_be_submitted_again(tmp_path, is_told):
+    async def told(_mesh, laptop):
+        first, second = body(1), body(2, after=(key(body(1)),))
+        laptop.keep(Submit(first), state="dropped", why="it waited for too long")
+        laptop.keep(Submit(first))
+        if is_told:
+            await laptop.send()
+        laptop.keep(Submit(second))
+        await laptop.send()
+        assert laptop.states() == ["dropped", "held", "held"]
+
+    story(tmp_path, told)
+
+
+@pytest.mark.parametrize("problem", [LogReplaced("another log"), Outdated("newer"), Forked()])
+def test_what_the_session_cannot_go_on_with_is_blamed_on_no_item(tmp_path, problem):
+    async def told(_mesh, laptop):
+        laptop.keep(laptop.message("first"))
+        laptop.keep(laptop.message("second"))
+
+        async def deliver(_):
+            raise problem
+
+        laptop.deliver = deliver
+        with pytest.raises(type(problem)):
+            await laptop.send()
+        assert laptop.states() == ["waiting", "waiting"]
 
     story(tmp_path, told)
 
@@ -371,6 +508,55 @@ def test_a_refusal_ends_one_entry_and_a_lost_login_asks(tmp_path):
             ("asks", "not yours"),
             ("held", ""),
         ]
+
+    story(tmp_path, told)
+
+
+def test_a_full_inbox_holds_up_nobody_but_its_own_messages(tmp_path):
+    async def told(_mesh, laptop):
+        full = [InboxFull("the inbox is full")]
+        for text in ("first", "second"):
+            laptop.keep(laptop.message(text))
+        other = laptop.message("other")
+        laptop.keep(replace(other, body=replace(other.body, node=OTHER)))
+        laptop.keep(Submit(body(1)))
+        asked = []
+
+        async def deliver(one):
+            asked.append(one.key)
+            if one.node == NODE and full:
+                raise full[0]
+
+        laptop.deliver = deliver
+        for _ in range(2):
+            await laptop.send()
+            await asyncio.sleep(FORGOTTEN_MS / 1000 + 1)
+        assert asked == ["first", "other", "first"], "the second does not overtake"
+        assert laptop.states() == ["waiting", "waiting", "held", "held"]
+        full.clear()
+        await laptop.send()
+        assert laptop.states() == ["held"] * 4, "nobody is asked: it was not stored"
+        assert asked[3:] == ["first", "second"]
+
+    story(tmp_path, told)
+
+
+def test_who_sends_too_much_sends_no_more_messages_in_this_pass(tmp_path):
+    async def told(_mesh, laptop):
+        asked = []
+        laptop.keep(laptop.message("first"))
+        other = laptop.message("other")
+        laptop.keep(replace(other, body=replace(other.body, node=OTHER)))
+        laptop.keep(Submit(body(1)))
+
+        async def deliver(one):
+            asked.append(one.key)
+            raise RateLimited("too many", retry_s=1)
+
+        laptop.deliver = deliver
+        await laptop.send()
+        assert (asked, laptop.states()) == (["first"], ["waiting", "waiting", "held"])
+        assert not any(one.sent_ms for one in laptop.store.items() if one.is_tentative)
 
     story(tmp_path, told)
 

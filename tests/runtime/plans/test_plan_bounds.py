@@ -215,13 +215,15 @@ async def test_a_new_coordinator_keeps_to_what_the_last_one_left_of_the_rate(eng
         here = (await mesh.connection()).session
         once = Cron(at="* * * * * *", zone="UTC", missed="all", from_ms=mesh.wall.now_ms() - 1)
         often = [await put(here, plan(once, name=f"n{n}")) for n in range(10)]
-        for _ in range(4):
+        while len(derived_ms(watch)) < RATE:
             async with a_coordinator(mesh):
                 await asyncio.sleep(3)
+        async with a_coordinator(mesh):
+            await asyncio.sleep(3)
         assert len(derived_ms(watch)) == RATE
-        found = [ticks(watch, one) for one in often]
-        assert all(len(each) == RATE // 10 for each in found)
         if engine == "memory":
+            # By a real clock some plans may be put a second later, and then have a tick less.
+            assert {len(ticks(watch, one)) for one in often} == {RATE // 10}
             async with a_coordinator(mesh):
                 await asyncio.sleep(61)
             assert busiest(derived_ms(watch)) == RATE

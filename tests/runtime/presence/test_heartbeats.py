@@ -14,12 +14,15 @@ from antiphon.core.families.grants.ops import RevokeBody, UcanRevoke
 from antiphon.core.presence.cards import (
     CARDS,
     HEARTBEATS,
+    HEARTBEATS_WANTED,
+    LONGEST_BEAT_MS,
     ROLL_PAGES,
+    SHORTEST_BEAT_MS,
     Card,
     KnownHeartbeat,
     RollPage,
 )
-from antiphon.core.presence.presence_table import BEAT_MS, PresenceChange
+from antiphon.core.presence.presence_table import PresenceChange
 from antiphon.engines.memory import MemoryEngine
 from antiphon.engines.nats.gate.roll_call_service import LIMITS
 from antiphon.runtime.log.writer import Intent, write_one
@@ -112,7 +115,7 @@ def test_one_node_answers_for_all_with_what_each_says_of_itself():
             assert (first.agent, first.kinds, first.busy) == ("reviewer", ("k.a",), 1)
             assert found["w1"].card.labels == ("gpu",)
             assert {one.level for one in found.values()} == {"alive"}
-            assert all(one.silent_ms <= BEAT_MS for one in found.values())
+            assert all(one.silent_ms <= one.card.next_ms for one in found.values())
             assert len(heard) == 1, "one page of one node"
             assert len(await roll_call(asker.session)) == 5, "everybody still answers if asked to"
             counting.cancel()
@@ -132,7 +135,7 @@ def test_silence_is_noticed_step_by_step_and_a_goodbye_at_once():
                     await asyncio.sleep(20)
                     assert told(changes, "silent") == [("", "alive")], "nothing is missed"
                     await cut(silent)
-                await asyncio.sleep(61)
+                await asyncio.sleep((LONGEST_BEAT_MS + 10 * SHORTEST_BEAT_MS) / 1000)
                 assert told(changes, "silent")[1:] == [
                     ("alive", "warn"),
                     ("warn", "alert"),
@@ -143,6 +146,65 @@ def test_silence_is_noticed_step_by_step_and_a_goodbye_at_once():
             await asyncio.sleep(1)
             assert told(changes, "leaver")[1:] == [("alive", "left")]
             assert {one.card.alias for one in watch.table.live(watch.now_ms)} == {"n"}
+
+    in_no_time(story)
+
+
+def test_who_has_nothing_new_to_say_says_so_rarely_and_a_change_soon():
+    async def story(timeless):
+        node, worker = await timeless.connection("n"), await timeless.connection("w")
+        changes, heard, done = [], [], 0
+
+        def card():
+            return describing(worker, "worker", done=done)()
+
+        presence = OwnPresence(worker.session, worker.keyring, card)
+        async with listening(node, changes) as watch, beside(presence.run()):
+            real = watch.hear
+            watch.hear = lambda subject, payload: (heard.append(subject), real(subject, payload))
+            await asyncio.sleep(120)
+            mine = HEARTBEAT.at(user=worker.session.engine.bus.user)
+            heard.clear()
+            await asyncio.sleep(600)
+            assert 10 <= heard.count(mine) <= 12, "one a minute"
+            assert told(changes, "w") == [("", "alive")], "and none was missed"
+            heard.clear()
+            done = 1
+            await asyncio.sleep(SHORTEST_BEAT_MS / 1000 + 1)
+            assert heard.count(mine) == 1
+            assert {one.card.done for one in watch.table.live(watch.now_ms)} == {0, 1}
+            heard.clear()
+            await asyncio.sleep(SHORTEST_BEAT_MS / 1000)
+            assert heard.count(mine) == 1, "and whether there is more to say, again soon"
+
+    in_no_time(story)
+
+
+def test_a_full_node_that_begins_to_listen_soon_knows_those_that_rarely_speak():
+    async def story(timeless):
+        node, worker = await timeless.connection("n"), await timeless.connection("w")
+        async with present(worker):
+            await asyncio.sleep(600)
+            async with listening(node, []) as watch:
+                await asyncio.sleep(SHORTEST_BEAT_MS / 1000)
+                assert {one.card.alias for one in watch.table.live(watch.now_ms)} == {"n", "w"}
+
+    in_no_time(story)
+
+
+def test_who_is_asked_for_heartbeats_again_and_again_sends_few():
+    async def story(timeless):
+        node, worker, asker = [await timeless.connection(one) for one in ("n", "w", "asker")]
+        heard = []
+        async with listening(node, []) as watch, present(worker):
+            real = watch.hear
+            watch.hear = lambda subject, payload: (heard.append(subject), real(subject, payload))
+            bus = asker.session.engine.bus
+            for _ in range(600):
+                await bus.publish(ROLL.at(), HEARTBEATS_WANTED, reply=bus.new_inbox())
+                await asyncio.sleep(0.1)
+            mine = HEARTBEAT.at(user=worker.session.engine.bus.user)
+            assert 12 <= heard.count(mine) <= 60, "at most one a second"
 
     in_no_time(story)
 

@@ -17,8 +17,8 @@ from antiphon.runtime.worker.tenure import Tenure
 from tests.runtime import spawned
 from tests.runtime.meshes import (
     CALM,
+    KEPT,
     KIND,
-    QUICK,
     a_mesh,
     call,
     eventually,
@@ -51,7 +51,7 @@ async def test_the_next_tenure_begins_with_the_last_checkpoint(engine):
             await asyncio.sleep(600)
         return ctx.last_checkpoint.decode()
 
-    async with a_mesh(engine, QUICK) as mesh:
+    async with a_mesh(engine, KEPT) as mesh:
         await mesh.node()
         session = (await mesh.connection()).session
         doomed = await mesh.worker(counting, drain_s=0)

@@ -20,7 +20,7 @@ from antiphon.sdk.many.bound_calls import Call
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import (
     CALM,
-    QUICK,
+    KEPT,
     a_mesh,
     call,
     eventually,
@@ -100,7 +100,7 @@ async def test_a_job_waits_for_its_children_and_continues_elsewhere_with_their_r
 async def test_a_worker_killed_between_submitting_and_giving_back_runs_no_child_twice(
     engine, monkeypatch
 ):
-    async with a_mesh(engine, QUICK) as mesh:
+    async with a_mesh(engine, KEPT) as mesh:
         session, node = await coordinated(mesh)
         worked, begun = [], []
         connection = await mesh.connection()

@@ -4,13 +4,17 @@ import asyncio
 
 import pytest
 
+from antiphon.assembly import MeshConnection
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import State
 from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.submission import Submitted
 from antiphon.runtime.executors.handlers import HandlerOptions
+from antiphon.runtime.outbox.outbox_store import OutboxStore
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
+from antiphon.runtime.worker.worker import Worker
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, ops_on_lane
 
 ON = HandlerOptions(on_disconnect="continue")
@@ -188,3 +192,64 @@ async def test_a_job_past_its_time_to_start_is_not_claimed():
         assert worker.done == 1
         view = await caller.read_lane(KIND, late.id)
         assert [type(judged.opened.op) for judged in view.history] == [JobSchedule]
+
+
+async def _finished_away(mesh, diary: Diary, tmp_path) -> tuple[Submitted, MeshConnection, Worker]:
+    """A job whose worker has finished it, and cannot say so."""
+    caller, connection = (await mesh.connection()).session, await mesh.connection()
+    worker = await mesh.worker(
+        diary.handle, connection=connection, how=ON, outbox=tmp_path, drain_s=0.1
+    )
+    called = await call(caller, 7)
+    await diary.began.wait()
+    connection.session.engine.sever()
+    await eventually(lambda: diary.ends == ["finished"])
+    await eventually(OutboxStore(tmp_path).items)
+    return called, connection, worker
+
+
+@pytest.mark.req("P12")
+async def test_a_result_waits_on_disk_and_is_accepted_if_nobody_took_over(tmp_path):
+    diary = Diary(lasts_s=2 * LEASE_S)
+    async with a_mesh("memory", QUICK) as mesh:
+        called, connection, worker = await _finished_away(mesh, diary, tmp_path)
+        (kept,) = OutboxStore(tmp_path).items()
+        assert (kept.what.words, kept.state) == (f"complete {KIND} {called.id[:8]}", "waiting")
+        connection.session.engine.heal()
+        ended = await submission.wait_for_end((await mesh.connection()).session, KIND, called.id)
+        assert (ended.outputs[0].text, ended.job.attempts) == ("7", 0)
+        await eventually(lambda: worker.done == 1)
+        assert OutboxStore(tmp_path).items() == [], "the worker knows: nobody else has to be told"
+
+
+@pytest.mark.req("P12")
+async def test_a_result_outlives_its_worker(tmp_path):
+    diary, again = Diary(lasts_s=2 * LEASE_S), Diary(lasts_s=0.01)
+    async with a_mesh("memory", QUICK) as mesh:
+        called, connection, worker = await _finished_away(mesh, diary, tmp_path)
+        worker.drain()
+        await eventually(lambda: worker.held == 0)
+        assert [one.state for one in OutboxStore(tmp_path).items()] == ["waiting"]
+        connection.session.engine.heal()
+        await mesh.worker(again.handle, connection=connection, how=ON, outbox=tmp_path)
+        ended = await submission.wait_for_end((await mesh.connection()).session, KIND, called.id)
+        assert (ended.outputs[0].text, ended.job.attempts, again.ends) == ("7", 0, [])
+        assert [one.state for one in OutboxStore(tmp_path).items()] == ["held"]
+
+
+@pytest.mark.req("P12", "G7")
+async def test_a_result_is_dropped_and_told_if_somebody_took_over(tmp_path):
+    away, there = Diary(lasts_s=3 * LEASE_S), Diary(lasts_s=0.01)
+    async with a_mesh("memory", QUICK) as mesh:
+        await mesh.node()
+        caller = (await mesh.connection()).session
+        finished = asyncio.ensure_future(_finished_away(mesh, away, tmp_path))
+        await away.began.wait()
+        await mesh.worker(there.handle)
+        called, connection, worker = await finished
+        ended = await submission.wait_for_end(caller, KIND, called.id)
+        assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 1)
+        connection.session.engine.heal()
+        await eventually(lambda: worker.busy == 0)
+        (told,) = OutboxStore(tmp_path).items()
+        assert (told.state, told.why) == ("dropped", "another worker took over (fence)")

@@ -19,8 +19,8 @@ from tests.runtime import spawned
 from tests.runtime.inference.exchanges import calls_a_model
 from tests.runtime.meshes import (
     CALM,
+    KEPT,
     KIND,
-    QUICK,
     a_mesh,
     call,
     on_both_engines,
@@ -258,7 +258,7 @@ async def test_a_dead_workers_calls_are_named_by_its_successor(engine):
             await asyncio.sleep(600)
         return "done"
 
-    async with a_mesh(engine, replace(QUICK, audit_inference=True)) as mesh:
+    async with a_mesh(engine, replace(KEPT, audit_inference=True)) as mesh:
         await mesh.node()
         session = (await mesh.connection()).session
         doomed = await mesh.worker(work, drain_s=0)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import time
+from dataclasses import dataclass
 from itertools import count
 
 import pytest
@@ -12,6 +14,7 @@ from msgspec import structs
 from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import CompleteBody, JobClaim, JobComplete
 from antiphon.core.opened_record import as_read, open_own
+from antiphon.core.policy.queue_credit import SHORT_S
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec
 from antiphon.core.record.ids import digest
@@ -100,6 +103,29 @@ async def test_many_are_claimed_and_ended_in_few_writes_and_others_judge_each_of
             assert [one.text for one in ended.outputs] == [str(value)]
             assert await verdicts(caller, job) == WELL
         assert worker.figures.ended == {(KIND, "succeeded"): 40}
+
+
+@dataclass
+class Slow:
+    """An argument that takes its time."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        time.sleep(SHORT_S / 4)
+
+
+async def test_a_loop_that_was_busy_makes_no_job_long(runs):
+    async def number(given: Slow) -> int:
+        return given.value
+
+    async with a_mesh("memory") as mesh:
+        caller = (await mesh.connection()).session
+        for value in range(10):
+            await call(caller, {"value": value})
+        worker = await mesh.worker(number, slots=10)
+        await eventually(lambda: worker.done == 10)
+        assert not runs
 
 
 @pytest.mark.virtual_time

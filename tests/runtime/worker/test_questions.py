@@ -3,20 +3,40 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon import After, JobContext, Malformed, Misconfigured, NoAnswer, Rejected
-from antiphon.core.families.jobs.ops import JobOffer, OfferBody, Result, Retry
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.grant_terms import Terms
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    JobClaim,
+    JobExpire,
+    JobOffer,
+    JobSchedule,
+    OfferBody,
+    Result,
+    Retry,
+    ScheduleBody,
+)
+from antiphon.core.families.jobs.questions import question_manifest
 from antiphon.core.families.jobs.state import State
+from antiphon.core.manifest import NonceInput
+from antiphon.core.proof.answer import Question
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Held
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.answers import answer
 from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.runtime.log.writer import Intent, Policy, write_one
+from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.questions.namespace import ReplicaQuestions
 from tests.runtime import spawned
 from tests.runtime.meshes import (
+    KEPT,
     KIND,
     QUICK,
     a_mesh,
@@ -167,7 +187,7 @@ async def test_a_dead_workers_successor_asks_nobody_again(engine):
             await asyncio.sleep(600)
         return said
 
-    async with a_mesh(engine, QUICK) as mesh:
+    async with a_mesh(engine, KEPT) as mesh:
         session, node, person = await coordinated(mesh)
         doomed = await mesh.worker(work, drain_s=0)
         job = await call(session)
@@ -203,6 +223,23 @@ async def test_what_is_no_answer_is_refused_where_it_is_given(engine):
         with pytest.raises(Rejected, match="was answered already"):
             await answer(person, APPROVE, question.id, "yes")
         assert value(await end_of(session, job)) == '"yes"'
+
+
+@on_both_engines
+@pytest.mark.parametrize("odd", ['["string"]', "{}", "1", "null"])
+async def test_a_question_with_a_type_that_is_none_is_refused_and_nodes_go_on(engine, odd):
+    async with a_mesh(engine) as mesh:
+        session, node, _ = await coordinated(mesh)
+        rogue = (await mesh.connection()).session
+        question = Question(text="?", schema=f'{{"items":{{"type":{odd}}}}}')
+        content = question_manifest(question, NonceInput(nonce="0" * 16))
+        body = ScheduleBody(kind=APPROVE, manifest=content, question=question)
+        seq = await rogue.commit(rogue.draft(JobSchedule, body, prev=0))
+        await node.reached(seq)
+        assert node.replica.record(seq).verdict is Verdict.QUESTION
+        later = await call(session)
+        await node.reached(later.seq)
+        assert node.replica.record(later.seq).verdict is Verdict.OK
 
 
 @on_both_engines
@@ -246,6 +283,61 @@ async def test_two_of_three_people_agree(engine):
         assert _state(node, job) is State.WAITING
         await answer(second, APPROVE, question.id, "yes")
         assert value(await end_of(session, job)) == '"yes"'
+
+
+@pytest.mark.parametrize("somebody_answers", [True, False])
+@on_both_engines
+async def test_who_took_a_question_and_lost_its_right_holds_it_up_for_nobody(
+    engine, somebody_answers, monkeypatch
+):
+    async def work(ctx: JobContext) -> str:
+        try:
+            return await ctx.ask("deploy?", kind=APPROVE, within=3600 if somebody_answers else 4)
+        except NoAnswer as none:
+            return none.reason
+
+    async with a_mesh(engine, replace(KEPT, authority="chain")) as mesh:
+        session, node, _ = await coordinated(mesh)
+        tried = []
+        write = FullNode.write
+
+        async def noted(self, intent):
+            tried.append(intent)
+            return await write(self, intent)
+
+        monkeypatch.setattr(FullNode, "write", noted)
+        worker, gone, person = [await mesh.connection() for _ in range(3)]
+        await grant(session, worker.session.author.did, ("claim", "schedule"), "*")
+        await grant(session, person.session.author.did, ("answer",), APPROVE)
+        (lost,) = await grant(session, gone.session.author.did, ("answer",), APPROVE)
+        await mesh.worker(work, connection=worker)
+        job = await call(session)
+        (question,) = await opened(node)
+        body = ClaimBody(
+            kind=APPROVE, job=question.id, lease_ms=question.lease_ms, answers=True, begin=True
+        )
+        lane = (await _lane(gone.session, question)).lane
+        await write_one(gone.session, Intent(JobClaim, body, lane), Policy())
+        await write_one(session, Intent(UcanRevoke, RevokeBody(cid=lost)))
+        if somebody_answers:
+            await person.session.sync_control()
+            await answer(person.session, APPROVE, question.id, "yes")
+        assert value(await end_of(session, job)) == ('"yes"' if somebody_answers else '"expired"')
+        about = [one.op for one in tried if getattr(one.body, "job", "") == question.id]
+        assert JobOffer not in about, "a question is open without being announced again"
+        assert somebody_answers or JobExpire in about
+
+
+async def grant(owner, to, can, kind):
+    terms, did = Terms(can=can, kinds=(kind,)), owner.author.did
+    found = []
+    for payload in PROTOCOL.rights.payloads(
+        terms, issuer=did, audience=to, owner=did, nonce=owner.entropy.token
+    ):
+        granted = owner.author._keyring.delegate(payload)
+        await write_one(owner, Intent(UcanDelegate, DelegateBody(token=token_of(granted.raw))))
+        found.append(granted.cid)
+    return found
 
 
 @on_both_engines

@@ -12,7 +12,7 @@ from antiphon.engines.nats import LocalServer
 from antiphon.errors import Unavailable
 from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
-from antiphon.runtime.log.session import APPEND_TRIES
+from antiphon.runtime.log.appending import APPEND_TRIES
 from tests.runtime.meshes import CALM, KIND, LONG_MS, a_mesh, call, eventually
 
 FOR_EVER_S = 1e9

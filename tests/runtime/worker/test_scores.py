@@ -6,10 +6,12 @@ from contextlib import suppress
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from antiphon import JobContext, WaitExhausted
 from antiphon.core.families.jobs import ops
 from antiphon.core.families.jobs.ops import Retry
+from antiphon.core.policy.rate_limit import Allowance
 from antiphon.core.tempo.budget import Budget, WaitCaps
 from antiphon.core.tempo.messages import StatusClaim
 from antiphon.core.tempo.phases import Phases
@@ -18,6 +20,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.runtime.tempo.help_threads import help_asked
 from antiphon.runtime.tempo.tempo_messages import STATUS_CLAIMS
+from antiphon.runtime.worker.runs import escalation_writer
 from tests.runtime import spawned
 from tests.runtime.meshes import (
     CALM,
@@ -262,6 +265,66 @@ async def test_help_that_never_comes_ends_at_the_budget_with_the_fallback(engine
             assert waited[0] * 1000 <= 2 * BEAT_MS + 10, "the budget, or the bar's end"
 
 
+def escalations(view):
+    found = [one.opened for one in view.history if isinstance(one.opened.op, ops.JobArtifact)]
+    return [(one.op.body.name, one.op.body.value, one.op.author) for one in found]
+
+
+@pytest.mark.req("B13")
+@on_both_engines
+async def test_what_is_emitted_is_on_the_log_once_signed_by_the_worker(engine):
+    async def slow(ctx: JobContext) -> str:
+        for _ in range(2):  # the second time in one run says nothing new
+            with suppress(WaitExhausted):
+                await ctx.wait_for(asyncio.sleep(3600))
+        await asyncio.sleep(3600)
+        return "never"
+
+    async with a_mesh(engine, CALM) as mesh:
+        session = (await mesh.connection()).session
+        worker = await mesh.worker(slow, beat_ms=BEAT_MS)
+        steps = score("emit:cut", waits=("emit:needs-attention",), phrases=2, io=1)
+        job = await call(session, score=steps, retry=Retry(attempts=2, base_ms=10))
+        ended = await end_of(session, job)
+        assert ended.job.outcome == "failed"
+        view = await session.read_lane(KIND, job.id)
+        did = worker.session.author.did
+        assert len(yields(view)) == 1, "it ran twice"
+        assert escalations(view) == [
+            ("needs-attention", "it used up its 1 beat of waiting for io", did),
+            ("cut", "it used up its phrase of 4 beats", did),
+        ]
+        assert view.lane.job.artifacts.escalations == 2
+
+
+@pytest.mark.virtual_time
+async def test_a_worker_stores_so_many_escalations_an_hour_and_logs_the_rest(monkeypatch):
+    allowed = Allowance(per_s=1 / 3600, burst=1)
+    monkeypatch.setattr(escalation_writer, "ALLOWED", allowed)
+
+    async def slow(number: int, ctx: JobContext) -> int:
+        with suppress(WaitExhausted):
+            await ctx.wait_for(asyncio.sleep(3600))
+        return number
+
+    async with a_mesh("memory", CALM) as mesh:
+        session = (await mesh.connection()).session
+        await mesh.worker(slow, beat_ms=BEAT_MS)
+
+        async def stored(number):
+            job = await call(session, number, score=score(waits=("emit:slow",), io=1))
+            assert (await end_of(session, job)).job.outcome == "succeeded"
+            return len(escalations(await session.read_lane(KIND, job.id)))
+
+        with capture_logs() as logged:
+            assert [await stored(number) for number in range(3)] == [1, 0, 0]
+            await asyncio.sleep(3600)
+            assert [await stored(number) for number in (3, 4)] == [1, 0]
+        told = [one["event"] for one in logged]
+        assert told.count("job_emits") == 5
+        assert told.count("escalation_not_stored") == 3
+
+
 @pytest.mark.req("B3", "B13")
 @on_both_engines
 async def test_help_is_promised_and_comes_while_the_handler_works(engine):
@@ -362,8 +425,9 @@ async def test_leases_end_with_a_phase_and_renewals_say_the_beats_left(engine):
             if isinstance(judged.opened.op, ops.JobClaim)
         ]
         assert claims[0].body.beats_left is None
-        assert all(1 <= one.body.beats_left <= 13 for one in claims[1:])
-        assert len(claims) > 1
+        renewals = [one for one in claims if one.body.fence is not None]
+        assert renewals
+        assert all(1 <= one.body.beats_left <= 13 for one in renewals)
         if engine == "memory":
             ends = {one.hlc[0] + one.body.lease_ms for one in claims}
             assert all(end % 500 == 0 for end in ends), "on a real server, but for signing"

@@ -17,8 +17,8 @@ from antiphon.runtime.worker.tenure import Tenure
 from tests.runtime import spawned
 from tests.runtime.meshes import (
     CALM,
+    KEPT,
     KIND,
-    QUICK,
     a_mesh,
     call,
     eventually,
@@ -68,7 +68,7 @@ async def test_a_dead_workers_successor_computes_no_stored_step_again(engine):
             await asyncio.sleep(600)
         return word + await ctx.step("second", steps.upper, "b")
 
-    async with a_mesh(engine, QUICK) as mesh:
+    async with a_mesh(engine, KEPT) as mesh:
         await mesh.node()
         session = (await mesh.connection()).session
         doomed = await mesh.worker(work, drain_s=0)
@@ -310,8 +310,8 @@ async def test_while_the_engine_is_away_a_step_waits_and_is_then_stored_once():
 async def test_a_write_without_an_answer_is_looked_for_before_it_is_repeated(monkeypatch):
     steps, really, lost = Steps(), Tenure.store, []
 
-    async def unanswered(self, body):
-        verdict = await really(self, body)
+    async def unanswered(self, *given):
+        verdict = await really(self, *given)
         if not lost:
             lost.append(verdict)
             raise submission.Unavailable("no answer")

@@ -36,6 +36,7 @@ def public(kind: type) -> set[str]:
 def test_the_names_are_those_of_the_async_classes():
     only_async = {
         "blocking",
+        "connect",  # as `open`
         "connection",
         "home",
         "node",  # a full node is a program of its own: antiphon node

@@ -2,11 +2,15 @@
 
 import asyncio
 import contextlib
+import itertools
 import time
+
+from msgspec import structs
 
 from antiphon import Mesh
 from antiphon.errors import JobFailed
-from antiphon.interfaces.http.pages.staves_drawing import MANY, score
+from antiphon.interfaces.http.pages.staves_drawing import score
+from antiphon.sdk.dashboard.node_names import in_order
 from antiphon.sdk.dashboard.staves import Hold, Refused, StavesView, staves_view
 
 
@@ -81,15 +85,55 @@ def test_a_takeover_is_a_slur_and_a_refused_record_a_mark():
     assert "refused, fence" in mark.words
 
 
-def test_many_workers_have_a_line_each_and_those_that_need_a_look_are_named():
-    workers = [f"w{number:03}" for number in range(MANY + 40)]
-    drawn = score(a_view(workers, levels={"w030": "alert", "w031": "alert"}))
+def a_fleet(*sizes):
+    """Workers of machines of these sizes."""
+    sizes = dict(zip("abcdefghijklmnopqrstuvwxyz", sizes, strict=False))
+    return {
+        f"{one}{number}": f"{one}/worker-{number}"
+        for one, size in sizes.items()
+        for number in range(size)
+    }
+
+
+def test_many_workers_have_a_line_each_by_machine_and_those_that_need_a_look_are_named():
+    fleet = a_fleet(64, 40, 1, 1, 2)
+    lost = [hold("a3", 40, 30, "lost its lease")]
+    failed = [hold("b7", 20, 10, "failed"), hold("b8", 20, 10, "failed")]
+    busy = [hold("a1", 20, -20, "")]
+    view = a_view(list(fleet), [*lost, *failed, *busy], levels={"a30": "alert", "a31": "alert"})
+    drawn = score(structs.replace(view, names=fleet))
     assert drawn.is_thin
-    assert len(drawn.staves) == len(workers)
-    named = [one.name for one in drawn.staves if one.is_named]
-    assert {"name of w030", "name of w031"} <= set(named)
-    assert len(named) < len(workers) / 2
-    assert drawn.height < 600
+    assert len({one.y for one in drawn.staves}) == len(fleet)
+    told = [(one.name, one.about, one.wrong) for one in drawn.groups]
+    assert told == [
+        ("a", "64 workers, 1 busy", "2 silent, 1 lease lost"),
+        ("b", "40 workers, 0 busy", "2 failed"),
+        ("3 other machines", "4 workers, 0 busy", ""),
+    ]
+    words = [one for _, _, one in drawn.remarks]
+    assert words[0] == "worker-30 is alert"
+    assert {"worker-3 lost its lease", "worker-7 failed"} <= set(words)
+    heights = sorted(at for _, at, _ in drawn.remarks)
+    assert all(later - at >= 12 for at, later in itertools.pairwise(heights)), "they can be read"
+    assert drawn.height < 900
+
+
+def test_a_small_machine_that_is_alone_has_its_name():
+    fleet = a_fleet(20, 2)
+    drawn = score(structs.replace(a_view(list(fleet)), names=fleet))
+    assert [one.name for one in drawn.groups] == ["a", "b"]
+
+
+def test_names_are_in_the_order_that_people_expect():
+    names = ["b/worker-1", "a/worker-10", "a/worker-2", "a/worker-1", "a"]
+    assert sorted(names, key=in_order) == names[:0:-1] + names[:1]
+
+
+def test_two_hundred_machines_with_a_worker_each_are_one_group():
+    workers = [f"w{number:03}" for number in range(200)]
+    drawn = score(a_view(workers))
+    assert [one.name for one in drawn.groups] == ["200 machines"]
+    assert drawn.height < 1_400
 
 
 def test_a_mesh_without_workers_can_be_drawn():

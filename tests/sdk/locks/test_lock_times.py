@@ -21,7 +21,7 @@ PHASES = Phases()
 async def locks_on(mesh) -> Locks:
     session = (await mesh.connection()).session
     clock = FixedTempo(mesh.wall, BEAT_MS)
-    return Locks(SimpleNamespace(session=session, clock=clock, agent="main"))
+    return Locks(SimpleNamespace(session=session, clock=clock, agent="main", keeping=None))
 
 
 def is_end(at_ms: int, which: str) -> bool:

@@ -22,7 +22,7 @@ async def test_the_owner_sets_and_freezes_the_tempo_and_a_leader_is_heard():
     async with Mesh.open(engine="memory") as mesh:
         policy = await mesh.tempo.set(FAST)
         assert (await mesh.tempo.set(policy)) == policy
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while (now := await mesh.tempo.now()).mode != "leader" or now.bpm != 300:
                 await asyncio.sleep(0.05)
         assert (now.bar_len, now.leader, now.degraded) == (4, mesh.did, "")
@@ -49,12 +49,12 @@ async def test_functions_are_called_on_beats_and_one_that_fails_stops_nothing():
     async def first(beat: Beat) -> None:
         await asyncio.sleep(0)
         downbeats.append(beat)
-        if len(downbeats) == 2:
+        if len(downbeats) >= 2 and len(beats) >= 5:  # a slow machine misses some
             enough.set()
 
     async with mesh:
         await mesh.tempo.set(FAST)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await enough.wait()
     assert {beat.index for beat in downbeats} == {1}
     assert len(beats) >= 5
@@ -118,7 +118,7 @@ def test_the_blocking_mesh_has_all_of_it():
         mesh.tempo.set(FAST)
         mesh.tempo.on_beat(note)
         mesh.tempo.on_downbeat(note)
-        assert heard.wait(20)
+        assert heard.wait(PATIENCE_S)
         assert mesh.tempo.now().bar_len == 4
         assert mesh.tempo.freeze().adaptation.frozen
         assert not mesh.tempo.unfreeze().adaptation.frozen

@@ -22,6 +22,10 @@ from antiphon.core.record.codec import MAX_INTEGER
 from antiphon.errors import Malformed
 
 ORIGIN: Final = "antiphon"
+CHECKPOINT: Final = "checkpoint"
+SEAL: Final = "seal"
+VKEY: Final = "vkey"
+"""Files beside tiles and records: the checkpoint, the seal that it repeats, and who signed it."""
 _LINES: Final = 3
 
 

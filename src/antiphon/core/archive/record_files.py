@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.core.record import codec
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
@@ -145,7 +146,7 @@ def bodies(data: bytes, path: str) -> Iterator[Body]:
 def _note_of(body: bytes, path: str) -> Erased:
     try:
         note = _erased.decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as problem:
+    except UNREADABLE as problem:
         raise Corrupt(f"{path} does not say who erased a record") from problem
     if codec.encode(note) != body:
         raise Corrupt(f"{path} does not say who erased a record")

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from antiphon.core.families.seals.state import SealLane
 from antiphon.core.proof.merkle import HASH_BYTES
 from antiphon.core.record import codec
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -125,7 +126,7 @@ def read(data: bytes) -> Snapshot:
     line, _, hashes = data.partition(b"\n")
     try:
         head = _decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise Malformed("this is not a snapshot", reason="snapshot") from problem
     snapshot = Snapshot(head, hashes)
     _check(head)

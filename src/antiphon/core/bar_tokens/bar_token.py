@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 from msgspec import Meta, Struct
 
 from antiphon.core.authority.chain_choice import chains_to
-from antiphon.core.authority.job_rights import TEMPO_BY
+from antiphon.core.authority.job_rights import ANSWERS, SEND_BY, TEMPO_BY
 from antiphon.core.authority.scope import EVERY_KIND, has_ended, kinds_of_chain, meet
 from antiphon.core.bus.signed_message import MessageType, Refused, Signer
 from antiphon.core.record import subjects
@@ -42,15 +42,17 @@ SUBJECT: Final = "http"
 MAX_BYTES: Final = 4096
 MAX_TEXT: Final = -(-MAX_BYTES // 3) * 4
 MAX_CID: Final = 80
-_NO_END: Final = 2**63
+NO_END: Final = 2**63
 
-Role = Literal["read", "schedule", "claim", "cancel", "tempo", "all"]
+Role = Literal["read", "schedule", "claim", "cancel", "answer", "message", "tempo", "all"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 COMMANDS: Final[dict[Role, str]] = {
     "read": "/job/read",
     "schedule": "/job/schedule",
     "claim": "/job/claim",
     "cancel": "/job/cancel",
+    "answer": ANSWERS,
+    "message": SEND_BY[0],
     "tempo": TEMPO_BY[0],
     "all": TOP,
 }
@@ -102,6 +104,17 @@ class Bearer(Struct, frozen=True, kw_only=True):
     command: str
     kinds: tuple[str, ...]
     """Kind filters."""
+    auth: tuple[str, ...] = ()
+    """The delegations that the token names."""
+    project: str = EVERY_PROJECT
+    """What its token is for; the kinds say what of that its delegations grant."""
+    counted: str = ""
+    """For whom its requests are counted, if not for the holder."""
+
+    @property
+    def party(self) -> str:
+        """For whom requests are counted."""
+        return self.counted or self.holder
 
     def may(self, *commands: str) -> bool:
         """Whether it permits one of these commands, for some kind."""
@@ -121,7 +134,7 @@ def issue(token: BarToken, holder: Signer, *, mesh: str) -> str:
 
 def check(text: str, *, control: Control, bars: BarCount, now_ms: int) -> Bearer | Refusal:
     """Who sent this token and what it permits now, or why it is refused; never raises."""
-    raw = _raw(text)
+    raw = raw_token(text)
     if raw is None:
         return Refusal.MALFORMED
     message = TOKENS.open(raw, mesh=control.mesh, subject=SUBJECT)
@@ -135,13 +148,43 @@ def check(text: str, *, control: Control, bars: BarCount, now_ms: int) -> Bearer
     kinds = _kinds(control, message.author, token, now_ms // 1000)
     if isinstance(kinds, Refusal):
         return kinds
-    return Bearer(holder=message.author, command=COMMANDS[token.role], kinds=kinds)
+    return Bearer(
+        holder=message.author,
+        command=COMMANDS[token.role],
+        kinds=kinds,
+        auth=token.delegation,
+        project=token.project,
+        counted=member_of(control, message.author, token.delegation),
+    )
+
+
+def still_holds(control: Control, bearer: Bearer, now_s: int) -> bool:
+    """Whether what admitted a bearer is still granted: for answers that last longer than a token.
+
+    The bars of its token are over after a minute, and end nothing that has begun.
+    """
+    if bearer.holder == control.owner:
+        return True
+    chain = control.grants.chain(control.owner, bearer.auth, before=NO_END)
+    if chain is None or chain.fault is not None or chain.holder != bearer.holder:
+        return False
+    return not control.is_quarantined(bearer.holder) and not has_ended(control, chain, now_s)
+
+
+def member_of(control: Control, did: str, auth: tuple[str, ...]) -> str:
+    """The member that a key acts for by this chain: the key that the owner delegated to.
+
+    A member makes as many keys as it likes, and all of them have what one of them has.
+    """
+    chain = control.grants.chain(control.owner, auth, before=NO_END) if auth else None
+    return chain.links[0].payload.aud if chain is not None and did != control.owner else did
 
 
 _REFUSED: Final = {Refused.MESH: Refusal.MESH, Refused.SIGNATURE: Refusal.SIGNATURE}
 
 
-def _raw(text: str) -> bytes | None:
+def raw_token(text: str) -> bytes | None:
+    """The bytes of a token's text; None if it is none."""
     if len(text) > MAX_TEXT:
         return None
     try:
@@ -159,7 +202,7 @@ def _kinds(control: Control, did: str, token: BarToken, now_s: int) -> tuple[str
         return wanted
     if control.is_quarantined(did):
         return Refusal.QUARANTINED
-    chain = control.grants.chain(control.owner, token.delegation, before=_NO_END)
+    chain = control.grants.chain(control.owner, token.delegation, before=NO_END)
     if chain is None or chain.fault is not None or not chain.links or chain.holder != did:
         return Refusal.NO_CHAIN
     return _granted(control, chain, COMMANDS[token.role], wanted, now_s)
@@ -195,7 +238,7 @@ def choose_chain(
     wanted = kinds_of_project(project)
     best: tuple[str, ...] = ()
     lacks = Refusal.NO_CHAIN
-    for chain in chains_to(control.grants, control.owner, did, before=_NO_END):
+    for chain in chains_to(control.grants, control.owner, did, before=NO_END):
         kinds = _granted(control, chain, COMMANDS[role], wanted, now_ms // 1000)
         if isinstance(kinds, Refusal):
             lacks = max(lacks, kinds, key=_NEARNESS.index)

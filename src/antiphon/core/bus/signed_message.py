@@ -20,6 +20,7 @@ from msgspec import Meta, Raw, Struct
 
 from antiphon.core.record import signing
 from antiphon.core.record.op import Count
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed, Rejected
 
 MAX_SIGNERS: Final = 3
@@ -144,7 +145,7 @@ class MessageType(Generic[B]):
             if not self._is_signed(envelope, message.signers, checks):
                 return Refused.SIGNATURE
             return self._with_body(message)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError, Malformed):
+        except (*UNREADABLE, Malformed):
             return Refused.MALFORMED
 
     def _with_body(self, message: Message[Raw]) -> Message[B]:

@@ -91,6 +91,8 @@ PROMISE: Final = BusSubject("promise.{kind}.{thread}", (Party.WORKERS,), (Party.
 """A thread: a request for help with a job of a kind, promises and answers."""
 BAR_REPORT: Final = BusSubject("bar", (Party.TEMPO,), (Party.TEMPO,))
 """What happened in each bar."""
+ATTENTION: Final = BusSubject("attention", (Party.TEMPO,), (Party.TEMPO,))
+"""What the coordinator's services have set aside. Signed."""
 MESSAGE_GATE: Final = BusSubject("messagegate", (Party.GATE,), (Party.MEMBERS,))
 """A gate says that it serves messages from now on: whoever waits for one asks again."""
 ADDRESS: Final = BusSubject("address", (Party.GATE,), (Party.MEMBERS,))
@@ -114,6 +116,7 @@ BUS: Final = (
     MESH_STATUS,
     PROMISE,
     BAR_REPORT,
+    ATTENTION,
     MESSAGE_GATE,
     ADDRESS,
     LOCK_WAIT,

@@ -7,7 +7,7 @@ in different currencies are kept apart.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 from msgspec import Struct, field
@@ -50,18 +50,28 @@ class CostLine(Struct, kw_only=True):
         self.partial += bool(spent.currency) and spent.is_partial
 
 
-def cost_sums(jobs: Iterable[Job], by: CostBy) -> tuple[list[CostLine], CostLine]:
-    """A line for each kind, node or account, the most expensive first; and all jobs together."""
-    lines: dict[str, CostLine] = {}
-    total = CostLine(name="")
-    for job in jobs:
+class CostSums:
+    """Sums by kind, node or account; keeps no job, since there may be millions."""
+
+    def __init__(self, by: CostBy) -> None:
+        """Nothing was counted yet."""
+        self._by: CostBy = by
+        self._lines: dict[str, CostLine] = {}
+        self.total = CostLine(name="")
+
+    def add(self, job: Job) -> None:
+        """Count one job."""
         ran = bool(job.claimer or job.spent)
-        total.add(job, job.total_spent, ran=ran)
-        for name, spent in _parts(job, by):
-            line = lines.setdefault(name, CostLine(name=name))
-            line.add(job, spent, ran=ran)
-    ordered = sorted(lines.values(), key=lambda line: (-sum(line.amounts.values()), line.name))
-    return ordered, total
+        self.total.add(job, job.total_spent, ran=ran)
+        for name, spent in _parts(job, self._by):
+            self._lines.setdefault(name, CostLine(name=name)).add(job, spent, ran=ran)
+
+    @property
+    def lines(self) -> list[CostLine]:
+        """The most expensive first."""
+        return sorted(
+            self._lines.values(), key=lambda line: (-sum(line.amounts.values()), line.name)
+        )
 
 
 def _parts(job: Job, by: CostBy) -> Iterator[tuple[str, Spent]]:

@@ -15,7 +15,7 @@ and errors are measured as they are encoded, and share a number of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Struct
@@ -51,6 +51,8 @@ class Predecessor(Struct, frozen=True):
     job: Job
     outputs: tuple[Output, ...] = ()
     error: Failure | None = None
+    is_forgotten: bool = False
+    """Whether it was forgotten before the other was submitted, which then gets nothing of it."""
 
 
 Find = Callable[[tuple[str, str]], "Job | None"]
@@ -121,19 +123,32 @@ def derive_in_steps(
         return _cancel(job, f"{_name((failed.kind, failed.id))} {_end(failed)}")
     if not all(one.is_terminal for one in found.values()):
         return None
+    return (yield from _with_results(job, manifest, found, look))
+
+
+def _with_results(
+    job: Job, manifest: Manifest | None, found: Mapping[tuple[str, str], Job], look: Look
+) -> Generator[None, None, Derived]:
+    """The offer, once everything that the job waits for has ended."""
     if job.continuations:
         failures = sum(one.state is not State.SUCCEEDED for one in found.values())
         results = _Results(failures)
         for key in job.children:
             is_answer = found[key].question is not None
-            results.add(key, results.of_child(look(found[key])), is_answer=is_answer)
+            child = look(found[key])
+            if child.is_forgotten:
+                return _cancel(job, f"{_name(key)} was forgotten before it")
+            results.add(key, results.of_child(child), is_answer=is_answer)
             yield
         return results.offer(job)
     results = _Results()
     for one in results_read(manifest) if manifest is not None else ():
         name = RESULT if one.output is UNSET else str(one.output)
         before = found[one.of]
-        output = next((each for each in look(before).outputs if each.name == name), None)
+        end = look(before)
+        if end.is_forgotten:
+            return _cancel(job, f"{_name(one.of)} was forgotten before it")
+        output = next((each for each in end.outputs if each.name == name), None)
         if output is None:
             state = before.outcome if before.state is not State.SUCCEEDED else "succeeded"
             return _cancel(job, f"{_name(one.of)} {state} without an output named {name!r}")

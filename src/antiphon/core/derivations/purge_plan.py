@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 TOGETHER: Final = 4
 """From how many lanes on a wildcard is worth a request that walks over all subjects of a kind."""
-FEW: Final = 16
-"""Lanes that go alone at once, even if they could go together with others soon."""
 
 
 class OldLane(NamedTuple):
@@ -41,7 +39,7 @@ class Purge(NamedTuple):
     lanes: tuple[str, ...]
 
 
-def purges(  # noqa: PLR0913 - a place, and what is there
+def purges(
     mesh: str,
     family: Family,
     kind: str,
@@ -49,12 +47,10 @@ def purges(  # noqa: PLR0913 - a place, and what is there
     *,
     below: int,
     line: int | None = None,
-    is_passing: bool = False,
 ) -> list[Purge]:
     """The requests for one kind, in order; `lanes` are all that begin there, or before `line`.
 
-    `line` is where one begins that stays, or of which nothing is known here. `is_passing`: those
-    that stay will go soon, and what lies on both sides goes together with them then, if it is much.
+    `line` is where one begins that stays, or of which nothing is known here.
     """
     found = sorted(lanes, key=lambda lane: lane.first)
     line = oldest_kept(found, below if line is None else line)
@@ -64,8 +60,6 @@ def purges(  # noqa: PLR0913 - a place, and what is there
         together = []
     names = set(together)
     alone = [one for one in going if one.name not in names]
-    if is_passing and len(alone) > FEW:
-        alone = []
     steps = [
         Purge(subject, below - 1, (one.name,))
         for one in alone

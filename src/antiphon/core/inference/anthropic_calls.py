@@ -15,6 +15,7 @@ from antiphon.core.inference.call_parts import (
     text_of,
 )
 from antiphon.core.inference.snapshot import Answer, ToolCall
+from antiphon.decoding import UNREADABLE
 
 _RETRIEVED: Final = frozenset(
     {"document", "search_result", "web_search_tool_result", "web_fetch_tool_result"}
@@ -122,5 +123,5 @@ def _closed(block: dict[str, Any]) -> dict[str, Any]:
         return block
     try:
         return {**block, "input": msgspec.json.decode(text)}
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return {**block, "input": text}

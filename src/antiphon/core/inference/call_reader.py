@@ -27,6 +27,7 @@ from antiphon.core.inference.snapshot import (
     Tokens,
     with_redactions,
 )
+from antiphon.decoding import UNREADABLE
 
 _BY_PATH: Final[tuple[tuple[str, str, ReadsCalls], ...]] = (
     ("/chat/completions", "messages", openai_calls.read_chat),
@@ -154,7 +155,7 @@ def _content(raw: bytes, cut: tuple[str, int] | None) -> Content:
         return Content(base64=base64.b64encode(raw).decode())
     try:
         return Content(value=_decode(text) if text[:1] in {"{", "["} else text)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return Content(value=text)
 
 
@@ -163,6 +164,6 @@ def _object(raw: bytes) -> dict[str, Any] | None:
         return None
     try:
         found = _decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     return found if isinstance(found, dict) else None

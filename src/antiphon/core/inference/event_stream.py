@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.decoding import UNREADABLE
+
 _LAST: Final = (b"data: [DONE]", b'"message_stop"', b'"response.completed"')
 """What the last event of a stream has."""
 _TAIL: Final = 64 * 1024
@@ -32,7 +34,7 @@ def events_in(raw: bytes) -> list[dict[str, Any]]:
             continue
         try:
             event = _decode(data)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             continue
         if isinstance(event, dict):
             found.append(event)

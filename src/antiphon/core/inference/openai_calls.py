@@ -15,6 +15,7 @@ from antiphon.core.inference.call_parts import (
     text_of,
 )
 from antiphon.core.inference.snapshot import Answer, Api, ToolCall
+from antiphon.decoding import UNREADABLE
 
 _RETRIEVED: Final = frozenset({"file", "input_file", "file_search_call", "web_search_call"})
 _OUTPUT_OF_TOOLS: Final = frozenset({"function_call_output", "computer_call_output"})
@@ -24,7 +25,7 @@ def _arguments(value: Any) -> Any:
     """The arguments of a tool's call: JSON within a text."""
     try:
         return msgspec.json.decode(value) if isinstance(value, str) else value
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return value
 
 

@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from antiphon.core.record.codec import MAX_INTEGER
 from antiphon.core.record.ids import digest
 from antiphon.core.record.json_schema import published
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 
 SNAPSHOT_TYPE: Final = "likewise.inference.snapshot"
@@ -181,7 +182,7 @@ def decode(raw: bytes) -> Snapshot:
     """The snapshot in these bytes; `Malformed` if they are none."""
     try:
         found = _decoder.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise Malformed(f"the bytes are no snapshot: {problem}", reason="snapshot") from problem
     if not raw.startswith(SNAPSHOT_BEGINS):
         raise Malformed("the bytes do not begin as a snapshot does", reason="snapshot")

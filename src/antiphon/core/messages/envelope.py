@@ -16,6 +16,7 @@ from msgspec import Meta, Raw, Struct
 from antiphon.core.bus.signed_message import Message, MessageType, Refused, Signer
 from antiphon.core.record.ids import agent_address, name_of_key
 from antiphon.core.record.op import AgentName, Count, Did, Kind
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
@@ -114,7 +115,7 @@ def receiver_in(payload: bytes) -> str:
         raise Malformed(_REFUSED[Refused.TOO_LARGE], reason=Refused.TOO_LARGE.value)
     try:
         peeked = msgspec.json.decode(payload, type=_Peeked)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNREADABLE:
         raise Malformed("these bytes are not a message", reason=Refused.MALFORMED.value) from None
     return agent_address(peeked.message.body.node, peeked.message.body.agent)
 

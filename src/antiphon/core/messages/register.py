@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from antiphon.core.messages.envelope import MAX_AGE_MS
 from antiphon.core.policy.backoff import backoff_ms
+from antiphon.decoding import UNREADABLE
 
 DONE_MS: Final = 5 * 60_000
 """Longer than twice what `MAX_AGE_MS` admits: nobody can have an ended message stored again."""
@@ -89,7 +90,7 @@ def read_note(data: bytes) -> Note | None:
     """The note in these bytes; None if there is none."""
     try:
         return _decode(data)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 

@@ -110,7 +110,7 @@ def waiting(
     checkpoint: Checkpoint | None = None,
     until_ms: int | None = None,
 ) -> YieldBody:
-    """A yield until other jobs have ended; it is no attempt."""
+    """A yield until other jobs have ended; it does not count as an attempt."""
     return YieldBody(
         kind=job.kind,
         job=job.id,

@@ -1,7 +1,8 @@
 """Whether the coordinator is online (spec §7.4).
 
-It counts as online after an accepted op of its own, or a signed answer to a roll call. Nobody
-replaces it automatically: its silence is only reported to the owner.
+It counts as online after an accepted op of its own, a heartbeat, or a signed answer to a roll
+call, which everybody answers: one is made only where heartbeats stay away. Nobody replaces it
+automatically: its silence is only reported to the owner.
 
 Silence counts only while a node listens. A node that was asleep or disconnected starts counting
 again, and so does every node when another coordinator is designated.
@@ -28,7 +29,7 @@ class Watch(Struct, frozen=True, kw_only=True):
     shown_ms: int | None = None
     """When the coordinator was last heard."""
     has_answered: bool = False
-    """Whether a process with its key ever answered."""
+    """Whether a process with its key ever answered or sent a heartbeat."""
 
 
 def watching(watch: Watch | None, coordinator: str, now_ms: int) -> Watch:
@@ -57,14 +58,16 @@ def shown(watch: Watch, by: str, at_ms: int, *, is_answer: bool) -> Watch:
     return replace(watch, shown_ms=newest, has_answered=watch.has_answered or is_answer)
 
 
-def should_ask(watch: Watch, now_ms: int, *, quiet_after_ms: int = QUIET_AFTER_MS) -> bool:
+def should_ask(
+    watch: Watch, now_ms: int, *, owner: str, quiet_after_ms: int = QUIET_AFTER_MS
+) -> bool:
     """Whether to make a roll call: not right after the coordinator was heard.
 
     But soon enough that more than one goes unanswered before the silence counts, since any
-    message may be lost.
+    message may be lost. Nobody asks for the owner's key, under which usually no process runs.
     """
     if watch.shown_ms is None or not watch.has_answered:
-        return True
+        return watch.coordinator != owner
     return not 0 <= now_ms - watch.shown_ms < quiet_after_ms // 4
 
 

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Misconfigured
 
 _SHAPE: Final = re.compile(r"(\d{1,6})\s*/\s*(\d{0,5})(s|m|h)", re.ASCII)
@@ -118,5 +119,5 @@ def read_tokens(data: bytes) -> Tokens | None:
     """What a gate wrote; None if it is nothing of the kind."""
     try:
         return _decode(data)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None

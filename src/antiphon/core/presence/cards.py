@@ -22,6 +22,15 @@ MAX_PAGE_BYTES: Final = 256 * 1024
 MAX_ON_PAGE: Final = 512
 MAX_PAGES: Final = 256
 MAX_HASH: Final = 80
+SHORTEST_BEAT_MS: Final = 6_000
+"""From one heartbeat to the next while a node has something new to tell."""
+LONGEST_BEAT_MS: Final = 60_000
+"""The same where nothing has changed for minutes."""
+
+HEARTBEATS_WANTED: Final = b"heartbeats"
+"""What a full node that begins to listen asks in a roll call: everybody sends one soon."""
+
+BeatPause = Annotated[int, Meta(ge=SHORTEST_BEAT_MS, le=LONGEST_BEAT_MS)]
 
 Role = Literal["worker", "node", "agent"]
 
@@ -58,6 +67,8 @@ class Card(Struct, frozen=True, kw_only=True):
     """Whether it has heard every heartbeat for long enough to answer for all."""
     is_away: bool = False
     """Whether this is its last word."""
+    next_ms: BeatPause = SHORTEST_BEAT_MS
+    """From this heartbeat to the next, at most."""
 
 
 class KnownHeartbeat(Struct, frozen=True, array_like=True):

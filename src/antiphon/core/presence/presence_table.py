@@ -17,14 +17,12 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core.policy.selection import turn
-from antiphon.core.presence.cards import Card
+from antiphon.core.presence.cards import SHORTEST_BEAT_MS, Card
 
-BEAT_MS: Final = 6_000
-"""From one heartbeat of a node to the next, at most."""
 GRACE_MS: Final = 1_000
 """A heartbeat that is late by less is not missed."""
 STALE_MS: Final = 60_000
-"""Nodes that were not heard for longer are not live, unless another threshold is asked for."""
+"""Nodes that are overdue for longer are not live, unless another threshold is asked for."""
 MAX_NODES: Final = 10_000
 GONE_KEPT_MS: Final = 600_000
 
@@ -52,9 +50,18 @@ _BY_MISSES: Final = (
 )
 
 
-def misses(silent_ms: int) -> int:
-    """How many heartbeats a node has missed that was silent for so long."""
-    return 0 if silent_ms < BEAT_MS + GRACE_MS else silent_ms // BEAT_MS
+def overdue_ms(silent_ms: int, next_ms: int) -> int:
+    """For how long a node is silent beyond what its last heartbeat said, as if that were short."""
+    return silent_ms - (next_ms - SHORTEST_BEAT_MS)
+
+
+def misses(silent_ms: int, next_ms: int = SHORTEST_BEAT_MS) -> int:
+    """How many heartbeats a node has missed that was silent for so long.
+
+    Once the next one is late by its own word, each further `SHORTEST_BEAT_MS` counts as one.
+    """
+    late_ms = overdue_ms(silent_ms, next_ms)
+    return 0 if late_ms < SHORTEST_BEAT_MS + GRACE_MS else late_ms // SHORTEST_BEAT_MS
 
 
 def level_of(missed: int) -> Level:
@@ -133,7 +140,7 @@ class PresenceTable:
                 if silent_ms > GONE_KEPT_MS:
                     del self._known[did]
                 continue
-            missed = misses(silent_ms)
+            missed = misses(silent_ms, one.card.next_ms)
             level = Level.ENDED if has_ended(did) else level_of(missed)
             if level != one.level:
                 was, one.level = one.level, level
@@ -144,7 +151,8 @@ class PresenceTable:
         return [
             one
             for one in self._known.values()
-            if one.level not in {Level.LEFT, Level.ENDED} and now_ms - one.last.heard_ms <= stale_ms
+            if one.level not in {Level.LEFT, Level.ENDED}
+            and overdue_ms(now_ms - one.last.heard_ms, one.card.next_ms) <= stale_ms
         ]
 
     def full_nodes(self) -> Iterator[str]:

@@ -28,6 +28,7 @@ from antiphon.core.proof.statement import (
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import Body, Did
+from antiphon.decoding import UNREADABLE
 
 PREDICATE_TYPE: Final = "urn:antiphon:answer:v1"
 MAX_QUESTION: Final = 2_000
@@ -181,7 +182,7 @@ def open_envelope(envelope: DsseEnvelope) -> AnswerStatement | None:
     """The statement in an envelope, whoever signed it; None if it is about something else."""
     try:
         return msgspec.json.decode(base64.b64decode(envelope.payload), type=AnswerStatement)
-    except (msgspec.MsgspecError, ValueError):
+    except (*UNREADABLE, ValueError):
         return None
 
 
@@ -194,7 +195,7 @@ def _parsed(text: str) -> tuple[Any] | None:
         return None
     try:
         return (msgspec.json.decode(text),)
-    except (msgspec.MsgspecError, UnicodeError):
+    except UNREADABLE:
         return None
 
 

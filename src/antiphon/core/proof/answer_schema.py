@@ -1,7 +1,8 @@
 """The part of JSON Schema that a question to people may use, and whether an answer matches.
 
 Every reader decides the same about an answer, so it is a small and closed part: no patterns, no
-references, no formats. A form in a terminal can ask for all of it.
+references, no formats. A form in a terminal can ask for all of it. Anyone may write a schema, so
+any JSON value gets a verdict: what it raised here would end every reader.
 
     type (string, integer, number, boolean, null, object, array) · enum · title · description
     default · minimum · maximum · minLength · maxLength
@@ -61,14 +62,15 @@ def _schema_problem(schema: Any, where: str, left: list[int], depth: int) -> str
     unknown = sorted(schema.keys() - _WORDS)
     if unknown:
         return f"{where} says {unknown[0]!r}, which a question cannot use"
-    if schema.get("type", "string") not in _TYPES:
-        return f"{where} has a type that there is not: {schema['type']!r}"
+    kind = schema.get("type", "string")
+    if not isinstance(kind, str) or kind not in _TYPES:  # a list cannot even be looked up
+        return f"{where} has a type that there is not: {kind!r}"
     choices = schema.get("enum", [None])
     if not isinstance(choices, list) or not choices or not all(map(_is_plain, choices)):
         return f"the enum of {where} is not a list of plain values"
     for word in (*_COUNTS, *_BOUNDS):
-        kind = "integer" if word in _COUNTS else "number"
-        if word in schema and not _TYPES[kind](schema[word]):
+        wanted = "integer" if word in _COUNTS else "number"
+        if word in schema and not _TYPES[wanted](schema[word]):
             return f"{word} of {where} is not a number"
     return _parts_problem(schema, where, left, depth)
 

@@ -27,6 +27,7 @@ from antiphon.core.proof.output import Output, Stored
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import DIGEST_PREFIX, digest, public_key_of
 from antiphon.core.record.json_schema import published
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -217,7 +218,7 @@ def open_envelope(envelope: DsseEnvelope) -> Statement:
     payload = _unpacked(envelope.payload)
     try:
         found = _decoder.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+    except UNREADABLE as problem:
         raise Malformed(f"the proof cannot be read: {problem}", reason="proof") from problem
     if codec.encode(found) != payload:
         raise Malformed("the proof is not in canonical form", reason="proof")

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 import rfc8785
 
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 
 MAX_OP_BYTES = 256 * 1024
@@ -43,7 +44,7 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         value = decoder.decode(data)
         again = _encoder.encode(value)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise Malformed(str(problem)) from problem
     if again != data:
         raise Malformed("the bytes are not canonical", reason="canonical")
@@ -107,5 +108,5 @@ def parse_json(text: str | bytes) -> Any:
     """Read JSON that came from outside; `Malformed` if it is not valid."""
     try:
         return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise Malformed(f"this is not JSON: {problem}", reason="json") from problem

@@ -26,6 +26,7 @@ import msgspec
 
 from antiphon.core.ucan.budget import Budget
 from antiphon.core.ucan.dag_cbor import malformed
+from antiphon.decoding import UNREADABLE
 
 MAX_LETTERS: Final = 256
 MAX_STEPS: Final = 32
@@ -196,7 +197,7 @@ def _step(text: str, parts: Mapping[str, str | None]) -> Step:
     if parts["name"] is not None:
         try:
             return Field(msgspec.json.decode(parts["name"], type=str), optional=optional)
-        except (msgspec.MsgspecError, UnicodeError) as problem:
+        except UNREADABLE as problem:
             raise malformed(f"selector {text!r} has a name that is not a JSON string") from problem
     if parts["index"] is not None:
         return Index(_number(text, parts["index"]), optional=optional)

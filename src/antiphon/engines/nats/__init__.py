@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from antiphon.lazy_names import from_modules
 
 if TYPE_CHECKING:
+    from antiphon.core.visible_subjects import Reader
     from antiphon.engines.nats.connection.bus import NatsBus
     from antiphon.engines.nats.connection.login import Login
     from antiphon.engines.nats.credentials.keypairs import UserKey
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from antiphon.engines.nats.gate.read_service import ReadService
     from antiphon.engines.nats.gate.relay_service import relay_service
     from antiphon.engines.nats.gate.roll_call_service import admits_readers, roll_call_service
-    from antiphon.engines.nats.member.visible_subjects import Reader
     from antiphon.engines.nats.server.accounts import Accounts
     from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
     from antiphon.engines.nats.server.login_issuer import (
@@ -52,7 +52,7 @@ __getattr__ = from_modules(
         "NatsEngine": "antiphon.engines.nats.engine",
         "NatsLoginIssuer": "antiphon.engines.nats.server.login_issuer",
         "ReadService": "antiphon.engines.nats.gate.read_service",
-        "Reader": "antiphon.engines.nats.member.visible_subjects",
+        "Reader": "antiphon.core.visible_subjects",
         "TlsFiles": "antiphon.engines.nats.server.certificates",
         "UserKey": "antiphon.engines.nats.credentials.keypairs",
         "admits_readers": "antiphon.engines.nats.gate.roll_call_service",

@@ -23,6 +23,7 @@ import msgspec
 from blake3 import blake3
 from msgspec import Struct, structs
 
+from antiphon.decoding import UNREADABLE
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.connection.requester import Requester
@@ -242,7 +243,7 @@ class NatsBlobs:
             return None
         try:
             return _decode_index(held.record.payload)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Corrupt(f"the index of blake3:{name} is unreadable") from error
 
     async def _publish(self, subject: str, payload: bytes, header: bytes = _PLAIN) -> int:

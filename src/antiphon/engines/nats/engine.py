@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Literal, Self
 
+from antiphon.core.visible_subjects import Reader
 from antiphon.engines.nats.blobs import NatsBlobs
 from antiphon.engines.nats.connection.bus import NatsBus
 from antiphon.engines.nats.connection.connection import Connection, Login
@@ -28,7 +29,6 @@ from antiphon.engines.nats.log.streams import (
 )
 from antiphon.engines.nats.member.scoped_blobs import ScopedBlobs
 from antiphon.engines.nats.member.scoped_log import ScopedLog
-from antiphon.engines.nats.member.visible_subjects import Reader
 from antiphon.engines.nats.messages import MemberGateLine, NatsMessages
 from antiphon.engines.nats.store.stream_copy import StreamCopy
 from antiphon.errors import Malformed, Misconfigured, Unavailable

@@ -22,19 +22,16 @@ import obstore
 from blake3 import blake3
 from obstore.store import ObjectStore
 
-from antiphon.engines.objects.store_errors import asked, stored
+from antiphon.engines.objects.store_errors import asked
+from antiphon.engines.objects.uploads import PART_BYTES, upload
 from antiphon.errors import Corrupt, Malformed, Rejected
 
-PART_BYTES: Final = 8 * 1024 * 1024
 MAX_PARTS: Final = 10_000
 """What the S3 protocol allows for one object: 78 GiB with parts of this size."""
-PARTS_IN_FLIGHT: Final = 3
 RANGE_BYTES: Final = 2 * 1024 * 1024
 RANGES_IN_FLIGHT: Final = 4
 CHUNK_BYTES: Final = 256 * 1024
 """What a reader gets at once."""
-GIVING_BACK_S: Final = 10.0
-"""How long a failed upload may take to abort its parts."""
 
 _DIGEST: Final = re.compile(r"blake3:([0-9a-f]{64})", re.ASCII)
 
@@ -60,12 +57,7 @@ class ObjectBlobs:
                 async for _ in parts:
                     pass  # it is stored already; what is offered must still match its digest
                 return
-            first = await anext(parts, b"")
-            second = await anext(parts, None)
-            if second is None:
-                await stored(obstore.put_async(self._store, path, first), self._shown_as)
-            else:
-                await self._upload(path, first, second, parts)
+            await upload(self._store, path, parts, self._shown_as)
         finally:
             await parts.aclose()
 
@@ -116,26 +108,6 @@ class ObjectBlobs:
             return None
         return meta["size"]
 
-    async def _upload(
-        self, path: str, first: bytes, second: bytes, rest: AsyncIterator[bytes]
-    ) -> None:
-        """All parts, in a task that this one feeds: the source stays in its reader's own task."""
-        handoff = _Handoff()
-        upload = asyncio.create_task(_upload_from(self._store, path, handoff, self._shown_as))
-        try:
-            await _give(handoff, upload, first)
-            await _give(handoff, upload, second)
-            async for part in rest:
-                await _give(handoff, upload, part)
-            await _give(handoff, upload, None)
-            await asyncio.shield(upload)
-        except BaseException:
-            handoff.abandon()
-            await asyncio.wait({upload}, timeout=GIVING_BACK_S)
-            upload.cancel()
-            await asyncio.gather(upload, return_exceptions=True)
-            raise
-
     async def _download(self, path: str, size: int, digest: str) -> AsyncGenerator[bytes]:
         hasher = blake3()
         flying: deque[asyncio.Task[bytes]] = deque()
@@ -180,61 +152,6 @@ class ObjectBlobs:
         if found.meta["size"] > RANGE_BYTES:
             raise Corrupt(f"{path} was replaced while it was read")
         return bytes(await found.bytes_async())
-
-
-class _Abandoned(Exception):
-    """Tells an upload to abort its parts."""
-
-
-class _Handoff:
-    """Parts on their way to an upload, one at a time.
-
-    It ends when it is told to, and never because its writer left: an end makes the object.
-    """
-
-    def __init__(self) -> None:
-        self._parts: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
-        self._is_abandoned = False
-
-    def __aiter__(self) -> _Handoff:
-        return self
-
-    async def __anext__(self) -> bytes:
-        part = None if self._is_abandoned else await self._parts.get()
-        if self._is_abandoned:
-            raise _Abandoned
-        if part is None:
-            raise StopAsyncIteration
-        return part
-
-    async def give(self, part: bytes | None) -> None:
-        """Wait until the upload has room for one more; None is the end."""
-        await self._parts.put(part)
-
-    def abandon(self) -> None:
-        """No end will come."""
-        self._is_abandoned = True
-        if self._parts.empty():
-            self._parts.put_nowait(None)  # wakes the task that waits
-
-
-async def _upload_from(store: ObjectStore, path: str, parts: _Handoff, shown_as: str) -> None:
-    uploading = obstore.put_async(
-        store, path, parts, chunk_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT
-    )
-    await stored(uploading, shown_as)
-
-
-async def _give(handoff: _Handoff, upload: asyncio.Task[None], part: bytes | None) -> None:
-    """Pass on a part, or raise the error that the upload ended with."""
-    giving = asyncio.create_task(handoff.give(part))
-    try:
-        await asyncio.wait({giving, upload}, return_when=asyncio.FIRST_COMPLETED)
-        if upload.done():
-            upload.result()
-    finally:
-        giving.cancel()
-        await asyncio.gather(giving, return_exceptions=True)
 
 
 async def _checked_parts(chunks: AsyncIterator[bytes], digest: str) -> AsyncGenerator[bytes]:

@@ -6,6 +6,7 @@ machine's role, or a credentials file.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,7 @@ from antiphon.errors import Misconfigured
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
 
+    from antiphon.engines.objects.files import ObjectFiles
     from antiphon.ports import Blobs
 
 CONNECT_TIMEOUT_S: Final = 10
@@ -31,7 +33,7 @@ BUCKETS_OPEN: Final = 8
 
 
 class Bucket(Struct, frozen=True, kw_only=True):
-    """Where blobs are kept."""
+    """Where blobs or files are kept."""
 
     url: str
     """`s3://bucket/prefix`."""
@@ -42,15 +44,27 @@ class Bucket(Struct, frozen=True, kw_only=True):
 
 def open_bucket(bucket: Bucket, mesh: str) -> Blobs:
     """A mesh's blobs in a bucket; other meshes may share it. Nothing is asked of it yet."""
-    try:
-        from antiphon.engines.objects.blobs import ObjectBlobs
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] != "obstore":
-            raise
-    else:
-        return ObjectBlobs(_open(bucket), mesh, shown_as=bucket.url)
+    _require_s3(bucket)
+    from antiphon.engines.objects.blobs import ObjectBlobs
+
+    return ObjectBlobs(_open(bucket), mesh, shown_as=bucket.url)
+
+
+def open_files(bucket: Bucket) -> ObjectFiles:
+    """The files of an archive or a backup in a bucket. Nothing is asked of it yet."""
+    _require_s3(bucket)
+    from antiphon.engines.objects.files import ObjectFiles
+
+    return ObjectFiles(_open(bucket), shown_as=bucket.url)
+
+
+def _require_s3(bucket: Bucket) -> None:
+    with suppress(ModuleNotFoundError):
+        import obstore  # noqa: F401 - only whether it is there
+
+        return
     raise Misconfigured(
-        f"artifacts are in {bucket.url}, and the package for S3 is not installed",
+        f"{bucket.url} is a bucket, and the package for S3 is not installed",
         hint="pip install 'antiphon[s3]'",
     )
 

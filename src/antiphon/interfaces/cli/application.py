@@ -24,7 +24,7 @@ HEADINGS: Final = {
     "Start": ("demo", "dev", "init", "up", "invite", "join"),
     "Jobs": ("submit", "run", "graph", "plan", "cancel", "retry", "outbox"),
     "People": ("questions", "answer", "attention"),
-    "Look": ("jobs", "show", "why", "watch", "get", "artifacts"),
+    "Look": ("status", "jobs", "show", "why", "watch", "get", "artifacts", "link"),
     "Prove": ("proof", "export", "verify", "audit", "archive", "forget", "git"),
     "Agents": ("memory", "msg", "lock"),
     "Time and cost": ("tempo", "report", "cost"),

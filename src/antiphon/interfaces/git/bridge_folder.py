@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt, Held, Misconfigured
 from antiphon.sdk.git.job_feed import Cursor
 
@@ -57,7 +58,7 @@ class BridgeFolder:
             found = msgspec.json.decode(self._file.read_bytes(), type=_Progress)
         except FileNotFoundError:
             return Cursor()
-        except msgspec.MsgspecError as problem:
+        except UNREADABLE as problem:
             raise Corrupt(
                 f"{self._file} cannot be read: {problem}",
                 hint="delete it: all jobs are then compared with the log",

@@ -13,15 +13,17 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon.interfaces.git.job_refs import BUNDLE, JOBS, bundle_refs, refs_of
+from antiphon.interfaces.git.note_check import NoteCheck
 from antiphon.interfaces.git.objects import Objects
 from antiphon.sdk.git.job_feed import SealedBundle
 from antiphon.sdk.git.job_history import history_in, is_pushed_input
 from antiphon.sdk.proofs.bundles import open_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from antiphon.interfaces.git.repository import Repository
+    from antiphon.sdk.git.job_history import JobHistory
 
 AT_ONCE: Final = 200
 MOST_NAMED: Final = 100
@@ -47,6 +49,10 @@ class Checked(Struct, kw_only=True):
     verified: int = 0
     unsealed: int = 0
     """Jobs without a bundle yet: they have not ended, or no seal covers them."""
+    notes: int = 0
+    """Commits whose note says what verified jobs show; jobs without a bundle yet do not count."""
+    sources: int = 0
+    """Pushes whose stored files are those of the commit, if that was asked for."""
     wrong: int = 0
     findings: list[Finding] = []
     mesh: str = ""
@@ -58,11 +64,19 @@ class Checked(Struct, kw_only=True):
         if len(self.findings) < MOST_NAMED:
             self.findings.append(Finding(ref=ref, problem=problem))
 
+    def add_all(self, wrong: Iterable[tuple[str, str]]) -> None:
+        """Count several."""
+        for ref, problem in wrong:
+            self.add(ref, problem)
+
 
 async def check_clone(
-    repository: Repository, *, owner: str | None = None, job: str = ""
+    repository: Repository, *, owner: str | None = None, job: str = "", with_sources: bool = False
 ) -> Checked:
-    """Check every job in a repository, or those whose id begins so."""
+    """Check every job and every note in a repository; or only jobs whose id begins so.
+
+    `with_sources` also makes the files that pushes have stored again from their commits.
+    """
     found = Checked(owner=owner or "")
     folders: dict[str, dict[str, str]] = {}
     for name, target in (await repository.refs(JOBS.removesuffix("/"))).items():
@@ -73,9 +87,21 @@ async def check_clone(
             folder = name[: -len(shape[3])]
             folders.setdefault(folder, {})[shape[3]] = target
     found.jobs = len(folders)
+    noted = NoteCheck()
     for some in _slices(folders):
-        await _check_some(repository, some, found)
+        await _check_some(repository, some, found, noted)
+    if not job:
+        unsealed = {_job_in(name) for name, refs in folders.items() if "bundle" not in refs}
+        found.notes, wrong = await noted.check(repository, unsealed)
+        found.add_all(wrong)
+    if with_sources:
+        found.sources, wrong = await noted.check_sources(repository)
+        found.add_all(wrong)
     return found
+
+
+def _job_in(folder: str) -> str:
+    return folder.removeprefix(JOBS).partition("/")[0]
 
 
 def _slices(
@@ -87,7 +113,10 @@ def _slices(
 
 
 async def _check_some(
-    repository: Repository, folders: Mapping[str, dict[str, str]], found: Checked
+    repository: Repository,
+    folders: Mapping[str, dict[str, str]],
+    found: Checked,
+    noted: NoteCheck,
 ) -> None:
     sealed = {folder: refs for folder, refs in folders.items() if "bundle" in refs}
     found.unsealed += len(folders) - len(sealed)
@@ -100,31 +129,32 @@ async def _check_some(
             found.add(f"{folder}bundle", f"it has no {BUNDLE}")
             continue
         try:
-            problem = _problem(repository.algorithm, folder, refs, data, commits, found)
+            history, problem = _look(repository.algorithm, folder, refs, data, commits, found)
         except AntiphonError as error:
-            problem = ("bundle", error.message)
-        if problem is None:
+            history, problem = None, ("bundle", error.message)
+        if problem is None and history is not None:
             found.verified += 1
-        else:
+            noted.add(history)
+        elif problem is not None:
             found.add(folder + problem[0], problem[1])
 
 
-def _problem(
+def _look(
     algorithm: str,
     folder: str,
     refs: Mapping[str, str],
     data: bytes,
     commits: Mapping[str, bytes],
     found: Checked,
-) -> tuple[str, str] | None:
-    """The ref of a job that is wrong, and why; None if all of them follow from its bundle."""
+) -> tuple[JobHistory | None, tuple[str, str] | None]:
+    """A job, the ref of it that is wrong, and why; None if all of them follow from its bundle."""
     report = open_bundle(data, owner=found.owner or None)
     if (found.mesh or report.mesh) != report.mesh:
-        return "bundle", f"it is of another mesh: {report.mesh}"
+        return None, ("bundle", f"it is of another mesh: {report.mesh}")
     is_first = "/kinds/" not in folder
     history = history_in(report, is_first=is_first)
     if history is None:
-        return "bundle", "it is about something else than a job"
+        return None, ("bundle", "it is about something else than a job")
     found.mesh, found.owner = report.mesh, report.owner
     sealed = SealedBundle(history=history, data=data, upto=report.seal.upto)
     made = Objects(algorithm)
@@ -132,10 +162,10 @@ def _problem(
     for name, target in refs.items():
         if name == "pushed":
             if not is_pushed_input(history, target, commits.get(target, b"")):
-                return name, "it is not the commit that the job names as its input"
+                return history, (name, "it is not the commit that the job names as its input")
         elif wanted.get(folder + name) != target:
-            return name, "it is not what follows from the records in its bundle"
-    return None
+            return history, (name, "it is not what follows from the records in its bundle")
+    return history, None
 
 
 __all__ = ["Checked", "Finding", "check_clone"]

@@ -64,9 +64,16 @@ def bundle_refs(bundle: SealedBundle, made: Objects) -> dict[str, str]:
     files = _files(history.ending, made.add_blob(history.manifest), made)
     tree = made.add_tree({**files, BUNDLE: made.add_blob(bundle.data)})
     by = _by(history.mesh, history.ending.by, history.ending.at_ms)
-    trailers = [_job_line(history), ("Sealed-Upto", str(bundle.upto))]
+    trailers = [job_line(history), ("Sealed-Upto", str(bundle.upto))]
     commit = made.add_commit(tree, [result], by, _subject(history, "bundle"), trailers)
     return {f"{folder}bundle": commit}
+
+
+def by_line(mesh: str, history: JobHistory | None) -> Signature:
+    """Who ended a job, and when, as the author of a commit; without a job, the mesh."""
+    if history is None or history.ending is None:
+        return Signature(mesh, mesh, 0)
+    return _by(mesh, history.ending.by, history.ending.at_ms)
 
 
 def _by(mesh: str, did: str, at_ms: int) -> Signature:
@@ -78,13 +85,14 @@ def _subject(history: JobHistory, what: str) -> str:
     return f"{history.kind} {history.id[:SHORT]}: {what}"
 
 
-def _job_line(history: JobHistory) -> tuple[str, str]:
+def job_line(history: JobHistory) -> tuple[str, str]:
+    """The trailer that names a job."""
     return "Job-Id", f"blake3:{history.id}"
 
 
 def _submitted(history: JobHistory) -> tuple[str, list[tuple[str, str]]]:
     lines = [
-        _job_line(history),
+        job_line(history),
         ("Kind", history.kind),
         ("Priority", history.priority),
         ("Submitter-Id", key_id(history.submitter)),
@@ -96,7 +104,7 @@ def _submitted(history: JobHistory) -> tuple[str, list[tuple[str, str]]]:
 
 def _claimed(history: JobHistory, claim: Claim, tree: str, parent: str, made: Objects) -> str:
     """The commit of a claim, or of its end, which comes after it."""
-    lines = [_job_line(history), ("Worker-Id", key_id(claim.worker)), ("Fence", claim.fence)]
+    lines = [job_line(history), ("Worker-Id", key_id(claim.worker)), ("Fence", claim.fence)]
     by = _by(history.mesh, claim.worker, claim.at_ms)
     commit = made.add_commit(tree, [parent], by, _subject(history, "claimed"), lines)
     if not claim.ended:
@@ -109,7 +117,7 @@ def _claimed(history: JobHistory, claim: Claim, tree: str, parent: str, made: Ob
 def _result(history: JobHistory, ending: Ending, manifest: str, job: str, made: Objects) -> str:
     tree = made.add_tree(_files(ending, manifest, made))
     by = _by(history.mesh, ending.by, ending.at_ms)
-    lines = [*(ending.trailers or [_job_line(history)]), ("Outcome", ending.outcome)]
+    lines = [*(ending.trailers or [job_line(history)]), ("Outcome", ending.outcome)]
     lines += [("Agreed", f"blake3:{one}") for one in ending.agreed]
     return made.add_commit(tree, [job], by, _subject(history, ending.outcome), lines)
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.errors import Corrupt, LogReplaced, Unavailable
+from antiphon.interfaces.git.commit_notes import CommitNotes
 from antiphon.interfaces.git.job_refs import JOBS, bundle_refs, refs_of
 from antiphon.interfaces.git.objects import Objects
 from antiphon.sdk.git.job_feed import Cursor
@@ -58,13 +59,15 @@ class Mirror:
         folder: BridgeFolder,
         *,
         mesh: str,
+        pushes: str,
         has_bundles: bool = True,
     ) -> None:
-        """`has_bundles` is whether bundles are written, too."""
+        """`pushes` is the kind of this repository's, for notes; with bundles or without."""
         self._repository = repository
         self._feed = feed
         self._folder = folder
         self._mesh = mesh
+        self._notes = CommitNotes(repository, pushes)
         self._has_bundles = has_bundles
         self._cursor = folder.load(mesh)
         self._jobs = self._bundles = self._untidy = 0
@@ -123,9 +126,11 @@ class Mirror:
         async with self._feed.reading(self._cursor) as reader:
             changes = await reader.changes(self._cursor)
             self._is_whole = reader.is_whole
-        made, refs = Objects(self._repository.algorithm), dict[str, str]()
-        for history in changes.histories:
-            refs |= refs_of(history, made)
+            made, refs = Objects(self._repository.algorithm), dict[str, str]()
+            for history in changes.histories:
+                refs |= refs_of(history, made)
+            # With the refs of its jobs: a clone has both or neither.
+            refs |= await self._notes.after(reader, changes.histories, made)
         await self._write(made, refs)
         self._jobs += len(changes.histories)
         self._go_on(changes.cursor)
@@ -179,8 +184,8 @@ class Mirror:
     async def rewrite(self) -> int:
         """Begin again: compare every job with the log, and delete what it does not have.
 
-        How many refs were deleted. Jobs that left the log for the archive stay. Bundles are written
-        again; refs of pushed commits stay where their job names the commit.
+        How many refs and notes were deleted. Jobs that left the log for the archive stay. Bundles
+        are written again; refs of pushed commits stay where their job names the commit.
         """
         async with self._turn:
             self._go_on(Cursor())
@@ -193,10 +198,14 @@ class Mirror:
             ]
             known = {_job_in(name) for name in wanted}
             left = {job for job in {_job_in(name) for name, _ in gone} - known if job}
-            left = {job for job in left if await self._feed.has_left(job)}
+            made = Objects(self._repository.algorithm)
+            async with self._feed.reading(self._cursor) as reader:
+                left = {job for job in left if await reader.has_left(job)}
+                wrong, refs = await self._notes.again(reader, made)
             extra = [f"delete {name} {at}" for name, at in gone if _job_in(name) not in left]
             await self._repository.update(extra)
-        return len(extra)
+            await self._write(made, refs)
+        return len(extra) + wrong
 
     async def _all_refs(self) -> dict[str, str]:
         """Every ref that follows from the log, without bundles."""

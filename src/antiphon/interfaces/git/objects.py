@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 _TYPES: Final = {"commit": 1, "tree": 2, "blob": 3}
 _FILE: Final = b"100644 "
+_FOLDER: Final = b"40000 "
 _FAST: Final = 1
 """Git compresses again when it packs."""
 
@@ -44,11 +45,12 @@ class Objects:
         """Add a blob; its id."""
         return self._add("blob", data)
 
-    def add_tree(self, files: Mapping[str, str]) -> str:
-        """Add a tree of plain files, by name; its id."""
-        parts = (
-            _FILE + name.encode() + b"\0" + bytes.fromhex(files[name]) for name in sorted(files)
-        )
+    def add_tree(self, files: Mapping[str, str], folders: Mapping[str, str] | None = None) -> str:
+        """Add a tree of plain files and of other trees, by name; its id."""
+        entries = [(name, _FILE + name.encode(), files[name]) for name in files]
+        for name, id_ in (folders or {}).items():
+            entries.append((f"{name}/", _FOLDER + name.encode(), id_))  # as Git sorts them
+        parts = (head + b"\0" + bytes.fromhex(id_) for _, head, id_ in sorted(entries))
         return self._add("tree", b"".join(parts))
 
     def add_commit(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter, deque
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from antiphon.errors import AntiphonError, Malformed, Rejected
+from antiphon.decoding import UNREADABLE
+from antiphon.errors import AntiphonError, Malformed
 from antiphon.interfaces.git.job_refs import JOBS
 from antiphon.interfaces.git.pushed_commit import Pushed, read_pushed
 from antiphon.telemetry import LazyLogger
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from antiphon.interfaces.git.followed_branches import FollowedBranches
+    from antiphon.interfaces.git.push_pace import PushPace
     from antiphon.interfaces.git.repository import Repository
     from antiphon.sdk.git.pushed_jobs import PushedJob, PushedJobs
 
@@ -30,10 +32,6 @@ SOCKET: Final = "push.sock"
 MAX_REQUEST_BYTES: Final = 2 * 1024 * 1024
 MOST_AT_ONCE: Final = 16
 REQUEST_S: Final = 60.0
-PER_MINUTE: Final = 600
-"""Jobs that one key may have submitted in a minute."""
-ASKED_PER_MINUTE: Final = 6_000
-"""Requests in a minute in all, refused ones too."""
 
 _log = LazyLogger(__name__)
 
@@ -42,54 +40,25 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One question about one pushed ref."""
 
     do: str
-    """`check` or `submit`."""
-    pushed: Pushed
-
-
-class PushPace:
-    """How many jobs keys have submitted in the last minute."""
-
-    def __init__(self, *, each: int = PER_MINUTE, in_all: int = ASKED_PER_MINUTE) -> None:
-        """So many for each key, and so many requests in all."""
-        self._each = each
-        self._in_all = in_all
-        self._asked: deque[float] = deque()
-        self._submitted: deque[tuple[float, str]] = deque()
-        self._counts: Counter[str] = Counter()
-
-    def ask(self, now_s: float) -> None:
-        """Count a request; `Rejected` if there were too many."""
-        while self._asked and self._asked[0] <= now_s - 60:
-            self._asked.popleft()
-        if len(self._asked) >= self._in_all:
-            raise _too_many(f"this bridge answers {self._in_all:,} requests a minute")
-        self._asked.append(now_s)
-
-    def submit(self, key: str, now_s: float) -> None:
-        """Count a job of a key; `Rejected` if it had too many."""
-        while self._submitted and self._submitted[0][0] <= now_s - 60:
-            _, oldest = self._submitted.popleft()
-            self._counts[oldest] -= 1
-            if not self._counts[oldest]:
-                del self._counts[oldest]
-        if self._counts[key] >= self._each:
-            raise _too_many(f"a key may push {self._each:,} jobs a minute")
-        self._submitted.append((now_s, key))
-        self._counts[key] += 1
-
-
-def _too_many(why: str) -> Rejected:
-    return Rejected(why, reason="pace", hint="push again in a minute")
+    """`check` or `submit` a commit as a job, or `look` at the followed branches."""
+    pushed: Pushed | None = None
 
 
 class PushService:
     """The pushes to one repository."""
 
-    def __init__(self, repository: Repository, jobs: PushedJobs, pace: PushPace) -> None:
-        """Use `listening`."""
+    def __init__(
+        self,
+        repository: Repository,
+        jobs: PushedJobs,
+        pace: PushPace,
+        branches: FollowedBranches | None = None,
+    ) -> None:
+        """Use `listening`. Without `branches`, none is followed."""
         self._repository = repository
         self._jobs = jobs
         self._pace = pace
+        self._branches = branches
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self.submitted = 0
 
@@ -98,10 +67,12 @@ class PushService:
         try:
             try:
                 request = msgspec.json.decode(line, type=Request)
-            except msgspec.MsgspecError as problem:
+            except UNREADABLE as problem:
                 raise Malformed(f"the request cannot be read: {problem}") from problem
             self._pace.ask(_now_s())
-            job = read_pushed(request.pushed, self._repository.algorithm, self._jobs.mesh)
+            if request.do == "look":
+                return await self._look()
+            job = self._read(request.pushed)
             if request.do == "check":
                 await self._jobs.check(job)
                 return {"ok": True, "job": job.id}
@@ -124,6 +95,17 @@ class PushService:
         if ref not in known:
             await self._repository.update([f"create {ref} {job.commit_id}"])
         return {"ok": True, "job": job.id, "ref": ref, "is_new": is_new}
+
+    def _read(self, pushed: Pushed | None) -> PushedJob:
+        if pushed is None:
+            raise Malformed("the request does not say what was pushed")
+        return read_pushed(pushed, self._repository.algorithm, self._jobs.mesh)
+
+    async def _look(self) -> dict[str, Any]:
+        if self._branches is None:
+            return {"ok": True, "noticed": [], "waiting": 0}
+        found = await self._branches.look()
+        return {"ok": True, **msgspec.to_builtins(found)}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection: one line, one answer, as often as it asks."""

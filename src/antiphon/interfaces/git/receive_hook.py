@@ -1,8 +1,8 @@
 """What Git runs when somebody pushes: asks the bridge, and says what it answered.
 
-Git calls it as the hooks `pre-receive` and `proc-receive`. It is a program of its own, with the
-standard library alone, since it is started for every push. Pushes that are not about jobs do not
-concern it, and go on whether or not a bridge runs.
+Git calls it as the hooks `pre-receive`, `proc-receive` and `post-receive`. It is a program of its
+own, with the standard library alone, since it is started for every push. Pushes that are not about
+jobs do not concern it, and go on whether or not a bridge runs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 
 GATOS = "refs/gatos/"
 NEW = "refs/gatos/jobs/new/"
+NOTES = "refs/notes/antiphon"
+BRANCHES = "refs/heads/"
 FOLDER = "antiphon"
 SOCKET = "push.sock"
 MOST_JOBS = 256
@@ -58,9 +60,15 @@ class Bridge:
 
     def ask(self, do: str, oid: str, ref: str) -> dict[str, object]:
         """The bridge's answer about one ref; `Refused` in its words."""
-        pushed = {"ref": ref, "oid": oid, **objects_of(oid)}
+        return self._send({"do": do, "pushed": {"ref": ref, "oid": oid, **objects_of(oid)}})
+
+    def look(self) -> dict[str, object]:
+        """What became of the branches that it follows; `Refused` in its words."""
+        return self._send({"do": "look"})
+
+    def _send(self, request: dict[str, object]) -> dict[str, object]:
         try:
-            self._file.write(json.dumps({"do": do, "pushed": pushed}).encode() + b"\n")
+            self._file.write(json.dumps(request).encode() + b"\n")
             self._file.flush()
             line = self._file.readline()
         except OSError as problem:
@@ -114,7 +122,7 @@ def say(words: str, hint: str = "") -> None:
 def pre_receive(lines: list[str]) -> int:
     """Refuse what may not be a job, before Git keeps any of its objects."""
     wanted = [line.split(" ", 2) for line in lines]
-    ours = [(new, ref) for _, new, ref in wanted if ref.startswith(GATOS)]
+    ours = [(new, ref) for _, new, ref in wanted if ref.startswith(GATOS) or ref == NOTES]
     if not ours:
         return 0
     if len(ours) > MOST_JOBS:
@@ -156,6 +164,26 @@ def proc_receive() -> int:
     return 0
 
 
+def post_receive(lines: list[str]) -> int:
+    """Let the bridge look at the branches, and say which commits are jobs now."""
+    moved = {ref for _, _, ref in (line.split(" ", 2) for line in lines)}
+    if not any(ref.startswith(BRANCHES) for ref in moved):
+        return 0
+    try:
+        found = Bridge().look()
+    except Refused as problem:
+        say(f"the branch is there; its job comes later: {problem}")
+        return 0
+    noticed = found.get("noticed")
+    for one in noticed if isinstance(noticed, list) else ():
+        if one["ref"] in moved:
+            branch = one["ref"].removeprefix(BRANCHES)
+            print(f"antiphon: job {one['job']} for {branch}", file=sys.stderr)
+    if found.get("waiting"):
+        say("too many pushes in this minute; the newest commits become jobs later")
+    return 0
+
+
 def read_section(source: object) -> list[bytes]:
     """Lines of Git's packet format, up to the next flush."""
     lines: list[bytes] = []
@@ -183,7 +211,8 @@ def main(hook: str) -> int:
     try:
         if hook == "proc-receive":
             return proc_receive()
-        return pre_receive(sys.stdin.read().splitlines())
+        lines = sys.stdin.buffer.read().decode(errors="replace").strip("\n").split("\n")
+        return post_receive(lines) if hook == "post-receive" else pre_receive(lines)
     except Refused as problem:
         say(str(problem), problem.hint)
         return 1

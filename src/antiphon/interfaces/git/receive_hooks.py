@@ -1,4 +1,4 @@
-"""Makes a repository ask the bridge about pushes: two hooks and a few settings."""
+"""Makes a repository ask the bridge about pushes: hooks and a few settings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from antiphon.interfaces.git.repository import Repository
 
 HOOKS: Final = ("pre-receive", "proc-receive")
+AFTER: Final = "post-receive"
+"""Only where branches are followed: it makes the bridge look at them at once."""
 MARK: Final = "# Written by 'antiphon git serve': asks the bridge about pushed jobs."
 JOBS: Final = "refs/gatos/jobs/new"
 MAX_PUSH_BYTES: Final = 64 * 1024 * 1024
@@ -22,12 +24,12 @@ MAX_PUSH_BYTES: Final = 64 * 1024 * 1024
 _LISTS: Final = {
     "receive.procReceiveRefs": (JOBS,),
     # Git itself refuses to write these, and does not list thousands of them for every push.
-    "receive.hideRefs": ("refs/gatos", f"!{JOBS}"),
+    "receive.hideRefs": ("refs/gatos", f"!{JOBS}", "refs/notes/antiphon"),
 }
 _DEFAULTS: Final = {"receive.maxInputSize": str(MAX_PUSH_BYTES), "receive.fsckObjects": "true"}
 
 
-async def install_hooks(repository: Repository) -> None:
+async def install_hooks(repository: Repository, *, follows: bool = False) -> None:
     """Write the hooks and the settings; `Misconfigured` if the repository has hooks of its own."""
     answer = await repository.git("rev-parse", "--git-path", "hooks")
     folder = (repository.path / answer.decode().strip()).resolve()
@@ -36,7 +38,7 @@ async def install_hooks(repository: Repository) -> None:
             f"hooks of {repository.path} are run from {folder}, which other repositories may use",
             hint=f"git -C {repository.path} config core.hooksPath hooks, or --read-only",
         )
-    await asyncio.to_thread(_write, folder)
+    await asyncio.to_thread(_write, folder, (*HOOKS, AFTER) if follows else HOOKS)
     for name, values in _LISTS.items():
         _, out, _ = await repository.try_git("config", "--get-all", name)
         there = out.decode().splitlines()
@@ -49,9 +51,12 @@ async def install_hooks(repository: Repository) -> None:
             await repository.git("config", name, value)
 
 
-def _write(folder: Path) -> None:
+def _write(folder: Path, hooks: tuple[str, ...]) -> None:
     folder.mkdir(exist_ok=True)
-    for hook in HOOKS:
+    before = folder / AFTER
+    if AFTER not in hooks and before.exists() and MARK in before.read_text(errors="replace"):
+        before.unlink()
+    for hook in hooks:
         file = folder / hook
         if file.exists() and MARK not in file.read_text(errors="replace"):
             raise Misconfigured(

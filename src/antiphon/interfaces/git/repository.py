@@ -52,7 +52,9 @@ class Repository:
     async def refs(self, *below: str) -> dict[str, str]:
         """The refs below these names and what they point to."""
         listed = await self.git("for-each-ref", "--format=%(objectname) %(refname)", *below)
-        pairs = (line.partition(" ") for line in listed.decode().splitlines())
+        # Names may have any bytes, and characters that Python takes for the end of a line.
+        lines = listed.decode(errors="replace").split("\n")
+        pairs = (line.partition(" ") for line in lines if line)
         return {name: target for target, _, name in pairs}
 
     async def targets(self, names: Iterable[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import (
     AntiphonError,
     Conflict,
@@ -30,7 +31,11 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 PROBLEM: Final = "application/problem+json"
 _BY_REASON: Final = {
     "not_owner": 403,
@@ -40,12 +45,19 @@ _BY_REASON: Final = {
     "not_readable": 403,
     "no_job": 404,
     "no_node": 404,
+    "question": 404,
+    "self": 403,
+    "own_key": 403,
+    "finished": 409,
+    "already": 409,
     "no_output": 404,
     "no_proof": 404,
+    "erased": 410,
     "not_ended": 409,
     "not_sealed": 409,
     "ambiguous": 409,
     "cursor": 400,
+    "malformed": 400,
     "text": 400,
     "time": 400,
 }
@@ -111,7 +123,7 @@ def fields_of(body: bytes) -> dict[str, Any]:
     """A body that is a JSON object."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNREADABLE:
         raise Refused(400, "the body is not a JSON object", "malformed") from None
 
 

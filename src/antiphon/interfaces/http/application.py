@@ -9,9 +9,11 @@
     POST /v1/tempo/freeze, unfreeze   holds the tempo, or lets it change     owner or operator
     POST /v1/a2a/deliver              stores a message for an agent          the sender's signature
     …    /v1/jobs and others          `endpoints.py` lists them              by role and project
+    …    /v1/offers, lanes, records   `member_routes.py`, for workers        the asker's signature
 
-Without a token there is one word, except for messages: each is signed, and its sender's delegations
-decide. Everything else needs `Authorization: Bearer` with the operator's token or a bar-bound one.
+Without a token there is one word, except for messages and for members that sign each request: the
+delegations of whoever signed decide. Everything else needs `Authorization: Bearer` with the
+operator's token or a bar-bound one.
 Tokens are not logged, and neither are headers, bodies or query strings.
 """
 
@@ -43,13 +45,14 @@ from antiphon.interfaces.http.answers import (
 )
 from antiphon.interfaces.http.api_routes import ApiRoutes
 from antiphon.interfaces.http.guards import Rates, check_source
+from antiphon.interfaces.http.member_routes import MAX_RECORD_BYTES, MemberRoutes
 from antiphon.interfaces.http.prometheus_text import MetricsPage
 from antiphon.sdk.http.access import READ_BY, TEMPO_BY
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from antiphon.sdk.http.access import Bearer, HttpAccess
+    from antiphon.sdk.http.access import Bearer, HttpAccess, JobLink
     from antiphon.sdk.http.deliveries import Deliveries
     from antiphon.sdk.http.node_api import NodeApi
     from antiphon.sdk.http.node_view import NodeView
@@ -62,9 +65,13 @@ MAX_REQUESTS: Final = 32
 REQUEST_S: Final = 10.0
 """How long a request may take, its body included."""
 MAX_BODY_BYTES: Final = 64 * 1024
-BODY_BYTES: Final = {"/v1/verify": 1024 * 1024}
+BODY_BYTES: Final = {
+    "/v1/verify": 1024 * 1024,
+    "/v1/records": MAX_RECORD_BYTES,
+    "/v1/log": MAX_RECORD_BYTES,
+}
 """Of paths that take more."""
-STREAMED: Final = re.compile(r"/v1/jobs/[^/]+/(?:events|log|outputs/.+)")
+STREAMED: Final = re.compile(r"/v1/jobs/[^/]+/(?:events|log|outputs/.+)|/v1/(?:offers|log)")
 """Answers that may last."""
 MAX_STREAMS: Final = 64
 """Streams of events at the same time; they do not count as requests."""
@@ -105,6 +112,24 @@ class ProbeRoutes:
         self._require(request, READ_BY, every_kind=True)
         return json_of(self._view.status())
 
+    def _require_link(self, text: str, job: str, *, outputs: bool) -> tuple[Bearer, JobLink]:
+        """Whoever has a link to this job, and what it says; otherwise 401, 403 or 404."""
+        try:
+            bearer, link = self._access.admit_link(text)
+        except Rejected as refused:
+            raise Refused(401, refused.message, refused.reason, refused.hint) from None
+        self._rates.take(bearer.party)
+        if job != link.job:
+            raise Refused(404, "the link is to another job", "no_job")
+        if outputs and not link.outputs:
+            raise Refused(
+                403,
+                "the link opens the job's story, and not what it wrote",
+                "role",
+                "ask whoever sent it for one that does: antiphon link JOB --outputs",
+            )
+        return bearer, link
+
     def _require(
         self, request: Request, commands: tuple[str, ...], *, every_kind: bool = False
     ) -> Bearer:
@@ -116,7 +141,7 @@ class ProbeRoutes:
             bearer = self._access.admit(token.strip())
         except Rejected as refused:
             raise Refused(401, refused.message, refused.reason, refused.hint) from None
-        self._rates.take(bearer.holder)
+        self._rates.take(bearer.party)
         if not bearer.may(*commands):
             needs = " or ".join(commands)
             raise Refused(403, f"the token's role does not include {needs}", "role")
@@ -151,7 +176,8 @@ class NodeRoutes(ProbeRoutes):
         api: NodeApi,
     ) -> None:
         super().__init__(view, access)
-        self._api = ApiRoutes(api, self._require)
+        self._api = ApiRoutes(api, self._require, self._require_link, access.still_holds)
+        self._members = MemberRoutes(api.members, api.member_log, self._rates)
         self._deliveries = deliveries
         self._tempo = tempo
 
@@ -203,6 +229,7 @@ class NodeRoutes(ProbeRoutes):
             Route("/v1/tempo/unfreeze", self.unfreeze, methods=["POST"]),
             Route("/v1/a2a/deliver", self.deliver, methods=["POST"]),
             *self._api.routes(),
+            *self._members.routes(),
         ]
 
 

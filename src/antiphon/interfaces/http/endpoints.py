@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from antiphon.sdk.defaults import StateName
 from antiphon.sdk.http import models
 
 LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
 MOST_CHARACTERS: Final = 1_000
+SIGNED: Final = "signature"
+"""The role of what is signed and needs no token."""
+MAX_LINK: Final = 6_000
+"""Characters of a link."""
 TEXT: Final = {"type": "string", "maxLength": MOST_CHARACTERS}
 STATES: Final = [state.value for state in StateName]
 
@@ -37,6 +41,8 @@ class Endpoint(NamedTuple):
     body: Any = None
     """The type of the body; a media type for what is not JSON."""
     status: int = 200
+    linked: Literal["", "story", "outputs"] = ""
+    """Whether a link to the job opens it; only a link with outputs if it is one of those."""
 
 
 PAGED: Final = (
@@ -56,6 +62,14 @@ JOB_FILTERS: Final = (
     Param("graph", "Connected with this job."),
 )
 _KIND: Final = Param("kind", "Of this kind and the kinds below it.")
+_AGENT: Final = Param("agent", "Whose inbox; the node's own program without it.")
+COST_BY: Final = ("kind", "node", "account")
+_BY: Final = Param(
+    "by", "A line for each of these.", {"type": "string", "enum": [*COST_BY], "default": "kind"}
+)
+_SINCE: Final = Param(
+    "since", "Ended then or later: ISO 8601 with its zone, or how long ago: `2h`."
+)
 
 ENDPOINTS: Final = (
     Endpoint("GET", "/v1/jobs", "jobs", "Jobs, newest first", "read", models.JobList,
@@ -64,25 +78,47 @@ ENDPOINTS: Final = (
              " same again is the same job", "schedule", models.Submitted,
              body=models.SubmitBody, status=201),
     Endpoint("GET", "/v1/jobs/{job}", "job", "One job, by its id or the beginning of it", "read",
-             models.JobView),
+             models.JobView, linked="story"),
+    Endpoint("POST", "/v1/jobs/{job}/links", "link", "Make a link that shows this job to whoever"
+             " has it, until a time; for the operator", "read", models.LinkMade,
+             body=models.LinkBody, status=201),
     Endpoint("POST", "/v1/jobs/{job}/cancel", "cancel", "Cancel a job that has not ended",
              "cancel", models.JobView, body=models.CancelBody),
     Endpoint("POST", "/v1/jobs/{job}/retry", "retry", "Submit a job again that ended without a"
              " result", "schedule", models.Submitted, status=201),
     Endpoint("GET", "/v1/jobs/{job}/events", "events", "A job as it is, and its records as they"
-             " come, as server-sent events", "read", "text/event-stream"),
+             " come, as server-sent events", "read", "text/event-stream", linked="story"),
     Endpoint("GET", "/v1/jobs/{job}/log", "printed", "What a running job prints from now on, and"
-             " its progress, as server-sent events", "read", "text/event-stream"),
+             " its progress, as server-sent events", "read", "text/event-stream", linked="outputs"),
     Endpoint("GET", "/v1/jobs/{job}/outputs", "outputs", "What a job wrote", "read",
-             models.OutputList),
+             models.OutputList, linked="outputs"),
     Endpoint("GET", "/v1/jobs/{job}/outputs/{name}", "output", "The content of an output, or a"
-             " range of it", "read", "application/octet-stream"),
+             " range of it", "read", "application/octet-stream", linked="outputs"),
     Endpoint("GET", "/v1/jobs/{job}/proof", "proof", "The proof of a job's completion", "read",
-             models.Envelope),
+             models.Envelope, linked="story"),
     Endpoint("GET", "/v1/jobs/{job}/bundle", "bundle", "The bundle of a job that is sealed: its"
-             " records, for verification offline", "read", "application/octet-stream"),
+             " records, for verification offline", "read", "application/octet-stream",
+             linked="outputs"),
     Endpoint("POST", "/v1/verify", "verify", "Check a bundle", "read", models.Verified,
              body="application/octet-stream"),
+    Endpoint("GET", "/v1/questions", "questions", "Questions that nobody has answered, the oldest"
+             " first", "read", models.QuestionList, (_KIND, *PAGED)),
+    Endpoint("GET", "/v1/questions/{job}", "question", "One question, with its answer if there is"
+             " one", "read", models.QuestionView),
+    Endpoint("POST", "/v1/questions/{job}/answer", "answer", "Answer a question with the node's"
+             " key; the same again changes nothing", "answer", models.AnswerGiven,
+             body=models.AnswerBody, status=201),
+    Endpoint("GET", "/v1/messages", "threads", "The threads of an inbox", "message",
+             models.ThreadList, (_AGENT, *PAGED)),
+    Endpoint("POST", "/v1/messages", "send", "Send a message to an agent; with the header"
+             " `Idempotency-Key`, the same again is the same message", "message",
+             models.MessageSent, body=models.SendBody),
+    Endpoint("POST", "/v1/messages/take", "take", "Hand out the next messages of an inbox",
+             "message", models.TakenMessages, body=models.TakeBody),
+    Endpoint("POST", "/v1/messages/{message}/ack", "ack", "A message was handled", "message",
+             models.Acknowledged, body=models.AckBody),
+    Endpoint("GET", "/v1/cost", "cost", "What the jobs cost that ended", "read", models.CostView,
+             (_BY, _SINCE, _KIND)),
     Endpoint("GET", "/v1/counts", "counts", "How many jobs are in each state", "read",
              models.Counts, (_KIND,)),
     Endpoint("GET", "/v1/kinds", "kinds", "The same for each kind", "read", models.KindList, PAGED),
@@ -97,10 +133,12 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/v1/pauses", "pauses", "What nobody may begin now", "read", models.PauseList),
     Endpoint("GET", "/v1/refusals", "refusals", "Records that took no effect, newest first",
              "read", models.RefusalList, (_KIND, *PAGED)),
-    Endpoint("GET", "/v1/attention", "attention", "What needs attention;"
-             " every project", "read", models.AttentionList, PAGED),
+    Endpoint("GET", "/v1/attention", "attention", "What needs attention,"
+             " newest first", "read", models.AttentionList, PAGED),
     Endpoint("GET", "/v1/reports", "reports", "Bar reports, newest first; every project", "read",
              models.ReportList, PAGED),
+    Endpoint("POST", "/v1/hooks/{hook}", "hook", "A webhook of another system: it becomes a job, or"
+             " answers a question", SIGNED, models.HookDone, body="application/json", status=201),
     Endpoint("GET", "/v1/problems/{reason}", "problem_words", "What a reason means", "read",
              models.Problem),
 )  # fmt: skip

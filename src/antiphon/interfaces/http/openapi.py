@@ -7,13 +7,27 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.interfaces.http.endpoints import ENDPOINTS, Endpoint
+from antiphon.interfaces.http.endpoints import ENDPOINTS, MAX_LINK, SIGNED, Endpoint
 from antiphon.sdk.http.models import Problem
 
 REF: Final = "#/components/schemas/{name}"
 _PATH: Final = {
     "job": {"type": "string", "pattern": "^([0-9a-f]{1,64}|[0-7][0-9A-HJKMNP-TV-Z]{25})$"},
+    "hook": {"type": "string", "minLength": 1, "maxLength": 200},
+    "message": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
     "reason": {"type": "string", "pattern": "^[a-z_]+$"},
+}
+KEYED: Final = ("submit", "send")
+"""What is done once for each `Idempotency-Key`."""
+_EVENT: Final = {
+    "type": "object",
+    "description": "One event; `data` is JSON: a JobView, a JobEvent or an OutputPiece.",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string", "enum": ["job", "record", "output"]},
+        "data": {"type": "string"},
+    },
+    "required": ["event", "data"],
 }
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 
@@ -62,13 +76,13 @@ def _operation(one: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
         params.append(
             {"name": param.name, "in": "query", "description": param.says, "schema": schema}
         )
-    if one.name == "submit":
+    if one.name in KEYED:
         key = {"type": "string", "minLength": 1, "maxLength": 200}
         params.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     made: dict[str, Any] = {
         "operationId": one.name,
         "summary": one.says,
-        "description": f"Needs a token with the role `{one.role}` or `all`.",
+        "description": _needs(one),
         "parameters": params,
         "responses": {
             str(one.status): {"description": "success", "content": _content(one.answer, by_type)},
@@ -78,9 +92,20 @@ def _operation(one: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
             },
         },
     }
+    if one.role == SIGNED:
+        made["security"] = []
+    if one.linked:
+        params.append(
+            {
+                "name": "link",
+                "in": "query",
+                "description": "A link to this job, instead of a token.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": MAX_LINK},
+            }
+        )
     if one.status == 201:  # noqa: PLR2004
         found = made["responses"]["201"]
-        made["responses"]["200"] = {**found, "description": "there was such a job already"}
+        made["responses"]["200"] = {**found, "description": "it was done already"}
     if one.name == "output":
         params.append({"name": "Range", "in": "header", "schema": {"type": "string"}})
         made["responses"]["206"] = {**made["responses"]["200"], "description": "the range"}
@@ -91,7 +116,17 @@ def _operation(one: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
     return made
 
 
+def _needs(one: Endpoint) -> str:
+    if one.role == SIGNED:
+        return "Needs no token: the request is signed with the webhook's secret."
+    return f"Needs a token with the role `{one.role}` or `all`."
+
+
 def _content(what: Any, by_type: dict[Any, Any]) -> dict[str, Any]:
+    if what == "application/json":
+        return {what: {"schema": {}}}
+    if what == "text/event-stream":
+        return {what: {"schema": _EVENT}}
     if isinstance(what, str):
         return {what: {"schema": {"type": "string"}}}
     return {"application/json": {"schema": by_type[what]}}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from antiphon.core.archive.checkpoint import VKEY
 from antiphon.core.archive.record_files import Erased
 from antiphon.core.archive.signed_note import NoteKey
 from antiphon.core.archive.tiles import ENTRIES, HEIGHT, WIDTH, Tile, tile_of, tiles_at
@@ -25,7 +26,6 @@ from antiphon.core.record import signing
 from antiphon.core.record.branches import CONTROL
 from antiphon.core.record.ids import digest, mesh_id
 from antiphon.errors import Corrupt, Malformed
-from antiphon.runtime.archive.archive_store import VKEY
 
 if TYPE_CHECKING:
     from antiphon.runtime.archive.archive_reader import ArchiveReader

@@ -2,44 +2,45 @@
 
 The record files that have them are written again without them; each says instead who erased them,
 and when. Entries and tiles stay as they are, so every proof of inclusion and consistency stays.
-What is on the log and in replicas is not touched here.
+What is on the log and in replicas is not touched here (`record_eraser.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from antiphon.core.archive.record_files import Body, Erased, Packer, Unpacker
 from antiphon.core.archive.tiles import HEIGHT, WIDTH
-from antiphon.errors import Held
 
 if TYPE_CHECKING:
     from antiphon.core.record.branches import LaneKey
     from antiphon.runtime.archive.archive_reader import ArchiveReader
-    from antiphon.runtime.archive.archive_store import ArchiveStore
-    from antiphon.runtime.identity.key_files import FileLock
-
-TRIES: Final = 50
-PAUSE_S: Final = 0.1
+    from antiphon.runtime.file_store import FileStore
 
 
 async def erase_lane(archive: ArchiveReader, key: LaneKey, note: Erased) -> int:
-    """Erase what the archive has of a lane, accepted or not; how many records that were.
+    """Erase what the archive has of a lane, accepted or not; how many records that are.
 
     The archive must be open at its present size: call it while nobody else writes (`writing`).
     """
     places = [place for place, _ in await archive.places_of(key)]
-    for number, group in groupby(places, lambda place: place >> HEIGHT):
+    await erase_places(archive, places, note)
+    return len(places)
+
+
+async def erase_places(archive: ArchiveReader, places: Iterable[int], note: Erased) -> None:
+    """Erase the records at these places, under the same condition; safe twice."""
+    for number, group in groupby(sorted(places), lambda place: place >> HEIGHT):
         wanted = {place & (WIDTH - 1) for place in group}
         path = await archive.record_path(number)
-        async with aclosing(_without(archive, number, wanted, note)) as parts:
-            await archive.store.write_parts(path, parts)
+        found = await read_bodies(archive.store, path)
+        if any(not isinstance(found[at], Erased) for at in wanted):
+            async with aclosing(_without(archive, number, wanted, note)) as parts:
+                await archive.store.write_parts(path, parts)
         await remove_others(archive.store, path, larger=True)
-    return len(places)
 
 
 async def _without(
@@ -54,17 +55,7 @@ async def _without(
     yield packer.end()
 
 
-async def writing(store: ArchiveStore) -> FileLock:
-    """The lock of whoever writes an archive; a running node has it for moments."""
-    for _ in range(TRIES - 1):
-        try:
-            return store.lock()
-        except Held:
-            await asyncio.sleep(PAUSE_S)
-    return store.lock()
-
-
-async def read_bodies(store: ArchiveStore, path: str) -> list[Body]:
+async def read_bodies(store: FileStore, path: str) -> list[Body]:
     """What is left of each record of a file: nothing but whether it was erased, and by whom."""
     unpacker, found = Unpacker(path), list[Body]()
     async with aclosing(store.parts(path)) as parts:
@@ -74,17 +65,18 @@ async def read_bodies(store: ArchiveStore, path: str) -> list[Body]:
     return found
 
 
-async def remove_others(store: ArchiveStore, path: str, *, larger: bool) -> None:
+async def remove_others(store: FileStore, path: str, *, larger: bool) -> None:
     """Remove record files that begin as this one does and end sooner; also those that end later.
 
     Larger ones are what a killed writer left: the next one writes them again.
     """
     folder, _, kept = path.rpartition("/")
     first, last = _ends(kept)
-    for name in await store.names(folder):
-        begin, end = _ends(name)
-        if begin == first and (end < last or (larger and end > last)):
-            await store.remove(f"{folder}/{name}")
+    async with aclosing(store.files(folder)) as found:
+        async for other, _ in found:
+            begin, end = _ends(other.rpartition("/")[2])
+            if begin == first and (end < last or (larger and end > last)):
+                await store.remove(other)
 
 
 def _ends(name: str) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 """Reads an archive, with nothing else: one lane without the rest, proofs, and bundles from them.
 
+A writer may be at work. A reader sees the archive at the size that it had when it was opened.
+
 What it returns has not been checked against the root, except where it says so: a bundle made of it
 is checked as any other, and `archive_check` checks everything.
 """
@@ -8,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final, TypeVar
 
 from antiphon.core.archive import checkpoint as checkpoints
 from antiphon.core.archive import entries, record_files, tiles
-from antiphon.core.archive.checkpoint import Checkpoint
+from antiphon.core.archive.checkpoint import CHECKPOINT, SEAL, Checkpoint
 from antiphon.core.archive.record_files import Body, Erased
 from antiphon.core.archive.signed_note import Note
 from antiphon.core.archive.tiles import ENTRIES, HEIGHT, WIDTH, Tile, tile_of
@@ -27,10 +28,11 @@ from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected
-from antiphon.runtime.archive.archive_store import CHECKPOINT, SEAL, ArchiveStore
+from antiphon.errors import Corrupt, Malformed, Misconfigured
+from antiphon.files import FileMissing
 from antiphon.runtime.archive.place_index import PlaceIndex
-from antiphon.runtime.archive.record_source import FoundRecord, FoundSeal
+from antiphon.runtime.archive.record_source import FoundRecord, FoundSeal, erased
+from antiphon.runtime.file_store import FileStore
 
 BUNDLES_KEPT: Final = 64
 BUNDLE_BYTES: Final = 8 * 1024 * 1024
@@ -51,7 +53,7 @@ class ArchiveReader:
 
     def __init__(
         self,
-        store: ArchiveStore,
+        store: FileStore,
         checkpoint: tuple[Checkpoint, Note],
         seal: FoundSeal,
         *,
@@ -70,7 +72,7 @@ class ArchiveReader:
 
     @classmethod
     async def open(
-        cls, store: ArchiveStore, *, index: PlaceIndex | None = None, protocol: Protocol = PROTOCOL
+        cls, store: FileStore, *, index: PlaceIndex | None = None, protocol: Protocol = PROTOCOL
     ) -> ArchiveReader:
         """Open an archive; without an index of its own, one is built in memory when needed."""
         noted, sealed = await store.read(CHECKPOINT), await store.read(SEAL)
@@ -195,14 +197,46 @@ class ArchiveReader:
         return record_files.path_of(*ends)
 
     async def bodies(self, number: int) -> AsyncGenerator[Body]:
-        """The records of one file, one after another; its number is that of its entries."""
-        path = await self.record_path(number)
+        """The records of one file, one after another; its number is that of its entries.
+
+        A writer replaces the last file by a larger one. This reads as much of that as there was.
+        """
+        own = path = await self.record_path(number)
+        left = min(WIDTH, self.size - (number << HEIGHT))
+        while True:
+            try:
+                async with aclosing(self._unpacked(path)) as bodies:
+                    async for body in bodies:
+                        if path != own and not left:
+                            return
+                        left -= 1
+                        yield body
+            except FileMissing:
+                grown = await self._grown_path(number)
+                if grown == path:
+                    raise
+                path = grown
+            else:
+                return
+
+    async def _unpacked(self, path: str) -> AsyncGenerator[Body]:
         unpacker = record_files.Unpacker(path)
         async with aclosing(self.store.parts(path)) as parts:
             async for part in parts:
                 for body in unpacker.add(part):
                     yield body
         unpacker.end()
+
+    async def _grown_path(self, number: int) -> str:
+        """Where the records of a bundle of entries lie now: by the newest seal."""
+        sealed = await self.store.read(SEAL) or b""
+        op = open_anywhere(self.protocol, self.mesh, sealed).op
+        size = op.body.size if isinstance(op, MeshSeal) else 0
+        if size <= self.size:
+            return await self.record_path(number)
+        tile = tile_of(ENTRIES, number << HEIGHT, size)
+        first, *_, last = [self._read_leaf(one, tile) for one in await self.entries(tile)]
+        return record_files.path_of(first.seq, last.seq)
 
     # --- inside -----------------------------------------------------------------------------
 
@@ -277,17 +311,9 @@ class ArchiveReader:
             done = upto
 
 
-def _day(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
 def _checked(place: int, leaf: Leaf, body: Body) -> FoundRecord:
     if isinstance(body, Erased):
-        raise Rejected(
-            f"the bytes of record {leaf.seq} were erased by {body.by} on {_day(body.at_ms)}; its"
-            " place, time, digest and verdict stay",
-            reason="erased",
-        )
+        raise erased(leaf.seq, body.by, body.at_ms)
     if digest(body) != leaf.digest:
         raise Corrupt(f"record {leaf.seq} in the archive is not what its entry says")
     return FoundRecord(

@@ -2,7 +2,8 @@
 
 A round copies everything up to the node's newest seal: record files, entries, tiles, then the seal
 and last of all the checkpoint. So whatever the checkpoint covers is there. What a killed writer
-left behind is written again, or kept where it is complete: full files are always the same.
+left behind is written again, or kept where it is complete: full files are always the same, but for
+what was forgotten meanwhile.
 
 Only the coordinator's key signs checkpoints, so others wait until they are the coordinator. A
 writer goes on only with an archive of its own history: if the roots differ it stops and says so.
@@ -17,16 +18,17 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.core.archive import checkpoint as checkpoints
 from antiphon.core.archive import entries, record_files, tiles
-from antiphon.core.archive.checkpoint import Checkpoint
+from antiphon.core.archive.checkpoint import CHECKPOINT, SEAL, VKEY, Checkpoint
 from antiphon.core.archive.record_files import Body, Erased, Packer, Unpacker
 from antiphon.core.archive.signed_note import NoteKey
 from antiphon.core.archive.tiles import ENTRIES, HEIGHT, Tile
 from antiphon.core.proof.merkle import HASH_BYTES, leaf_hash
 from antiphon.errors import AntiphonError, Corrupt
 from antiphon.runtime.archive.archive_eraser import read_bodies, remove_others
-from antiphon.runtime.archive.archive_store import CHECKPOINT, SEAL, VKEY, ArchiveStore
+from antiphon.runtime.archive.archive_orders import ArchiveOrders
 from antiphon.runtime.archive.record_source import FoundSeal, ReplicaSource
-from antiphon.runtime.replica.replica_tree import leaf_of_row
+from antiphon.runtime.file_store import FileStore
+from antiphon.runtime.replica.replica_tree import Gone, Row, leaf_of_row
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class ArchiveWriter:
     """Keeps one archive up to date with its full node's seals."""
 
     def __init__(
-        self, node: FullNode, keyring: Keyring, store: ArchiveStore, *, round_s: float = ROUND_S
+        self, node: FullNode, keyring: Keyring, store: FileStore, *, round_s: float = ROUND_S
     ) -> None:
         """Nobody else may write there meanwhile."""
         self.node = node
@@ -56,6 +58,9 @@ class ArchiveWriter:
         self.size = 0
         """How many records are in the archive, as far as this writer knows."""
         self._is_clean = self._is_told = False
+        self._orders = ArchiveOrders(node.replica, store)
+        self._notes: dict[int, Erased] = {}
+        """Records that are written without their bytes in this round."""
 
     async def run(self) -> None:
         """Archive until cancelled."""
@@ -78,18 +83,18 @@ class ArchiveWriter:
         seal = await self._newest_own_seal()
         if seal is None:
             return False
-        lock = self.store.lock()
-        try:
-            return await self._write_upto(seal, await self._begin())
-        finally:
-            lock.release()
+        async with self.store.locked():
+            done = await self._begin()
+            await self._orders.erase(done)
+            return await self._write_upto(seal, done)
 
     async def _write_upto(self, seal: FoundSeal, done: int) -> bool:
         size, self.size = seal.body.size, done
         if size <= done:
             return False
+        self._notes = self._orders.notes(self.node.replica.tree.seq_at(done), seal.body.upto)
         for tile in _tiles_between(0, done, size):
-            if not (tile.is_full and await self._has_records(tile)):
+            if self._is_noted(tile) or not (tile.is_full and await self._has_records(tile)):
                 await self._write_records(tile, done)
         for level in tiles.levels(size)[1:]:
             for tile in _tiles_between(level, done, size):
@@ -145,8 +150,17 @@ class ArchiveWriter:
         await self.store.write(tile.path, b"".join(map(leaf_hash, leaves)))
 
     def _record_path(self, tile: Tile) -> str:
+        return record_files.path_of(*self._ends(tile))
+
+    def _ends(self, tile: Tile) -> tuple[int, int]:
+        """The first and the last sequence of a tile."""
         seq_at = self.node.replica.tree.seq_at
-        return record_files.path_of(seq_at(tile.first), seq_at(tile.first + tile.width - 1))
+        return seq_at(tile.first), seq_at(tile.first + tile.width - 1)
+
+    def _is_noted(self, tile: Tile) -> bool:
+        """Whether a tile has records without bytes: a killed writer's may still have them."""
+        first, last = self._ends(tile)
+        return any(first <= seq <= last for seq in self._notes)
 
     async def _has_records(self, tile: Tile) -> bool:
         """Whether a writer that was killed had finished this tile."""
@@ -192,7 +206,10 @@ class ArchiveWriter:
             if fresh < end:
                 rows = self.node.replica.tree.rows(tile.first + fresh, end - fresh)
                 leaves += map(leaf_of_row, rows)
-                bodies += [erased.get(at) or row[4] for at, row in enumerate(rows, fresh)]
+                bodies += [
+                    erased.get(at) or self._notes.get(row[0]) or body_of(row)
+                    for at, row in enumerate(rows, fresh)
+                ]
             yield await asyncio.to_thread(packer.add, bodies)
         yield packer.end()
 
@@ -229,6 +246,12 @@ class ArchiveWriter:
             for number in grown:
                 if 0 <= number < full:
                     await self.store.remove(f"{Tile(level, number).path}.p")
+
+
+def body_of(row: Row) -> Body:
+    """What a replica has of a record, as an archive keeps it."""
+    payload = row[4]
+    return Erased(by=payload.by, at_ms=payload.at_ms) if isinstance(payload, Gone) else payload
 
 
 def _tiles_between(level: int, done: int, size: int) -> list[Tile]:

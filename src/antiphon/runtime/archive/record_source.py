@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from antiphon.core.families.jobs.state import JobLane
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.opened_record import OpenedRecord, open_record
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
+from antiphon.errors import Rejected
 from antiphon.runtime.node.full_node import SEAL_LANE
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 
 if TYPE_CHECKING:
     from antiphon.core.protocol import Protocol
@@ -48,6 +51,16 @@ class FoundSeal(Struct, frozen=True):
     def body(self) -> SealBody:
         """What it commits to."""
         return self.op.body
+
+
+def erased(seq: int, by: str, at_ms: int) -> Rejected:
+    """What a reader says of a record whose bytes were removed."""
+    when = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return Rejected(
+        f"the bytes of record {seq} were erased by {by} on {when}; its place, time, digest and"
+        " verdict stay",
+        reason="erased",
+    )
 
 
 class RecordSource(typing.Protocol):
@@ -95,7 +108,13 @@ class ReplicaSource:
 
     async def accepted(self, key: LaneKey) -> list[FoundRecord]:
         """See `RecordSource.accepted`."""
-        return list(map(self._found, self._replica.lane_records(key, verdict=Verdict.OK)))
+        found = list(map(self._found, self._replica.lane_records(key, verdict=Verdict.OK)))
+        lane = self._replica.lane(key)
+        if found and isinstance(lane, JobLane) and lane.job is not None:
+            order = self._replica.ask(ReplicaErasures).about(lane.job)
+            if order is not None:  # its bytes are only waiting for the archive
+                raise erased(found[-1].seq, order.by, order.at_ms)
+        return found
 
     async def control(self, upto: int) -> list[FoundRecord]:
         """See `RecordSource.control`."""
@@ -113,12 +132,14 @@ class ReplicaSource:
 
     def _found(self, stored: StoredRecord) -> FoundRecord:
         record = stored.record
+        if stored.erased is not None:
+            raise erased(record.seq, stored.erased.by, stored.erased.at_ms)
         return FoundRecord(
             seq=record.seq,
             commit_ms=record.commit_ms,
             subject=record.subject,
             verdict=stored.verdict,
-            digest=digest(record.payload),
+            digest=stored.digest,
             payload=record.payload,
             leaf=self._replica.tree.size_at(record.seq) - 1,
             after=stored.after,

@@ -22,7 +22,7 @@ from blake3 import blake3
 from msgspec import Struct
 
 from antiphon.core.proof.output import Output, Stored
-from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected
+from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected, Unavailable, is_away
 from antiphon.runtime.artifacts.safe_file import Draft, SafeFile, open_plain
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from antiphon.ports import Blobs
     from antiphon.runtime.artifacts.blob_cache import BlobCache
+    from antiphon.runtime.artifacts.waiting_blobs import WaitingBlobs
 
 INLINE_BYTES: Final = 16 * 1024
 """Text up to this size travels in the record itself. A record has room for about sixteen."""
@@ -55,12 +56,25 @@ class Artifacts:
         cache: BlobCache | None = None,
         *,
         value_bytes: int = MAX_VALUE_BYTES,
+        waiting: WaitingBlobs | None = None,
     ) -> None:
-        """Without a cache everything comes from the engine."""
+        """Without a cache everything comes from the engine.
+
+        What cannot be stored because the engine is unreachable is kept in `waiting`, if there is
+        such a place; whoever names it has to see to it that it is sent first.
+        """
         self._blobs = blobs
         self._cache = cache
+        self._waiting = waiting
         self.value_bytes = value_bytes
         """How large arguments or a result may be, which are in memory as a whole."""
+
+    @property
+    def at_once(self) -> Artifacts:
+        """The same for content that does not wait: it is stored, or an error says why not."""
+        if self._waiting is None:
+            return self
+        return Artifacts(self._blobs, self._cache, value_bytes=self.value_bytes)
 
     # --- in -----------------------------------------------------------------------------------
 
@@ -83,8 +97,7 @@ class Artifacts:
             sums = await asyncio.to_thread(_sums_of, file)
             text = _text_of(file, sums) if sums.size <= inline_bytes else None
             if text is None:
-                chunks = _blocks(file, sums.size, on_progress)
-                await self._blobs.put(chunks, digest=sums.digest)
+                await self._put(lambda: _blocks(file, sums.size, on_progress), sums.digest)
         finally:
             os.close(file)
         if text is not None:
@@ -98,8 +111,16 @@ class Artifacts:
             sums.update(data)
         else:
             await asyncio.to_thread(sums.update, data)
-        await self._blobs.put(_slices(data), digest=sums.digest)
+        await self._put(lambda: _slices(data), sums.digest)
         return Output(name=name, type=media_type, stored=sums.stored)
+
+    async def _put(self, chunks: Callable[[], AsyncIterator[bytes]], digest: str) -> None:
+        try:
+            await self._blobs.put(chunks(), digest=digest)
+        except Unavailable as problem:
+            if self._waiting is None or not is_away(problem):
+                raise
+            await self._waiting.put(chunks(), digest=digest)
 
     # --- out ----------------------------------------------------------------------------------
 
@@ -165,6 +186,11 @@ class Artifacts:
     ) -> AsyncGenerator[bytes]:
         if isinstance(wanted, Output) and wanted.text is not None:
             yield wanted.text.encode()
+            return
+        if self._waiting is not None and self._waiting.has(expected.digest):
+            async with aclosing(self._waiting.stream(expected.digest)) as kept:
+                async for chunk in kept:
+                    yield chunk
             return
         try:
             async with self._blobs.get(expected.digest, job=job) as chunks:

@@ -1,7 +1,9 @@
 """What a node's services could not deal with, beside its replica: `antiphon doctor` lists it.
 
-One row for each item that a service has set aside, with the reason. They do not follow from the
-log, so a replica that is built again keeps them; a service deletes its rows when it begins.
+One row for each item that a service has set aside, with the reason; and one for each that the
+coordinator has reported of its own services (`runtime/node/attention_reports.py`), which `antiphon
+attention` lists. They do not follow from the log, so a replica that is built again keeps them; a
+service deletes its rows when it begins.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
 
 KEPT: Final = 1_000
 """Rows; the newest ones."""
@@ -22,6 +25,11 @@ create table if not exists attention (
     since_ms integer not null, tries integer not null, primary key (service, item)
 ) without rowid;
 create index if not exists attention_since on attention (since_ms);
+create table if not exists attention_reports (
+    by_node text not null, service text not null, item text not null, whose text not null,
+    reason text not null, since_ms integer not null, tries integer not null,
+    primary key (by_node, service, item)
+) without rowid;
 """
 
 
@@ -37,6 +45,8 @@ class Attention(Struct, frozen=True):
     reason: str
     since_ms: int
     tries: int
+    by: str = ""
+    """The node that says so, with its signature; empty: it follows from what this machine knows."""
 
 
 class AttentionTable:
@@ -73,5 +83,24 @@ class AttentionTable:
             "select service, item, whose, reason, since_ms, tries from attention"
             " order by since_ms desc, service, item limit ?",
             (limit,),
+        )
+        return [Attention(*row) for row in rows]
+
+    def report(self, by: str, items: Sequence[Attention]) -> None:
+        """What another node has set aside now, in place of all that was reported before."""
+        self._db.execute("delete from attention_reports")
+        self._db.executemany(
+            "insert or replace into attention_reports values (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (by, one.service, one.item, one.whose, one.reason, one.since_ms, one.tries)
+                for one in items
+            ],
+        )
+
+    def reported(self) -> list[Attention]:
+        """What another node has set aside, the newest first."""
+        rows = self._db.execute(
+            "select service, item, whose, reason, since_ms, tries, by_node from attention_reports"
+            " order by since_ms desc, service, item"
         )
         return [Attention(*row) for row in rows]

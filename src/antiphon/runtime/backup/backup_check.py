@@ -19,10 +19,9 @@ from antiphon.errors import Corrupt
 from antiphon.ports import Record
 from antiphon.runtime.archive.archive_check import check_archive
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import FolderStore
 
 if TYPE_CHECKING:
-    from antiphon.runtime.backup.backup_folder import BackupFolder
+    from antiphon.runtime.backup.backup_files import BackupFiles
     from antiphon.runtime.backup.manifest import Manifest
     from antiphon.runtime.node.full_node import Applied, FullNode
 
@@ -54,7 +53,7 @@ class BackupReport(Struct, frozen=True, kw_only=True):
 
 
 async def check_backup(
-    folder: BackupFolder,
+    backup: BackupFiles,
     manifest: Manifest,
     node: FullNode,
     *,
@@ -63,7 +62,7 @@ async def check_backup(
     """Check everything; `Corrupt` says which file is wrong. `node` is empty, and is filled."""
     seals = _Seals()
     node.watchers.append(seals.applied)
-    await _judge(folder, manifest, node, told)
+    await _judge(backup, manifest, node, told)
     session = node.session
     if not manifest.log or session.control.owner != manifest.by:
         raise Corrupt("the manifest is not signed by the owner that the backup's records name")
@@ -71,16 +70,16 @@ async def check_backup(
     if not purged:
         seals.check()
     for segment in manifest.messages:
-        folder.segment(segment)
-    blobs = folder.blobs(manifest)
+        await backup.segment(segment)
+    blobs = await backup.blobs(manifest)
     for blob in blobs:
         size = 0
-        async with aclosing(folder.blob_parts(blob)) as parts:
+        async with aclosing(backup.blob_parts(blob)) as parts:
             async for part in parts:
                 size += len(part)
         if size != blob.size:
             raise Corrupt(f"the stored value {blob.digest} has {size} bytes, not {blob.size}")
-    folder.host_files(manifest)
+    await backup.host_files(manifest)
     return BackupReport(
         mesh=manifest.mesh,
         name=manifest.name,
@@ -94,13 +93,13 @@ async def check_backup(
         messages=sum(one.count for one in manifest.messages),
         blobs=len(blobs),
         blob_bytes=sum(one.size for one in blobs),
-        archived=await _archived(folder, manifest),
+        archived=await _archived(backup, manifest),
     )
 
 
-async def _judge(folder: BackupFolder, manifest: Manifest, node: FullNode, told: Progress) -> None:
+async def _judge(backup: BackupFiles, manifest: Manifest, node: FullNode, told: Progress) -> None:
     done = last = 0
-    async for page in records_of(folder, manifest):
+    async for page in records_of(backup, manifest):
         if page[0].seq <= last:
             raise Corrupt(f"the backup's records are not in the log's order at {page[0].seq}")
         await node.apply(page)
@@ -110,12 +109,12 @@ async def _judge(folder: BackupFolder, manifest: Manifest, node: FullNode, told:
         raise Corrupt(f"the backup ends at record {last}, not at {manifest.upto}")
 
 
-async def records_of(folder: BackupFolder, manifest: Manifest) -> AsyncIterator[list[Record]]:
+async def records_of(backup: BackupFiles, manifest: Manifest) -> AsyncIterator[list[Record]]:
     """The records of a backup, oldest first."""
     for segment in manifest.log:
         yield [
             Record(one.seq, one.stamp_ns, one.subject, one.payload)
-            for one in folder.segment(segment)
+            for one in await backup.segment(segment)
         ]
 
 
@@ -141,12 +140,12 @@ class _Seals:
             raise Corrupt(f"the seal in record {self._mismatch} does not match the records")
 
 
-async def _archived(folder: BackupFolder, manifest: Manifest) -> int:
+async def _archived(backup: BackupFiles, manifest: Manifest) -> int:
     """Check the copy of the archive; it may have grown since the manifest was written."""
     said = manifest.archive
     if said is None:
         return 0
-    reader = await ArchiveReader.open(FolderStore(folder.archive))
+    reader = await ArchiveReader.open(backup.archive)
     report = await check_archive(reader)
     if report.mesh != manifest.mesh:
         raise Corrupt("the copy of the archive is of another mesh")

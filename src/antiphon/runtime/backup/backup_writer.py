@@ -6,7 +6,6 @@ are listed afterwards include all that these records name.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
@@ -19,11 +18,11 @@ from antiphon.core.record.ids import digest
 from antiphon.errors import LogReplaced, Misconfigured, Rejected
 from antiphon.ports import Keyring, StoredBlob, StoredMessage, StoredStream
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import FolderStore
 from antiphon.runtime.backup import manifest as manifests
-from antiphon.runtime.backup.backup_folder import BackupFolder, blob_path, digest_of
+from antiphon.runtime.backup.backup_files import BackupFiles, blob_path, digest_of
 from antiphon.runtime.backup.host_files import host_files
 from antiphon.runtime.backup.manifest import ArchiveCopy, FileEntry, Manifest, Segment
+from antiphon.runtime.file_store import FileStore
 
 SEGMENT_MESSAGES: Final = 4096
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
@@ -52,7 +51,7 @@ class Source(Struct, frozen=True, kw_only=True):
     blobs: BlobSource
     home: Path
     """The state directory of the machine that hosts the mesh."""
-    archive: Path | None = None
+    archive: FileStore | None = None
 
 
 class Written(Struct, frozen=True, kw_only=True):
@@ -70,24 +69,20 @@ class Written(Struct, frozen=True, kw_only=True):
 
 
 async def write_backup(
-    source: Source, folder: BackupFolder, owner: Keyring, *, now_ms: int
+    source: Source, backup: BackupFiles, owner: Keyring, *, now_ms: int
 ) -> Written:
-    """Bring a backup up to date, or begin one. The caller has the folder's lock."""
-    former = folder.manifest()
+    """Bring a backup up to date, or begin one. The caller is the only one that writes there."""
+    former = await backup.manifest()
     if former is not None:
-        await _check_same(former, source, folder)
-    before = folder.written
-    log, last = await _log(source, folder, former)
-    messages = await _messages(source, folder, former)
-    blobs, added = await _blobs(source, folder, former)
-    listed = await _listed(folder, "lists/{digest}.blobs", msgspec.msgpack.encode(blobs), former)
+        await _check_same(former, source, backup)
+    before = backup.written
+    log, last = await _log(source, backup, former)
+    messages = await _messages(source, backup, former)
+    blobs, added = await _blobs(source, backup, former)
+    listed = await _listed(backup, "lists/{digest}.blobs", msgspec.msgpack.encode(blobs), former)
     files = msgspec.msgpack.encode(host_files(source.home), order="sorted")
-    host = await _listed(folder, "host/{digest}.files", files, former)
-    archive = None
-    if source.archive is not None:
-        await asyncio.to_thread(folder.copy_archive, source.archive)
-        said = (await ArchiveReader.open(FolderStore(folder.archive))).checkpoint
-        archive = ArchiveCopy(size=said.size, root=said.root.hex())
+    host = await _listed(backup, "host/{digest}.files", files, former)
+    archive = await _archive(source.archive, backup, former) if source.archive else None
     manifest = Manifest(
         form=manifests.FORM,
         mesh=source.mesh,
@@ -105,15 +100,24 @@ async def write_backup(
         archive=archive,
     )
     kept = [*(one.path for one in manifest.files), *(blob_path(one.digest) for one in blobs)]
-    folder.finish(manifests.write(manifest, owner), kept)
+    await backup.finish(manifests.write(manifest, owner), kept)
     return Written(
         manifest=manifest,
         is_first=former is None,
         records=manifest.records - (former.records if former is not None else 0),
         blobs=added,
         total_blobs=len(blobs),
-        bytes=folder.written - before,
+        bytes=backup.written - before,
     )
+
+
+async def _archive(source: FileStore, backup: BackupFiles, former: Manifest | None) -> ArchiveCopy:
+    copied = await backup.copied(former) if former is not None else {}
+    marks = await backup.copy_archive(source, copied)
+    said = (await ArchiveReader.open(backup.archive)).checkpoint
+    data = msgspec.msgpack.encode(marks, order="sorted")
+    listed = await _listed(backup, "lists/{digest}.copied", data, former)
+    return ArchiveCopy(size=said.size, root=said.root.hex(), copied=listed)
 
 
 class _Last(Struct, frozen=True):
@@ -122,26 +126,26 @@ class _Last(Struct, frozen=True):
     commit_ms: int = 0
 
 
-async def _check_same(former: Manifest, source: Source, folder: BackupFolder) -> None:
+async def _check_same(former: Manifest, source: Source, backup: BackupFiles) -> None:
     """`Misconfigured` or `LogReplaced` if this is not a backup of this log."""
     if former.mesh != source.mesh:
         raise Misconfigured(
-            f"{folder.path} has a backup of the mesh {former.name!r} ({former.mesh})",
-            hint="back up to another directory",
+            f"{backup} has a backup of the mesh {former.name!r} ({former.mesh})",
+            hint="back up to another place",
         )
     found = await source.log.read(former.upto - 1, former.upto)
     if await source.log.last() < former.upto or (
         found and digest(found[0].payload) != former.last_digest
     ):
         raise LogReplaced(
-            f"the log does not have record {former.upto} as it is in {folder.path}:"
+            f"the log does not have record {former.upto} as it is in {backup}:"
             " it was restored from an older copy",
-            hint="keep that backup, and make a new one in another directory",
+            hint="keep that backup, and make a new one in another place",
         )
 
 
 async def _log(
-    source: Source, folder: BackupFolder, former: Manifest | None
+    source: Source, backup: BackupFiles, former: Manifest | None
 ) -> tuple[tuple[Segment, ...], _Last]:
     segments = list(former.log) if former is not None else []
     last = _Last()
@@ -156,10 +160,10 @@ async def _log(
                 held.append(one)
                 size += len(one.payload)
                 if len(held) >= SEGMENT_MESSAGES or size >= SEGMENT_BYTES:
-                    segments.append(await _put_records(folder, held))
+                    segments.append(await _put_records(backup, held))
                     last, held, size = _last_of(held), [], 0
     if held:
-        segments.append(await _put_records(folder, held))
+        segments.append(await _put_records(backup, held))
         last = _last_of(held)
     return tuple(segments), last
 
@@ -169,12 +173,12 @@ def _last_of(held: list[StoredMessage]) -> _Last:
     return _Last(newest.seq, digest(newest.payload), newest.stamp_ns // 1_000_000)
 
 
-async def _put_records(folder: BackupFolder, held: list[StoredMessage]) -> Segment:
-    return await folder.put_segment(f"log/{held[0].seq:012}-{held[-1].seq:012}.seg", held)
+async def _put_records(backup: BackupFiles, held: list[StoredMessage]) -> Segment:
+    return await backup.put_segment(f"log/{held[0].seq:012}-{held[-1].seq:012}.seg", held)
 
 
 async def _messages(
-    source: Source, folder: BackupFolder, former: Manifest | None
+    source: Source, backup: BackupFiles, former: Manifest | None
 ) -> tuple[Segment, ...]:
     """All registers, in files by their places: what has not changed is not written again."""
     known = {one.digest: one for one in former.messages} if former is not None else {}
@@ -186,18 +190,18 @@ async def _messages(
             for one in page:
                 found.setdefault(one.seq // PLACES, []).append(one)
             while len(found) > 1:
-                segments.append(await _put_place(folder, found, known))
+                segments.append(await _put_place(backup, found, known))
     if found:
-        segments.append(await _put_place(folder, found, known))
+        segments.append(await _put_place(backup, found, known))
     return tuple(segments)
 
 
 async def _put_place(
-    folder: BackupFolder, found: dict[int, list[StoredMessage]], known: dict[str, Segment]
+    backup: BackupFiles, found: dict[int, list[StoredMessage]], known: dict[str, Segment]
 ) -> Segment:
     place = min(found)
     path = f"messages/{place:08}-{{digest}}.seg"
-    return await folder.put_segment(path, found.pop(place), known=known)
+    return await backup.put_segment(path, found.pop(place), known=known)
 
 
 async def _pages(
@@ -209,9 +213,10 @@ async def _pages(
 
 
 async def _blobs(
-    source: Source, folder: BackupFolder, former: Manifest | None
+    source: Source, backup: BackupFiles, former: Manifest | None
 ) -> tuple[list[StoredBlob], int]:
-    known = {one.digest for one in folder.blobs(former)} if former is not None else set[str]()
+    listed = await backup.blobs(former) if former is not None else []
+    known = {one.digest for one in listed}
     found: dict[str, StoredBlob] = {}
     added = 0
     async with aclosing(source.blobs.everything()) as blobs:
@@ -219,7 +224,7 @@ async def _blobs(
             if blob.digest not in known and blob.digest not in found:
                 try:
                     async with source.blobs.get(blob.digest) as chunks:
-                        await folder.put_blob(blob.digest, chunks)
+                        await backup.put_blob(blob.digest, chunks)
                 except Rejected:
                     continue  # evicted meanwhile
                 added += 1
@@ -228,10 +233,10 @@ async def _blobs(
 
 
 async def _listed(
-    folder: BackupFolder, path: str, data: bytes, former: Manifest | None
+    backup: BackupFiles, path: str, data: bytes, former: Manifest | None
 ) -> FileEntry:
     name = digest_of(data)
-    for entry in (former.blobs, former.host) if former is not None else ():
+    for entry in former.files if former is not None else ():
         if entry.digest == name:
             return entry
-    return await folder.put(path.format(digest=name[7:23]), data)
+    return await backup.put(path.format(digest=name[7:23]), data)

@@ -14,6 +14,7 @@ from nacl.exceptions import CryptoError
 from nacl.secret import SecretBox
 from nacl.utils import random
 
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt, Rejected
 
 FORM: Final = 1
@@ -70,14 +71,14 @@ def unseal(data: bytes, passphrase: str) -> KeyFile:
     """What `seal` was given; `Corrupt` if the passphrase is another one, or a byte."""
     try:
         sealed = msgspec.json.decode(data, type=_Sealed)
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise Corrupt(f"this is not a file of keys: {problem}") from problem
     if msgspec.json.encode(sealed) != data:
         raise Corrupt("this file of keys is damaged")
     key = _key(passphrase, sealed.salt, sealed.ops, sealed.memory_bytes)
     try:
         return msgspec.msgpack.decode(SecretBox(key).decrypt(sealed.box), type=KeyFile)
-    except (CryptoError, ValueError, msgspec.MsgspecError) as problem:
+    except (*UNREADABLE, CryptoError, ValueError) as problem:
         raise Corrupt(
             "the passphrase does not open this file of keys, or the file is damaged",
             hint="try another passphrase",

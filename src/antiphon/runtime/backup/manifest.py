@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.record import signing
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt, Malformed
 from antiphon.ports import Keyring
 
@@ -41,6 +42,8 @@ class ArchiveCopy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     size: int
     root: str
+    copied: FileEntry
+    """The list of its files as they were when they were copied: what is the same stays."""
 
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +75,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def files(self) -> tuple[FileEntry, ...]:
         """Every file that is named here."""
-        return (*self.log, *self.messages, self.blobs, self.host)
+        copied = () if self.archive is None else (self.archive.copied,)
+        return (*self.log, *self.messages, self.blobs, self.host, *copied)
 
     @property
     def records(self) -> int:
@@ -94,7 +98,7 @@ def read(data: bytes) -> Manifest:
     try:
         text, block = signing.unframe(data)
         manifest = msgspec.json.decode(text, type=Manifest)
-    except (Malformed, msgspec.MsgspecError) as problem:
+    except (*UNREADABLE, Malformed) as problem:
         raise Corrupt(f"the backup's manifest is damaged: {problem}") from problem
     if manifest.form != FORM:
         raise Corrupt(

@@ -11,6 +11,7 @@ from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.policy import retry as retry_policy
 from antiphon.errors import Rejected
 from antiphon.runtime.caller import submission
+from antiphon.runtime.caller.erasure import require_kept
 
 if TYPE_CHECKING:
     from antiphon.runtime.caller.submission import Submitted
@@ -37,6 +38,7 @@ async def retry(session: Session, kind: str, job_id: str) -> Submitted:
     for _ in range(LONGEST_CHAIN):
         view = await session.read_lane(kind, job_id)
         body = _retryable(view, kind, job_id)
+        await require_kept(session, kind, job_id)
         await _require_readable(session, view, body)
         submitted = await submission.submit(session, retry_policy.retried(body, job_id))
         if submitted.is_new:

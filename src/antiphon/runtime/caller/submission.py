@@ -28,6 +28,7 @@ from antiphon.core.manifest import job_id
 from antiphon.core.proof.output import Output
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.time_text import hlc_text
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import (
     JobFailed,
     Rejected,
@@ -165,7 +166,7 @@ def may_end(payload: bytes) -> bool:
     """Whether a record may be the end of its job; it is not verified."""
     try:
         return _peek(payload[: payload.index(b"\n")]).type not in _NO_END
-    except (ValueError, msgspec.MsgspecError):
+    except (*UNREADABLE, ValueError):
         return True
 
 

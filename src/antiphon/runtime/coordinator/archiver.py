@@ -15,7 +15,7 @@ refused, so an archive stays behind what plans and quorums still have to write.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from math import inf
@@ -26,17 +26,17 @@ from msgspec.structs import replace
 
 from antiphon.core.archive.snapshot import MAX_BYTES, Head, Snapshot, left_out, ranges
 from antiphon.core.derivations.purge_plan import OldLane, Purge, purges
-from antiphon.core.families.jobs.ops import JobSchedule
-from antiphon.core.families.jobs.replicas import until_ms
+from antiphon.core.families.erasures import ERASURES
+from antiphon.core.families.jobs.state import job_key
 from antiphon.core.families.mesh.ops import ArchiveBody, MeshArchive
 from antiphon.core.lane_archive import behind
-from antiphon.core.opened_record import open_anywhere
+from antiphon.core.record import subjects
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, EngineDenied
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import SEAL_LANE
-from antiphon.runtime.replica.replica_archive import OldRow, ReplicaArchive
+from antiphon.runtime.replica.replica_archive import OldRow, ReplicaArchive, replicas_until_ms
 from antiphon.runtime.replica.replica_waits import ReplicaWaits
 from antiphon.telemetry import LazyLogger
 
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 LANES_AT_ONCE: Final = 2_000
 """Lanes of one family that are looked at for one round of purges."""
+ALONE_AT_ONCE: Final = 16
+"""Requests for one lane each that are made at once: one by one, most of their time is waiting."""
 LANES_PER_SLICE: Final = 200
 HASHES_PER_SLICE: Final = 64
 """What is looked at before other tasks get a turn."""
@@ -107,7 +109,6 @@ class Archiver:
         """The rows of the lanes that it leaves out."""
         self._seals: tuple[int, SealLane] | None = None
         """The newest archive that was applied while this ran, and the seals there."""
-        self._stored: list[str] = []
         node.watchers.append(self._applied)
 
     async def run(self) -> None:
@@ -120,7 +121,9 @@ class Archiver:
                 await self.look()
             except EngineDenied as denied:
                 _log.warning("archiver_denied", problem=denied.message)
-                return  # a coordinator that is a member may not purge
+                if self.blobs is self.node.session.engine.blobs:
+                    return  # a coordinator that is a member may not purge
+                # A bucket also says so while a clock is wrong, or a key is being replaced.
             except AntiphonError as problem:
                 _log.warning("archiver_waits", problem=problem.message)
 
@@ -243,15 +246,9 @@ class Archiver:
             return False
         if family.follows is not None and queries.is_awaited(one.kind, one.name):
             return False
-        return all(
-            self._until_ms(payload) < before_ms for payload in queries.with_replicas(one.row)
-        )
-
-    def _until_ms(self, payload: bytes) -> int:
-        """Until when replicas may name this schedule, accepted or not."""
-        session = self.node.session
-        op = open_anywhere(session.protocol, session.mesh, payload).op
-        return until_ms(op) if isinstance(op, JobSchedule) else 0
+        if family is ERASURES and queries.is_on_log(job_key(one.kind, one.name)):
+            return False  # whoever begins with the snapshot is to forget the job, too
+        return replicas_until_ms(self.node.replica, one.row) < before_ms
 
     async def _head(self, at: int, seals: SealLane, going: set[int]) -> Head:
         """What a snapshot says besides hashes."""
@@ -281,14 +278,14 @@ class Archiver:
 
     async def _remove_older(self, newest: str) -> None:
         """Snapshots that were made here before the one that seals name, but the last of them."""
-        last = self.node.seals.state
+        last, stored = self.node.seals.state, self.node.stored_snapshots
         named = last.snapshot if last is not None else None
-        if named and named not in self._stored:
-            self._stored.insert(0, named)  # of a coordinator before this one
-        if newest not in self._stored:
-            self._stored.append(newest)
-        while named in self._stored and self._stored.index(named) > KEPT:
-            await self.blobs.remove(self._stored.pop(0))
+        if named and named not in stored:
+            stored.insert(0, named)  # of a coordinator before this one
+        if newest not in stored:
+            stored.append(newest)
+        while named in stored and stored.index(named) > KEPT:
+            await self.blobs.remove(stored.pop(0))
 
     # --- purging ----------------------------------------------------------------------------------
 
@@ -315,13 +312,24 @@ class Archiver:
         for family in node.session.protocol.families:
             if family.is_asked_again is not None:
                 await self._purge_family(family, self._control.archive.seq)
+        await self._purge_seals()
         return self.purged - before
+
+    async def _purge_seals(self) -> None:
+        """Seals below the snapshot, which has what they come to, if no reader may lack them."""
+        session, replica, archive = self.node.session, self.node.replica, self._control.archive
+        row, queries = replica.row_of(SEAL_LANE), replica.ask(ReplicaArchive)
+        # Whoever has read up to the archive's time has read them all: as with other lanes.
+        before_ms = archive.before_ms - 2 * archive.drift_ms
+        upto = queries.newest_upto(row, min(archive.seq, self.node.seals.tail), before_ms)
+        if upto and self._is_due():
+            seals = Purge(subjects.seal(session.mesh), upto, (SEAL_LANE.name,))
+            await self._request([seals], {SEAL_LANE.name: row})
 
     async def _purge_family(self, family: Family, at: int) -> None:
         """Page by page, by where the lanes begin: each kind together until one that stays."""
         replica, session = self.node.replica, self.node.session
-        lines: dict[str, tuple[int, bool]] = {}
-        before_ms = [one.archive.before_ms for one in self._control.archives[-2:-1]]
+        lines: dict[str, int] = {}
         after, is_full = 0, bool(self._going)
         while is_full and self._is_due():
             old = replica.ask(ReplicaArchive).old(
@@ -335,28 +343,38 @@ class Archiver:
                 lanes = [
                     OldLane(one.name, one.first, one.last, one.row in self._going) for one in found
                 ]
-                staying = [one for one in found if one.row not in self._going]
-                if kind not in lines and staying:
-                    # One that began behind the last archive's time will go with one of the next.
-                    oldest = min(staying, key=lambda one: one.first)
-                    lines[kind] = (oldest.first, any(oldest.oldest_ms > one for one in before_ms))
-                line, is_passing = lines.get(kind, (after if is_full else at, False))
-                steps = purges(
-                    session.mesh, family, kind, lanes, below=at, line=line, is_passing=is_passing
-                )
-                for step in steps:
-                    await self._request(step, [ids[name] for name in step.lanes])
+                staying = [one.first for one in lanes if not one.is_gone]
+                if staying:
+                    lines.setdefault(kind, min(staying))
+                line = lines.get(kind, after if is_full else at)
+                steps = purges(session.mesh, family, kind, lanes, below=at, line=line)
+                for turn in _turns(steps):
+                    await self._request(turn, ids)
 
-    async def _request(self, step: Purge, rows: list[int]) -> None:
-        wall = self.node.session.wall
-        began_s = wall.boot_s()
-        self.purged += await self.node.session.log.purge(step.subject, upto=step.upto)
-        self.requests += 1
-        self.node.replica.ask(ReplicaArchive).went(rows, step.upto)
-        self._going.difference_update(rows)
-        took_s = wall.boot_s() - began_s
+    async def _request(self, turn: Sequence[Purge], rows: Mapping[str, int]) -> None:
+        """Make requests that may go at once; `rows` by the names of their lanes."""
+        session, replica = self.node.session, self.node.replica
+        began_s = session.wall.boot_s()
+        removed = await asyncio.gather(
+            *(session.log.purge(step.subject, upto=step.upto) for step in turn)
+        )
+        self.purged += sum(removed)
+        self.requests += len(turn)
+        for step in turn:
+            gone = [rows[name] for name in step.lanes]
+            replica.ask(ReplicaArchive).went(gone, step.upto)
+            self._going.difference_update(gone)
+        took_s = session.wall.boot_s() - began_s
         self.purging_s += took_s
         await asyncio.sleep(took_s * (1 / SHARE - 1))
+
+
+def _turns(steps: Sequence[Purge]) -> Iterator[Sequence[Purge]]:
+    """Lanes that go alone do not matter to each other; what is purged together comes after them."""
+    alone = [one for one in steps if len(one.lanes) == 1]
+    for first in range(0, len(alone), ALONE_AT_ONCE):
+        yield alone[first : first + ALONE_AT_ONCE]
+    yield from ([one] for one in steps if len(one.lanes) > 1)
 
 
 def _kind(one: OldRow) -> str:

@@ -20,6 +20,7 @@ from antiphon.core.derivations.offer_derivation import (
     derive,
     derive_in_steps,
 )
+from antiphon.core.families.erasures.state import erasure_key, is_about
 from antiphon.core.families.jobs.ops import JobComplete, JobResolve, JobSchedule, JobYield
 from antiphon.core.families.jobs.state import Job, State, job_key
 from antiphon.errors import Rejected
@@ -80,16 +81,16 @@ class Predecessors:
     def derive(self, job: Job) -> Derived | None:
         """What the log says should be written about a waiting job."""
         known = self._known(job)
-        find = partial(self._find_for, job)
-        return derive(*known, find, self._look, self._readers()) if known else None
+        find, look = partial(self._find_for, job), partial(self._look_for, job)
+        return derive(*known, find, look, self._readers()) if known else None
 
     async def derive_in_turns(self, job: Job) -> Derived | None:
         """The same, while other tasks have their turns; `Rejected` without the job's records."""
         known = self._known(job)
         if known is None:
             raise Rejected("its own records are not in this node's replica", reason="replica")
-        find = partial(self._find_for, job)
-        steps = derive_in_steps(*known, find, self._look, self._readers())
+        find, look = partial(self._find_for, job), partial(self._look_for, job)
+        steps = derive_in_steps(*known, find, look, self._readers())
         while True:
             try:
                 next(steps)
@@ -133,6 +134,17 @@ class Predecessors:
             found = former.state if former is not None else None
         is_older = found is not None and found.scheduled_seq < waiting.waiting_seq
         return found if is_older else None
+
+    def _look_for(self, waiting: Job, job: Job) -> Predecessor:
+        """How a job ended whose result is read; without it, if it was forgotten before that.
+
+        Whoever was submitted before the order gets the result: it was promised to them.
+        """
+        # As of the last record that was noted: orders may not be in the file yet.
+        order = self.node.replica.lane(erasure_key(job.kind, job.id)).state
+        if order is not None and is_about(order, job) and order.seq < waiting.scheduled_seq:
+            return Predecessor(job, is_forgotten=True)
+        return self._look(job)
 
     def _look(self, job: Job) -> Predecessor:
         if not job.is_terminal:

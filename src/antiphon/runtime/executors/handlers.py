@@ -331,7 +331,7 @@ class HandlerExecutors:
                 one,
                 inspect.iscoroutinefunction(one.function),
                 _pool_of(one),
-                artifacts,
+                _store_of(one, artifacts),
                 room,
                 wall,
             )
@@ -352,6 +352,13 @@ class HandlerExecutors:
         for one in self._by_kind.values():
             if one.pool is not None:
                 await one.pool.close()
+
+
+def _store_of(handler: Registered, artifacts: Artifacts | None) -> Artifacts | None:
+    """A run that ends without the engine has nothing that could wait."""
+    if artifacts is None or handler.how.on_disconnect == "continue":
+        return artifacts
+    return artifacts.at_once
 
 
 def _pool_of(handler: Registered) -> Pool | None:

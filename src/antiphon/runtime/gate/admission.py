@@ -39,6 +39,7 @@ from antiphon.errors import (
 )
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.member_registry import MAX_MEMBERS, Member
+from antiphon.runtime.gate.relay_rules import Asker
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write
 from antiphon.telemetry import LazyLogger
@@ -115,6 +116,11 @@ class Gate:
         """What an engine user may read and write now."""
         member = self._members.by_user(user)
         return NOTHING if member is None else self._scope(member)
+
+    def asker(self, user: str) -> Asker | None:
+        """Whose records an engine user sends; None: the gate does not know it."""
+        member = self._members.by_user(user)
+        return None if member is None else Asker(member.node, self._scope(member))
 
     def _scope(self, member: Member) -> Scope:
         """Needed for every read of every member, so computed once per change."""

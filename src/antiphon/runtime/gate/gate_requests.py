@@ -20,6 +20,7 @@ from antiphon.core.authority.scope import Scope
 from antiphon.core.bus.signed_message import IsSigned, Message, MessageType, Refused, Signer
 from antiphon.core.bus.subjects import JOIN, LOGIN
 from antiphon.core.record import signing
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import AntiphonError, Malformed, RateLimited, Rejected, Unavailable
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ async def ask(
 def _login_in(payload: bytes) -> Login:
     try:
         answer = msgspec.json.decode(payload, type=Answer)
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise Malformed("the gate's answer cannot be read; is it another version?") from problem
     if answer.login is not None:
         return answer.login

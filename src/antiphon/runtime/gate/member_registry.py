@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.authority.scope import NOTHING, Scope
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt
 from antiphon.files import replace_file
 
@@ -75,5 +76,5 @@ class MemberRegistry:
 def _read(path: Path) -> Member:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Member)
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise Corrupt(f"{path} cannot be read: {problem}") from problem

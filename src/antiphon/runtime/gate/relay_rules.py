@@ -4,41 +4,55 @@ The branches declare their types. Every node reads all of control, for good. So 
 only records that take effect, and of one party no more than a number of records and bytes per
 hour, counted in the engine by all gates. It decides nothing by that: a record refused for its
 content would be rejected, or have no effect, on the log.
+
+Members without a login at the engine (`member_door`) send all their records this way: also those
+that a login would let them write themselves, where its permissions would, and at a bounded rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.delegations import open_token
-from antiphon.core.authority.scope import has_ended
+from antiphon.core.authority.scope import Scope, has_ended
 from antiphon.core.families.grants.ops import UcanDelegate, UcanRevoke
 from antiphon.core.opened_record import open_anywhere
 from antiphon.core.policy.rate_limit import Allowance
 from antiphon.core.record.ids import message_id
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import LostRace, Rejected
+from antiphon.errors import LostRace, RateLimited, Rejected
 from antiphon.runtime.rate_books import RateBooks
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
-    from antiphon.core.authority.scope import Scope
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.branches import LaneKey
     from antiphon.core.record.op import Op
     from antiphon.ports import MessageStore
-    from antiphon.runtime.gate.member_registry import MemberRegistry
     from antiphon.runtime.log.session import Session
 
 RECORDS_AN_HOUR: Final = 240
 BYTES_AN_HOUR: Final = 512 * 1024
 """For one party and one type of op: a member that used up its delegations can still revoke."""
+RECORDS_A_SECOND: Final = 40.0
+RECORDS_AT_ONCE: Final = 400.0
+"""Of one party, of what its members could write themselves with a login at the engine: little
+beside what a mesh reads, so that nobody has to be paused for it."""
+RECORD_BYTES: Final = 8 * 1024
+"""A larger record counts as several."""
 _HOUR_S: Final = 3600.0
 _ANY_TIME: Final = 2**63
+
+
+class Asker(NamedTuple):
+    """Whose request it is: for whom it counts, and what it may do now."""
+
+    party: str
+    scope: Scope
 
 
 class RelayRules:
@@ -47,33 +61,47 @@ class RelayRules:
     def __init__(
         self,
         session: Session,
-        members: MemberRegistry,
-        scope_of: Callable[[str], Scope],
+        asker_of: Callable[[str], Asker | None],
         store: MessageStore,
+        *,
+        is_only_way: bool = False,
     ) -> None:
-        """`scope_of` returns an engine user's present scope; what is counted is in `store`."""
+        """`asker_of` says who a user is; None: nobody that is known.
+
+        `is_only_way`: its users are keys without a login at the engine, and write nothing
+        themselves. What is counted is in `store`.
+        """
         self._session = session
-        self._members = members
-        self._scope_of = scope_of
+        self._asker_of = asker_of
+        self._is_only_way = is_only_way
+        second = Allowance(RECORDS_A_SECOND, RECORDS_AT_ONCE)
+        self._seconds = RateBooks(store, session.wall.now_ms, second, name="written")
         hour = Allowance(RECORDS_AN_HOUR / _HOUR_S, RECORDS_AN_HOUR)
         self._hours = RateBooks(store, session.wall.now_ms, hour, name="relay", is_kept_first=True)
 
     async def accept(self, user: str, payload: bytes) -> tuple[str, str, int]:
         """A record's subject, message id and predecessor; `Rejected` if it is not worth storing."""
-        member = self._members.by_user(user)
-        if member is None:
+        asker = self._asker_of(user)
+        if asker is None:
             raise Rejected("the gate does not know this machine", reason="member")
         session = self._session
         await session.sync_control()
         shown = open_anywhere(session.protocol, session.mesh, payload)
         op, place = shown.op, shown.place
-        if op is None or place is None or not op.BRANCH.via_gate:
+        if shown.fault is not None and self._is_only_way:
+            told = f"this is not a record of the mesh: {shown.fault.in_words}"
+            raise Rejected(told, reason=shown.fault.value)
+        if op is None or place is None or not self._is_taken(op):
             raise Rejected(f"the gate only takes {self._taken()}", reason="op")
-        self._check_scope(user, op, place.key.kind)
+        if self._is_only_way and op.author != user:
+            raise Rejected("a key sends its own records only", reason=Verdict.AUTHOR.value)
+        _check_scope(asker.scope, op, place.key.kind)
         verdict = await self._foresee(shown, place.key)
         if verdict is Verdict.PREV:
             raise LostRace(f"{shown.subject} is no longer at {op.prev}")
-        if verdict is not Verdict.OK:
+        # What repeats something on a lane changes nothing, and its writer would not know why.
+        is_fine = verdict is Verdict.OK or (verdict.is_accepted and not op.BRANCH.via_gate)
+        if not is_fine:
             raise Rejected(
                 f"{op.type_name()} would be rejected: {verdict.in_words}", reason=verdict.value
             )
@@ -82,25 +110,24 @@ class RelayRules:
             _check_effect(session.control, op.body.cid, op.author, now_s)
         if isinstance(op, UcanDelegate):
             _check_giver(session.control, open_token(op.body.token).payload.iss)
-        await self._count(member.node, op.type_name(), len(payload))
+        if op.BRANCH.via_gate:
+            await self._count(asker.party, op.type_name(), len(payload))
+        else:
+            await self._count_written(asker.party, len(payload))
         return shown.subject, message_id(payload), op.prev
 
+    async def close(self) -> None:
+        """Wait for counts that are being written."""
+        await self._seconds.close()
+        await self._hours.close()
+
+    def _is_taken(self, op: Op | type[Op]) -> bool:
+        branch = op.BRANCH
+        return branch.via_gate or (self._is_only_way and bool(branch.written_by))
+
     def _taken(self) -> str:
-        types = [name for name, op in self._session.protocol.ops.items() if op.BRANCH.via_gate]
+        types = [name for name, op in self._session.protocol.ops.items() if self._is_taken(op)]
         return ", ".join(sorted(types))
-
-    def _check_scope(self, user: str, op: Op, kind: str) -> None:
-        """`Rejected` if the member may not write there itself, or read where no member may write.
-
-        So nobody can make the gate read lanes that they have no permission for.
-        """
-        commands = op.BRANCH.written_by or op.BRANCH.read_by
-        if commands and not self._scope_of(user).admits(kind, *commands):
-            raise Rejected(
-                f"this machine has none of {', '.join(commands)} for {kind!r}",
-                reason=Verdict.POLICY.value,
-                hint="'antiphon who' on the owner's machine shows its permissions",
-            )
 
     async def _foresee(self, shown: OpenedRecord, key: LaneKey) -> Verdict:
         """The verdict that a record would get if it were committed now."""
@@ -123,6 +150,28 @@ class RelayRules:
                 reason="quota",
                 hint=f"try again in {int(wait_s / 60) + 1} min, or ask the owner to write it",
             )
+
+    async def _count_written(self, party: str, size: int) -> None:
+        """`RateLimited` if a party writes faster than is stored for it."""
+        wait_s = await self._seconds.take(party, max(1.0, size / RECORD_BYTES))
+        if wait_s:
+            raise RateLimited(
+                f"{RECORDS_A_SECOND:g} records a second are stored for one party", retry_s=wait_s
+            )
+
+
+def _check_scope(scope: Scope, op: Op, kind: str) -> None:
+    """`Rejected` if the member may not write there itself, or read where no member may write.
+
+    So nobody can make the gate read lanes that they have no permission for.
+    """
+    commands = op.BRANCH.written_by or op.BRANCH.read_by
+    if commands and not scope.admits(kind, *commands):
+        raise Rejected(
+            f"this machine has none of {', '.join(commands)} for {kind!r}",
+            reason=Verdict.POLICY.value,
+            hint="'antiphon who' on the owner's machine shows its permissions",
+        )
 
 
 def _check_giver(control: Control, issuer: str) -> None:

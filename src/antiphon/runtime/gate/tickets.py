@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.record.ids import digest
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt, Malformed, Rejected
 from antiphon.files import PRIVATE_DIRECTORY, replace_file
 
@@ -121,7 +122,7 @@ def read_ticket(text: str) -> Ticket:
         if not unpacker.eof:
             raise _no_ticket("a part is missing")
         packed = msgspec.msgpack.decode(data, type=_Packed)
-    except (binascii.Error, ValueError, zlib.error, msgspec.MsgspecError) as problem:
+    except (*UNREADABLE, binascii.Error, ValueError, zlib.error) as problem:
         raise _no_ticket("a part is missing or was changed") from problem
     return Ticket(
         mesh=packed.mesh,
@@ -210,7 +211,7 @@ def _read(path: Path) -> Invitation | None:
         return msgspec.json.decode(path.read_bytes(), type=Invitation)
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise Corrupt(f"{path} cannot be read: {problem}") from problem
 
 

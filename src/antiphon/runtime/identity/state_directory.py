@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.authority.scope import Scope
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt, Held, Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY, replace_file
 from antiphon.runtime.identity import key_files
@@ -165,7 +166,7 @@ class StateDirectory:
                 f"{self.path} has no {name}",
                 hint="start a mesh with 'antiphon dev', or set ANTIPHON_HOME",
             ) from problem
-        except msgspec.MsgspecError as problem:
+        except UNREADABLE as problem:
             raise Corrupt(f"{path} cannot be read: {problem}") from problem
 
     # --- keys ---------------------------------------------------------------------------------

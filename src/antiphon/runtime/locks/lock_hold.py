@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from antiphon.core.families.locks.ops import LockTake
 from antiphon.core.record.verdict import Verdict
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.runtime.log.breaker_guard import guarded
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from antiphon.core.policy.locks.lock_time import HoldTime
     from antiphon.ports import Hints
     from antiphon.runtime.locks.lock_line import LockLine
+    from antiphon.runtime.log.author import Draft
 
     NextTime = Callable[[int], HoldTime]
     """How long a hold that follows one with this deadline lasts; 0 for a first one."""
@@ -173,7 +175,7 @@ class LockHold:
             return
         try:
             said = _peek(payload[: payload.index(b"\n")])
-        except (ValueError, msgspec.MsgspecError):
+        except (*UNREADABLE, ValueError):
             return
         is_renewal = (said.author, said.type) == (self.line.session.author.did, _TAKE)
         if not is_renewal and not self.is_over:
@@ -182,7 +184,9 @@ class LockHold:
     def _lose(self, why: str) -> None:
         self.lost = self.lost or why
 
-    async def release(self, to: Successor | None = None) -> Verdict:
+    async def release(
+        self, to: Successor | None = None, before: Callable[[Draft], None] | None = None
+    ) -> Verdict:
         """Release it, or pass it on; a hold that is lost is left alone."""
         if self.lost:
             return Verdict.FENCE
@@ -190,7 +194,7 @@ class LockHold:
             if self.is_over:
                 return Verdict.ALREADY
             with guarded(self.line.session):
-                verdict: Any = await self.line.release(self.fence, to)
+                verdict: Any = await self.line.release(self.fence, to, before)
             if to is None or verdict is Verdict.OK:
                 self.is_over = True
                 self._news.set()

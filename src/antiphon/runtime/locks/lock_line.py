@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.core.record.op import Op
+    from antiphon.runtime.log.author import Draft
     from antiphon.runtime.log.session import Session
 
 WRITE_TIMEOUT_S: Final = 2.0
@@ -93,17 +94,28 @@ class LockLine:
         hold = self.hold
         return 0 if hold is None else hold.deadline_ms - self.session.author.now().wall_ms
 
-    async def release(self, fence: str, to: Successor | None = None) -> Verdict:
-        """Release it, or pass it on."""
+    async def release(
+        self,
+        fence: str,
+        to: Successor | None = None,
+        before: Callable[[Draft], None] | None = None,
+    ) -> Verdict:
+        """Release it, or pass it on; `before` is told of each record before it is sent."""
         body = ReleaseBody(kind=self.scope, key=self.key, agent=self.agent, fence=fence, pass_to=to)
-        return await self._write(LockRelease, lambda: body, fence)
+        return await self._write(LockRelease, lambda: body, fence, before)
 
     async def break_hold(self, fence: str | None) -> Verdict:
         """End whoever's hold."""
         body = BreakBody(kind=self.scope, key=self.key, fence=fence)
         return await self._write(LockBreak, lambda: body, None)
 
-    async def _write(self, op: type[Op], body: Callable[[], Struct], fence: str | None) -> Verdict:
+    async def _write(
+        self,
+        op: type[Op],
+        body: Callable[[], Struct],
+        fence: str | None,
+        before: Callable[[Draft], None] | None = None,
+    ) -> Verdict:
         """Write behind whatever comes first, as long as it would be accepted there.
 
         The body is made again for each try, from the lane as it is known then.
@@ -124,6 +136,7 @@ class LockLine:
             foresees=True,
             insists=False,
             timeout_s=WRITE_TIMEOUT_S,
+            before=before,
         )
         session = self.session
         try:

@@ -42,6 +42,8 @@ class LockWait:
         self._news = asyncio.Event()
         self._is_touched = False
         self._is_control_touched = False
+        self._away: Unavailable | None = None
+        """Why the engine could not be asked, since it last answered."""
         self._free_since_s: float | None = None
         self._not_before_s = 0.0
 
@@ -49,7 +51,7 @@ class LockWait:
         """The hold; `Held` if it did not come within `wait_s` seconds (None: however long).
 
         `CircuitOpen` at once if the engine has not answered for a while; one that stops to answer
-        later is waited for.
+        later is waited for, and `Unavailable` if it did not answer again in time.
         """
         with self._line.session.log.hints(self._told) as hints:
             is_heard = hints.add(self._line.subject)
@@ -63,17 +65,23 @@ class LockWait:
                     return hold
             except (EngineDenied, CircuitOpen):
                 raise
-            except Unavailable:
+            except Unavailable as away:
                 if not is_patient:
                     raise
-                self._is_touched = True
+                self._away, self._is_touched = away, True
             if not is_patient:
                 raise self._held()
             try:
                 async with asyncio.timeout(wait_s):
                     return await self._wait(is_heard=is_heard)
             except TimeoutError:
+                if self._away is not None:
+                    raise self._not_asked(self._away, f"{wait_s:g} s") from None
                 raise self._held(f" after {wait_s:g} s") from None
+
+    def _not_asked(self, away: Unavailable, within: str) -> Unavailable:
+        words = f"the lock {self._line.key} could not be taken within {within}: {away.message}"
+        return Unavailable(words, hint=away.hint)
 
     def _held(self, when: str = "") -> Held:
         line = self._line
@@ -107,7 +115,8 @@ class LockWait:
         attempt = 0
         while True:
             try:
-                await self._look()
+                if await self._look():
+                    self._away = None
                 pause_s = self._pause_s(queue)
                 if pause_s <= 0:
                     hold = await self._try()
@@ -120,23 +129,25 @@ class LockWait:
                 attempt = 0
             except EngineDenied:
                 raise
-            except Unavailable:
+            except Unavailable as away:
+                self._away, self._is_touched = away, True
                 await self._line.session.pause(attempt)
                 attempt = min(attempt + 1, 6)
-                self._is_touched = True
 
-    async def _look(self) -> None:
-        """Read what the hints were about."""
+    async def _look(self) -> bool:
+        """Read what the hints were about; whether there was anything to read."""
         if self._is_control_touched:
             self._is_control_touched = False
             await self._line.session.sync_control()
-        if self._is_touched:
-            self._is_touched = False
-            try:
-                await self._line.look()
-            except BaseException:
-                self._is_touched = True
-                raise
+        if not self._is_touched:
+            return False
+        self._is_touched = False
+        try:
+            await self._line.look()
+        except BaseException:
+            self._is_touched = True
+            raise
+        return True
 
     def _pause_s(self, queue: LockQueue) -> float:
         """How long until this waiter may try, as far as is known."""

@@ -17,6 +17,7 @@ from antiphon.core.families.seals.ops import MeshSeal
 from antiphon.core.families.seals.state import lane_before
 from antiphon.core.lane_entry import LaneEntry, can_enter, lane_at
 from antiphon.core.record.verdict import Verdict
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class EntrySearch:
         by = self._by
         try:
             entry = _decode(payload)
-        except (msgspec.MsgspecError, UnicodeError):
+        except UNREADABLE:
             return None
         if entry.seal <= entry.seq:
             return None

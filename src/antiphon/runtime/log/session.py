@@ -34,13 +34,10 @@ from antiphon.core.reducer import Outcome, judge, settled
 from antiphon.errors import (
     AntiphonError,
     Corrupt,
-    EngineDenied,
-    IdTaken,
-    LostRace,
-    OutcomeUnknown,
     Unavailable,
 )
 from antiphon.ports import Append
+from antiphon.runtime.log.appending import append
 from antiphon.runtime.log.entry_search import Entered, EntrySearch
 from antiphon.runtime.log.known_end import KnownEnd
 from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
@@ -54,7 +51,6 @@ if TYPE_CHECKING:
     from antiphon.ports import Engine, Entropy, Record, WallClock
     from antiphon.runtime.log.author import Author, Draft
 
-APPEND_TRIES: Final = 6
 PAUSED_PATIENCE_S: Final = 60.0
 """How long a write waits for the end of a pause (docs/decisions/0061)."""
 RETRY_BASE_MS: Final = 50
@@ -471,7 +467,9 @@ class Session:
         """
         if told is None:
             self._sends(draft)
-        seq = await self._append(draft, timeout_s, told)
+        seq = await append(
+            self.log, draft, before_try=self._before_try, timeout_s=timeout_s, told=told
+        )
         self._opened.put(seq, (draft.payload, draft.opened), len(draft.payload))
         self._end.saw(seq, draft.payload)
         return seq
@@ -502,57 +500,10 @@ class Session:
         if len(self._sent) > SENT_KEPT:
             del self._sent[next(iter(self._sent))]
 
-    async def _append(self, draft: Draft, timeout_s: float, told: AntiphonError | None) -> int:
-        taken, is_unknown = 0, False
-        last: Unavailable | None = None
-        for attempt in range(APPEND_TRIES):
-            if attempt:
-                await self.pause(attempt - 1)
-            await self.admitted()
-            try:
-                if told is not None:
-                    first = told
-                    told = None
-                    raise first
-                return await self.log.append(
-                    draft.subject,
-                    draft.payload,
-                    message_id=message_id(draft.payload, taken),
-                    expected_last=draft.op.prev,
-                    timeout_s=timeout_s,
-                )
-            except LostRace:
-                found = await self._find(draft)
-                if found is None:
-                    raise
-                return found
-            except IdTaken:
-                taken += 1  # nothing was stored, and the compare-and-set needs no id
-            except Unavailable as problem:
-                is_unknown |= isinstance(problem, OutcomeUnknown)
-                last = problem
-                try:
-                    found = await self._find(draft)
-                except Unavailable:
-                    continue
-                if found is not None:
-                    return found
-        place = draft.opened.place
-        kind, job_id = place.key[1:] if place is not None and place.key.kind else ("", "")
-        what = f"{draft.op.type_name()} of job {job_id}" if job_id else draft.op.type_name()
-        if not is_unknown:
-            if isinstance(last, EngineDenied):
-                raise last  # a login is renewed within that time, so it is not permitted
-            why = last.message if last is not None else "its message ids were taken"
-            raise Unavailable(f"{what} was not written in {APPEND_TRIES} tries: {why}")
-        raise OutcomeUnknown(
-            f"the engine did not answer {what} in {APPEND_TRIES} tries",
-            hint=f"it may still arrive; see 'antiphon show {job_id[:8]}'"
-            if job_id
-            else "read again",
-            kind=kind,
-            job_id=job_id,
-        )
+    async def _before_try(self, attempt: int) -> None:
+        if attempt:
+            await self.pause(attempt - 1)
+        await self.admitted()
 
     async def admitted(self) -> bool:
         """Wait while the mesh has paused this node; False: that takes too long."""
@@ -563,15 +514,6 @@ class Session:
                 return False
             await asyncio.sleep(wait_s)
         return True
-
-    async def _find(self, draft: Draft) -> int | None:
-        """The sequence at which this exact record is stored, or None.
-
-        Its compare-and-set puts it directly behind its predecessor, or nowhere.
-        """
-        async for page in self.log.read_lane([draft.subject], after=draft.op.prev):
-            return page[0].seq if page[0].payload == draft.payload else None
-        return None
 
     async def pause(self, attempt: int) -> None:
         """Wait before trying again: exponential backoff with jitter."""

@@ -154,6 +154,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Whether the op is made of nothing but what was read strictly and what this process made of
     it, and is no different from others of its type and kind. Then of those in one turn the first
     stands for all: it is read again as it was encoded, and its verdict is foreseen."""
+    before: Callable[[Draft], None] | None = None
+    """Told of every draft before it is sent, for who has to find it again after a crash."""
 
 
 ONCE: Final = Policy()
@@ -216,12 +218,14 @@ def sign_together(session: Session, wanted: Sequence[tuple[Intent, Policy]]) -> 
             ops.append(op)
     signed = iter(session.author.sign(ops, sure))
     begun: list[Begun] = []
-    for (intent, _), (op, settled) in zip(wanted, composed, strict=True):
+    for (intent, policy), (op, settled) in zip(wanted, composed, strict=True):
         if op is None:
             begun.append(settled)
         elif isinstance(draft := next(signed), Rejected):
             begun.append(Begun(written=Written(intent, problem=draft)))
         else:
+            if policy.before is not None:
+                policy.before(draft)
             begun.append(Begun(draft=draft))
     return begun
 
@@ -303,6 +307,8 @@ async def _try(session: Session, intent: Intent, policy: Policy, begun: Begun) -
                 if foreseen is not Verdict.OK:
                     return Written(intent, verdict=foreseen, lane=intent.lane)
             draft = _drafted(session, intent, prev)
+            if policy.before is not None:
+                policy.before(draft)
         sent = Written(intent)
         try:
             seq = begun.seq or await session.commit(

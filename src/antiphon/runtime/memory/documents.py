@@ -26,7 +26,7 @@ from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.log.writer import Intent, Policy, Written, own_record, write_one
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from antiphon.ports import Record
     from antiphon.runtime.log.author import Draft
@@ -103,12 +103,15 @@ class Documents:
 
     # --- writing ------------------------------------------------------------------------------
 
-    async def put(self, wanted: Wanted) -> Settled:
-        """Write a value by its strategy; what became of it, and the document as it is now."""
-        with guarded(self.session):
-            return await self._put(wanted)
+    async def put(self, wanted: Wanted, before: Callable[[Draft], None] | None = None) -> Settled:
+        """Write a value by its strategy; what became of it, and the document as it is now.
 
-    async def _put(self, wanted: Wanted) -> Settled:
+        `before` is told of each record before it is sent.
+        """
+        with guarded(self.session):
+            return await self._put(wanted, before)
+
+    async def _put(self, wanted: Wanted, before: Callable[[Draft], None] | None) -> Settled:
         key = document_key(wanted.space, wanted.key)
         lane = self._lanes.get(key)
         if lane is None or _revision(lane) != wanted.base or wanted.resolves:
@@ -136,6 +139,7 @@ class Documents:
             foresees=True,
             look=self._look,
             what=f"the put of {wanted.key!r} in {wanted.space}",
+            before=before,
         )
         try:
             written = await write_one(self.session, Intent(MemoryPut, body, lane), policy)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from antiphon.core.bus.signed_message import Refused
 from antiphon.core.record.ids import agent_address
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 from antiphon.runtime.messages import message_requests
 from antiphon.runtime.messages.message_gate import Reading
@@ -48,7 +47,7 @@ class MessageDesk:
     async def _put(self, party: str, payload: bytes) -> MessageAnswer:
         try:
             put = message_requests.decode_put(payload)
-        except msgspec.MsgspecError as problem:
+        except UNREADABLE as problem:
             raise Malformed("the gate does not understand this message") from problem
         done = await self._gate.put(put.receiver, put.envelope, by=party)
         return MessageAnswer(id=done.id, is_duplicate=done.is_duplicate)

@@ -17,6 +17,7 @@ from antiphon.core.messages.envelope import MessageId
 from antiphon.core.messages.inbox import ThreadSummary
 from antiphon.core.messages.register import LEASE_MS, MAX_ERROR
 from antiphon.core.record.op import AgentName, Count
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import (
     AntiphonError,
     Held,
@@ -122,7 +123,7 @@ def read_answer(payload: bytes) -> MessageAnswer:
     """The gate's answer; raises the error that it tells of."""
     try:
         answer = _decode_answer(payload)
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise Malformed("the gate's answer cannot be read; is it another version?") from problem
     if not answer.error:
         return answer

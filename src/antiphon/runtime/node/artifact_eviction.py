@@ -1,13 +1,16 @@
 """Evicts artifacts: a finished job's outputs are kept for as long as a rule says (spec §12).
 
 Runs beside every full node and acts only where the node's own key is the coordinator. It writes
-an eviction for each output whose time is over. It removes the bytes of every evicted output,
-whoever evicted it, unless another job still needs them. The record of the output stays.
+an eviction for each output whose time is over, and for those of jobs that were forgotten. It
+removes the bytes of every evicted output, whoever evicted it, unless another job still needs them.
+While a job waits for this one, nothing is evicted. The record of the output stays.
 
 A job's stored arguments and checkpoints go with its outputs; checkpoints that newer ones replaced
 go while it still runs. A job that was archived is empty for everybody: what it stored goes at the
 same time, without a record. Any scheduler can name any digest as arguments, and any worker as a
 checkpoint, so those bytes are removed only if they begin as such: somebody else's file stays.
+Any worker can name any digest as its output, and seals tell everybody those of the mesh's
+snapshots: whatever names them, they stay.
 
 Bytes are removed a while after their eviction: a node that was just storing the same bytes has
 named them by then. What is left to remove is in the replica, so a crash loses nothing.
@@ -23,9 +26,11 @@ from msgspec.structs import replace
 from antiphon.core.families.jobs.ops import EvictBody, JobEvict
 from antiphon.core.families.jobs.state import Job, job_key
 from antiphon.core.inference.snapshot import SNAPSHOT_BEGINS
-from antiphon.errors import AntiphonError, EngineDenied, Rejected
+from antiphon.errors import AntiphonError, Corrupt, EngineDenied, Rejected
 from antiphon.runtime.attention.item_guard import ItemGuard
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.replica.replica_archive import ReplicaArchive
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_lane
 from antiphon.runtime.replica.replica_records import ReplicaBlobs
 from antiphon.runtime.values.checkpoint_bytes import CHECKPOINT_BEGINS
@@ -80,7 +85,9 @@ class Evictor:
                 await self.look()
             except EngineDenied as denied:
                 log.warning("artifact_removal_denied", problem=denied.message)
-                return  # a coordinator that is a member can only evict
+                if self.blobs is self.node.session.engine.blobs:
+                    return  # a coordinator that is a member can only evict
+                # A bucket also says so while a clock is wrong, or a key is being replaced.
             except AntiphonError as problem:
                 log.warning("evictor_waits", problem=problem.message)
 
@@ -91,9 +98,14 @@ class Evictor:
         control = node.session.history.newest(now_ms)
         if control is None or control.coordinator != node.session.author.did:
             return
+        node.replica.flush()  # who waits for a job is asked of the file
         due_ms = now_ms - control.rules.artifact_ttl_ms
         aside = len(self.guard.aside)
-        for job in node.replica.ask(ReplicaJobs).kept_before(due_ms, limit=JOBS_PER_ROUND + aside):
+        limit = JOBS_PER_ROUND + aside
+        for job in (
+            *node.replica.ask(ReplicaErasures).with_stored(limit=limit),
+            *node.replica.ask(ReplicaJobs).kept_before(due_ms, limit=limit),
+        ):
             await self._evict(job, job.stored)
         left = CHECKPOINTS_PER_ROUND
         for job in node.replica.ask(ReplicaJobs).with_replaced(limit=JOBS_PER_ROUND + aside):
@@ -111,6 +123,9 @@ class Evictor:
     async def _evict(self, job: Job, digests: tuple[str, ...]) -> None:
         key = f"{job.kind} {job.id}"
         if self.guard.rests(key):
+            return
+        if job.is_terminal and self.node.replica.ask(ReplicaArchive).is_awaited(job.kind, job.id):
+            self.guard.rest(key)  # its result is named as read only once that job is offered
             return
         with self.guard.about(key):
             await self._write_evictions(job, digests)
@@ -139,6 +154,8 @@ class Evictor:
         replica, digest = self.node.replica, evicted.digest
         if replica.ask(ReplicaBlobs).is_needed(digest):
             pass
+        elif self.node.is_snapshot(digest):
+            log.warning("artifact_is_snapshot", digest=digest, named_as=evicted.named_as)
         elif not await self._begins(digest, BEGINS[evicted.named_as]):
             log.warning("artifact_is_something_else", digest=digest, named_as=evicted.named_as)
         else:
@@ -158,6 +175,6 @@ class Evictor:
                     begin += chunk
                     if len(begin) >= longest:
                         break
-        except Rejected:  # not stored: nothing to remove
+        except (Rejected, Corrupt):  # not stored: nothing to remove; or damaged: it is not that
             return False
         return begin.startswith(with_)

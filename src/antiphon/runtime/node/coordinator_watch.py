@@ -9,6 +9,7 @@ structlog is imported where events are logged: commands that only ask do not nee
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -45,13 +46,15 @@ class CoordinatorWatch:
     def __init__(
         self,
         node: FullNode,
+        heard_ms: Callable[[str], int | None],
         *,
         round_s: float = ROUND_S,
         listen_s: float = LISTEN_S,
         quiet_after_ms: int = coordinator_silence.QUIET_AFTER_MS,
     ) -> None:
-        """`round_s` is the average wait between two rounds."""
+        """`heard_ms`: a coordinator's last heartbeat; `round_s`: the mean wait between rounds."""
         self.node = node
+        self.heard_ms = heard_ms
         self.round_s = round_s
         self.listen_s = listen_s
         self.quiet_after_ms = quiet_after_ms
@@ -78,12 +81,15 @@ class CoordinatorWatch:
     async def look(self) -> None:
         """One round: roll call if there was no sign of life lately, then log what changed."""
         session = self.node.session
-        watch = self._present_watch()
+        watch = self._with_heartbeat()
         seen: list[str] = []
         if watch.coordinator == session.author.did:
             seen.append(session.author.did)
         elif coordinator_silence.should_ask(
-            watch, session.wall.now_ms(), quiet_after_ms=self.quiet_after_ms
+            watch,
+            session.wall.now_ms(),
+            owner=session.control.owner,
+            quiet_after_ms=self.quiet_after_ms,
         ):
             seen += [card.node for card in await roll_call(session, wait_s=self.listen_s)]
         now_ms = session.wall.now_ms()
@@ -94,6 +100,15 @@ class CoordinatorWatch:
             watch = coordinator_silence.shown(watch, node, now_ms, is_answer=True)
         self._watch = watch
         self._settle(watch, now_ms)
+
+    def _with_heartbeat(self) -> coordinator_silence.Watch:
+        """The watch, with the coordinator's last heartbeat as a sign of life."""
+        watch = self._present_watch()
+        heard_ms = self.heard_ms(watch.coordinator)
+        if heard_ms is not None:
+            watch = coordinator_silence.shown(watch, watch.coordinator, heard_ms, is_answer=True)
+            self._watch = watch
+        return watch
 
     def _present_watch(self) -> coordinator_silence.Watch:
         session = self.node.session

@@ -144,6 +144,8 @@ class FullNode:
         self.applied = 0
         self.snapshot_made = (0, "")
         """The archive of the newest snapshot that was made here, and its digest: seals name it."""
+        self.stored_snapshots: list[str] = []
+        """Those that this coordinator keeps, oldest first: somebody may be reading one."""
         self.passed: dict[tuple[str, Priority], tuple[int, int]] = {}
         """By kind and priority: the newest announcement that was answered, and when (wall ms)."""
         self._progress = asyncio.Condition()
@@ -375,7 +377,7 @@ class FullNode:
             self._tell(Applied(record, opened, verdict, None))
             return
         key = opened.place.key if opened.place is not None else None
-        before = self.replica.lane(key) if key is not None else Lane()
+        before = self._before(key, opened) if key is not None else Lane()
         outcome = self.session.history.settle(before, opened, self._read)
         if outcome.changed:
             self.session.merge(opened)
@@ -387,6 +389,17 @@ class FullNode:
         self.replica.note(record, outcome.verdict, key, outcome.lane, error_text, named)
         if self.watchers:
             self._tell(Applied(record, opened, outcome.verdict, outcome.lane.state, before.state))
+
+    def _before(self, key: LaneKey, opened: OpenedRecord) -> Lane:
+        """The lane of a record before it.
+
+        Older seals may have left the log. Who reads only some kinds begins with no snapshot, which
+        says what they came to, and takes the first that is left as it says itself.
+        """
+        lane, family = self.replica.lane(key), opened.family
+        if self.replica.reads == WHOLE or any(lane.tails) or opened.op is None or family is None:
+            return lane
+        return lane if family.lane_before is None else family.lane_before(opened.op)
 
     async def _control_verdict(self, record: Record) -> Verdict:
         """The verdict on a control record, however long the engine does not answer.
@@ -408,7 +421,9 @@ class FullNode:
         protocol = self.session.protocol
         return Reads(
             records={
-                seq: dep_of(protocol, found.record) if found is not None else None
+                seq: dep_of(protocol, found.record)
+                if found is not None and found.erased is None
+                else None
                 for seq, found in stored.items()
             },
             mark=self._own_mark(needs.upto) if needs.upto else None,
@@ -428,6 +443,12 @@ class FullNode:
     def seals(self) -> SealLane:
         """The seals as of the last record that was applied."""
         return cast("SealLane", self.replica.lane(SEAL_LANE))
+
+    def is_snapshot(self, digest: str) -> bool:
+        """Whether these are the bytes of a snapshot that others may begin with: no lane says so."""
+        last = self.seals.state
+        named = last.snapshot if last is not None else None
+        return digest in {named, self.snapshot_made[1], *self.stored_snapshots}
 
     def _tell_mismatch(self, opened: OpenedRecord) -> None:
         """Log that a seal does not match, as an error."""

@@ -93,7 +93,7 @@ class OverdueJobs:
             if not self._is_tried(job, job.fence, noticed):
                 continue
             with self.guard.about((job.kind, job.id)):
-                # A tenure whose authority was revoked has nothing left to expire.
+                # A tenure whose authority was revoked has nothing left to expire but its job.
                 if (await self._expire(job) and job.state in HELD) or self._is_open(job):
                     await self._call_again(job)
         unanswered = self.node.replica.ask(ReplicaJobs).unanswered(
@@ -147,10 +147,13 @@ class OverdueJobs:
 
     def _is_open(self, job: Job) -> bool:
         """Whether any worker may claim it, revocations included."""
+        return self._standing(job).state is State.PENDING
+
+    def _standing(self, job: Job) -> Job:
+        """The job as it counts now: a holder that lost its authority holds it no longer."""
         node = self.node
         lane = job_lane(node.replica, job.kind, job.id)
-        now = standing(node.session.control, lane.job, node.applied + 1)
-        return now is not None and now.state is State.PENDING
+        return standing(node.session.control, lane.job, node.applied + 1) or job
 
     def _is_still_queued(self, job: Job, now_ms: int) -> bool:
         """Whether the job's turn has not come yet: its queue is moving, and has not reached it."""
@@ -161,13 +164,21 @@ class OverdueJobs:
 
     async def _expire(self, job: Job) -> bool:
         """Write the expiry; True if the log accepted ours."""
-        body = ExpireBody(kind=job.kind, job=job.id, fence=job.fence if job.state in HELD else None)
+        # Who took a question may have lost its authority: nothing makes it pending on the log, as
+        # an offer does for other jobs, and it still has to end at its time.
+        now = self._standing(job)
+        body = ExpireBody(kind=job.kind, job=job.id, fence=now.fence if now.state in HELD else None)
         lane = job_lane(self.node.replica, job.kind, job.id)
         return self._settled(job, await self.node.write(Intent(JobExpire, body, lane)))
 
     async def _call_again(self, job: Job) -> None:
         lane = job_lane(self.node.replica, job.kind, job.id)
         if lane.job is None or not self._is_open(job):
+            return
+        if lane.job.question is not None:
+            # It is open without that. What left it so is looked at again until its time, and must
+            # not take the place of others in each round.
+            self.guard.rest((job.kind, job.id))
             return
         body = OfferBody(kind=job.kind, job=job.id, priority=lane.job.priority)
         self._settled(job, await self.node.write(Intent(JobOffer, body, lane)))

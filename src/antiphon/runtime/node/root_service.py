@@ -9,11 +9,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from antiphon.core.archive import told_roots
 from antiphon.core.archive.told_roots import MAX_QUESTION_BYTES, TOLD_ROOTS, AskedRoots, ToldRoots
 from antiphon.core.bus.subjects import ROOTS
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt, EngineDenied, Rejected, Unavailable
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def _asked(payload: bytes) -> AskedRoots | None:
         return None
     try:
         return told_roots.decode(payload)
-    except (msgspec.MsgspecError, UnicodeError):
+    except UNREADABLE:
         return None
 
 

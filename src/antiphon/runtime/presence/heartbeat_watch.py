@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
@@ -18,19 +19,20 @@ from msgspec import Raw
 from antiphon.core.authority.job_rights import WORKED_BY
 from antiphon.core.authority.scope import NOTHING, Scope, scope_of
 from antiphon.core.bus.signed_message import Refused
-from antiphon.core.bus.subjects import HEARTBEAT
+from antiphon.core.bus.subjects import HEARTBEAT, ROLL
 from antiphon.core.policy import selection
 from antiphon.core.presence.cards import (
     HEARTBEATS,
+    HEARTBEATS_WANTED,
     MAX_ON_PAGE,
     MAX_PAGE_BYTES,
     MAX_PAGES,
     ROLL_PAGES,
+    SHORTEST_BEAT_MS,
     KnownHeartbeat,
     RollPage,
 )
 from antiphon.core.presence.presence_table import (
-    BEAT_MS,
     GRACE_MS,
     MAX_NODES,
     STALE_MS,
@@ -38,7 +40,7 @@ from antiphon.core.presence.presence_table import (
     PresenceChange,
     PresenceTable,
 )
-from antiphon.errors import Unavailable
+from antiphon.errors import Rejected, Unavailable
 from antiphon.runtime.rights_cache import RightsCache
 from antiphon.runtime.services import beside
 
@@ -70,6 +72,7 @@ class HeartbeatWatch:
         self._session = session
         self._keep = keep
         self._listens_since_ms: int | None = None
+        self._coordinator = ("", 0)
         self._shares: dict[str, int] = {}
         self._shares_until_ms = 0
         self._scopes = RightsCache(session, self._scope, kept_s=_RIGHTS_FOR_S, most=2 * MAX_NODES)
@@ -83,7 +86,7 @@ class HeartbeatWatch:
     def knows_others(self) -> bool:
         """Whether everybody who is online must have been heard by now."""
         since_ms = self._listens_since_ms
-        return since_ms is not None and self.now_ms - since_ms >= BEAT_MS + GRACE_MS
+        return since_ms is not None and self.now_ms - since_ms >= SHORTEST_BEAT_MS + GRACE_MS
 
     async def run(self) -> None:
         """Listen and keep what changes."""
@@ -103,6 +106,8 @@ class HeartbeatWatch:
         async with bus.subscribe(HEARTBEAT.at(user="*"), max_pending=MAX_PENDING) as heartbeats:
             self._listens_since_ms = self.now_ms
             self.ready.set()
+            with suppress(Rejected):  # each says its next one within a minute in any case
+                await bus.publish(ROLL.at(), HEARTBEATS_WANTED, reply=bus.new_inbox())
             async for message in heartbeats:
                 self.hear(message.subject, message.payload)
 
@@ -125,6 +130,8 @@ class HeartbeatWatch:
             return
         if self._has_ended(message.author):
             return
+        if message.author == session.control.coordinator and not message.body.is_away:
+            self._coordinator = (message.author, session.wall.now_ms())
         changed = self.table.hear(
             message.body,
             Heard(subject.rpartition(".")[2], payload, at_ms=message.at_ms, heard_ms=self.now_ms),
@@ -134,6 +141,14 @@ class HeartbeatWatch:
             if message.body.role == "node" and message.author != session.author.did:
                 self.newcomer.set()
 
+    def coordinator_heard_ms(self, did: str) -> int | None:
+        """When this coordinator was last heard, by this machine's time; None: not since its turn.
+
+        Kept beside the table, which may be full.
+        """
+        node, at_ms = self._coordinator
+        return at_ms if node == did else None
+
     def sweep(self) -> None:
         """Notice who fell silent, and whose authority ended."""
         for changed in self.table.sweep(self.now_ms, self._has_ended):
@@ -142,7 +157,7 @@ class HeartbeatWatch:
     def _may_be_heard(self, subject: str) -> bool:
         if self.now_ms >= self._shares_until_ms:
             self._shares.clear()
-            self._shares_until_ms = self.now_ms + BEAT_MS
+            self._shares_until_ms = self.now_ms + SHORTEST_BEAT_MS
         heard = self._shares[subject] = self._shares.get(subject, 0) + 1
         return heard <= MAX_OF_USER
 

@@ -15,7 +15,13 @@ from msgspec import Struct
 from antiphon.core.bus.signed_message import Refused
 from antiphon.core.bus.subjects import HEARTBEAT, ROLL
 from antiphon.core.presence.cards import HEARTBEAT_AGE_MS, OLD_HEARTBEATS, ROLL_PAGES, Card
-from antiphon.core.presence.presence_table import MAX_NODES, STALE_MS, level_of, misses
+from antiphon.core.presence.presence_table import (
+    MAX_NODES,
+    STALE_MS,
+    level_of,
+    misses,
+    overdue_ms,
+)
 from antiphon.errors import Rejected
 from antiphon.runtime.presence.roll_call import FOR_ALL, roll_call
 
@@ -37,6 +43,11 @@ class LiveNode(Struct, frozen=True, kw_only=True):
     """Since its last heartbeat."""
     misses: int
     level: str
+
+    @property
+    def overdue_ms(self) -> int:
+        """For how long it is silent beyond what it said."""
+        return overdue_ms(self.silent_ms, self.card.next_ms)
 
 
 class _Answers:
@@ -87,7 +98,7 @@ async def live_nodes(
     if answers is None:
         found = [_live(card, 0) for card in await roll_call(session, wait_s=wait_s)]
     else:
-        found = [one for one in answers.values() if one.silent_ms <= stale_ms]
+        found = [one for one in answers.values() if one.overdue_ms <= stale_ms]
     return sorted(found, key=lambda one: (one.card.role, one.card.alias, one.card.node))
 
 
@@ -121,5 +132,5 @@ async def _ask_one(session: Session, within_s: float) -> dict[str, LiveNode] | N
 
 
 def _live(card: Card, silent_ms: int) -> LiveNode:
-    missed = misses(silent_ms)
+    missed = misses(silent_ms, card.next_ms)
     return LiveNode(card=card, silent_ms=silent_ms, misses=missed, level=str(level_of(missed)))

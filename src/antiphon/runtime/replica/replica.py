@@ -45,6 +45,7 @@ from antiphon.runtime.replica import (
 )
 from antiphon.runtime.replica.replica_sizes import ALL_KINDS, ReplicaSizes
 from antiphon.runtime.replica.replica_table import LaneTable, Row, link
+from antiphon.runtime.replica.replica_tree import Gone
 from antiphon.telemetry import LazyLogger
 
 LANES_IN_MEMORY: Final = 50_000
@@ -74,6 +75,19 @@ class StoredRecord(Struct, frozen=True):
     verdict: Verdict
     after: int = 0
     """Of a rejected record: the last one before it that its lane accepted."""
+    erased: Gone | None = None
+    """What is left of it, if its bytes were removed."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of its bytes, also of those that were removed."""
+        return digest(self.record.payload) if self.erased is None else self.erased.digest
+
+    def is_of(self, found: Record) -> bool:
+        """Whether it is, or was, this record of the log."""
+        if self.erased is None:
+            return self.record == found
+        return (self.record.seq, self.erased.digest) == (found.seq, digest(found.payload))
 
 
 class _Held(Struct):
@@ -351,9 +365,9 @@ class Replica:
                 "insert or replace into former values (?, ?, ?, ?)",
                 [(*key, msgspec.msgpack.encode(lane)) for key, lane in self._former.items()],
             )
-            self._db.executemany(
-                "insert or ignore into hot values (?)", [(held.row,) for held in self._begun]
-            )
+            begun = [(held.row,) for held in self._begun]
+            self._db.executemany("insert or ignore into hot values (?)", begun)
+            self._db.executemany("insert or ignore into live values (?)", begun)
             self._db.executemany(
                 "insert or replace into accepted values (?, ?)",
                 [(self._lanes[key].row, seq) for key, seq in self._accepted.items()],
@@ -526,38 +540,31 @@ class Replica:
 
     def record(self, seq: int) -> StoredRecord | None:
         """One record, or None."""
-        row = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict, after from records where seq = ?",
-            (seq,),
-        ).fetchone()
-        return StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) if row else None
+        return next(self._stored("seq = ?", seq), None)
 
     def newest_of(self, key: LaneKey, *, verdict: Verdict | None = None) -> StoredRecord | None:
         """The newest record of a lane, with any verdict or with this one."""
-        row = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict, after from records"
-            " where lane = ? and (? is null or verdict = ?) order by seq desc limit 1",
-            (self.row_of(key), verdict, verdict),
-        ).fetchone()
-        return StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) if row else None
+        where = "lane = ? and (? is null or verdict = ?) order by seq desc limit 1"
+        return next(self._stored(where, self.row_of(key), verdict, verdict), None)
 
     def lane_records(self, key: LaneKey, *, verdict: Verdict | None = None) -> list[StoredRecord]:
         """A lane's records with their verdicts, oldest first; all, or those with this one."""
-        rows = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict, after from records"
-            " where lane = ? and (? is null or verdict = ?) order by seq",
-            (self.row_of(key), verdict, verdict),
-        )
-        return [StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) for row in rows]
+        where = "lane = ? and (? is null or verdict = ?) order by seq"
+        return list(self._stored(where, self.row_of(key), verdict, verdict))
 
     def accepted_before(self, key: LaneKey, seq: int, *, limit: int) -> list[StoredRecord]:
         """The newest records of a lane before a sequence that took effect, newest first."""
-        rows = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict, after from records"
-            " where lane = ? and seq < ? and verdict = 'ok' order by seq desc limit ?",
-            (self.row_of(key), seq, limit),
+        where = "lane = ? and seq < ? and verdict = 'ok' order by seq desc limit ?"
+        return list(self._stored(where, self.row_of(key), seq, limit))
+
+    def _stored(self, where: str, *args: object) -> Iterator[StoredRecord]:
+        found = self._db.execute(
+            f"select seq, stamp_ns, subject, payload, verdict, after from records where {where}",  # noqa: S608 - our own words
+            args,
         )
-        return [StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5]) for row in rows]
+        for row in found.fetchall():
+            gone = None if row[3] else replica_tree.gone(self._db, row[0])
+            yield StoredRecord(Record(*row[:4]), Verdict(row[4]), row[5], gone)
 
     def row_of(self, key: LaneKey) -> int:
         """The row of a lane; 0, which no lane has, if there is none."""

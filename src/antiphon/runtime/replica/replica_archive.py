@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from antiphon.core.families.jobs.columns import follows
+from antiphon.core.families.jobs.ops import JobSchedule
+from antiphon.core.families.jobs.replicas import until_ms
 from antiphon.core.families.jobs.state import JobLane
+from antiphon.core.opened_record import open_anywhere
 from antiphon.ports import NANOSECONDS_PER_MS
-from antiphon.runtime.replica.replica import Queries
+from antiphon.runtime.replica.replica import Queries, Replica
 from antiphon.runtime.replica.replica_table import link
 
 if TYPE_CHECKING:
+    from antiphon.core.record.branches import LaneKey
     from antiphon.runtime.replica.replica_table import LaneTable
 
 _decode = msgspec.msgpack.Decoder(JobLane).decode
@@ -30,8 +34,15 @@ class OldRow(NamedTuple):
     last: int
     newest_ms: int
     """Its oldest and newest such record, and the latest stamp of them."""
-    oldest_ms: int
-    """And the earliest."""
+
+
+class LiveRow(NamedTuple):
+    """A lane that is not known to be archived."""
+
+    row: int
+    kind: str
+    name: str
+    lane: Any
 
 
 class ReplicaArchive(Queries):
@@ -42,13 +53,19 @@ class ReplicaArchive(Queries):
 
         Without those whose first such record is not behind `after`.
         """
+        # By sequence, and no further than the page: grouping all lanes for each page would grow
+        # with their square.
+        begin = after + 1 if after else self._oldest(table)
+        rest = "from records e where e.lane = r.lane and e.seq >= r.seq and e.seq < :below"
         rows = self._db.execute(
-            "select l.id, l.kind, l.name, l.body, min(r.seq), max(r.seq),"  # noqa: S608 - our own name
-            f" max(r.stamp_ns), min(r.stamp_ns) from hot h join {table.name} l on l.id = h.lane"
-            " left join purged p on p.lane = l.id"
-            " join records r on r.lane = l.id and r.seq < ? and r.seq > coalesce(p.upto, 0)"
-            " group by l.id having min(r.seq) > ? order by min(r.seq) limit ?",
-            (below, after, limit),
+            f"select l.id, l.kind, l.name, l.body, r.seq, (select max(e.seq) {rest}),"  # noqa: S608 - our own name
+            f" (select max(e.stamp_ns) {rest})"
+            f" from records r cross join hot h on h.lane = r.lane cross join {table.name} l"
+            " on l.id = r.lane left join purged p on p.lane = r.lane"
+            " where r.seq >= :begin and r.seq < :below and r.seq > coalesce(p.upto, 0)"
+            " and not exists (select 1 from records e where e.lane = r.lane and e.seq < r.seq"
+            " and e.seq > coalesce(p.upto, 0)) order by r.seq limit :limit",
+            {"begin": begin, "below": below, "limit": limit},
         )
         return [
             OldRow(
@@ -56,10 +73,49 @@ class ReplicaArchive(Queries):
                 first=first,
                 last=last,
                 newest_ms=newest_ns // NANOSECONDS_PER_MS,
-                oldest_ms=oldest_ns // NANOSECONDS_PER_MS,
             )
-            for row, kind, name, body, first, last, newest_ns, oldest_ns in rows
+            for row, kind, name, body, first, last, newest_ns in rows
         ]
+
+    def _oldest(self, table: LaneTable) -> int:
+        """The first record of a family that is on the log."""
+        found = self._db.execute(
+            "select min((select min(r.seq) from records r"  # noqa: S608 - our own name
+            " where r.lane = h.lane and r.seq > coalesce(p.upto, 0)))"
+            f" from hot h cross join {table.name} l on l.id = h.lane"
+            " left join purged p on p.lane = h.lane"
+        ).fetchone()
+        return int(found[0] or 0)
+
+    def live(self, table: LaneTable, *, after: int, limit: int) -> list[LiveRow]:
+        """Lanes of a family that are not known to be archived, in the order of their rows."""
+        rows = self._db.execute(
+            f"select l.id, l.kind, l.name, l.body from live v join {table.name} l on l.id = v.lane"  # noqa: S608 - our own name
+            " where l.id > ? order by l.id limit ?",
+            (after, limit),
+        )
+        return [LiveRow(row, kind, name, table.decode(body)) for row, kind, name, body in rows]
+
+    def not_live(self, rows: Iterable[int]) -> None:
+        """Note that lanes are archived; one that begins again is live again."""
+        self._db.executemany("delete from live where lane = ?", [(row,) for row in rows])
+
+    def stamps(self, row: int, upto: int) -> list[tuple[int, int]]:
+        """The records of a lane up to a sequence: sequence and stamp in ms."""
+        rows = self._db.execute(
+            "select seq, stamp_ns from records where lane = ? and seq <= ? order by seq",
+            (row, upto),
+        )
+        return [(seq, stamp_ns // NANOSECONDS_PER_MS) for seq, stamp_ns in rows]
+
+    def newest_upto(self, row: int, below: int, before_ms: int) -> int:
+        """The newest record of a lane below a sequence and not behind a time; 0 if all are gone."""
+        found = self._db.execute(
+            "select max(seq) from records where lane = ? and seq < ? and stamp_ns < ?"
+            " and seq > coalesce((select upto from purged where lane = ?), 0)",
+            (row, below, before_ms * NANOSECONDS_PER_MS, row),
+        ).fetchone()
+        return found[0] or 0
 
     def has_old(self, tables: Iterable[LaneTable]) -> bool:
         """Whether there is a lane in one of these tables with records on the log."""
@@ -75,6 +131,14 @@ class ReplicaArchive(Queries):
             "select 1 from names n join hot h on h.lane = n.lane where n.named = ? and n.lane != ?"
             " limit 1",
             (row, row),
+        ).fetchone()
+        return found is not None
+
+    def is_on_log(self, key: LaneKey) -> bool:
+        """Whether a lane has records on the log."""
+        found = self._db.execute(
+            f"select 1 from hot join lanes_{key.family} on id = lane where name = ? and kind = ?",  # noqa: S608 - our own name
+            (key.name, key.kind),
         ).fetchone()
         return found is not None
 
@@ -133,3 +197,10 @@ class ReplicaArchive(Queries):
             "select seq, missing from gaps where seq <= ? order by seq", (upto,)
         )
         return found.fetchall()
+
+
+def replicas_until_ms(replica: Replica, row: int) -> int:
+    """Until when replicas may name a schedule of this lane, accepted or not; -1: there is none."""
+    found = replica.ask(ReplicaArchive).with_replicas(row)
+    ops = (open_anywhere(replica.protocol, replica.mesh, payload).op for payload in found)
+    return max((until_ms(op) for op in ops if isinstance(op, JobSchedule)), default=-1)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from antiphon.runtime.replica.replica_table import LaneTable
 
-SCHEMA_VERSION: Final = 10
+SCHEMA_VERSION: Final = 11
 TABLES: Final = (
     *("records", "named", "follows", "evicted", "tallies", "former", "purged", "names", "hot"),
-    "accepted",
+    *("accepted", "live"),
 )
 SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
@@ -30,6 +30,7 @@ create table if not exists purged (  -- up to where records of a lane are gone f
     lane integer primary key, upto integer not null
 );
 create table if not exists hot (lane integer primary key);  -- lanes with records on the log
+create table if not exists live (lane integer primary key);  -- lanes not known to be archived
 create table if not exists names (  -- lanes whose ops name a record of another lane
     named integer not null, lane integer not null, primary key (named, lane)
 ) without rowid;

@@ -86,6 +86,26 @@ class ReplicaTexts:
         )
         self._db.executemany(f"insert into {TABLE} (rowid, text) values (?, ?)", cut)  # noqa: S608 - the same
 
+    def has(self, first_seq: int) -> bool:
+        """Whether a lane has said what went wrong."""
+        query = f"select 1 from {TABLE} where rowid = ?"  # noqa: S608 - our own name
+        return self.is_kept and self._db.execute(query, (first_seq,)).fetchone() is not None
+
+    def erase(self, first_seqs: Iterable[int]) -> None:
+        """Remove the errors of lanes, and their words from the index, in the caller's transaction.
+
+        Words that were deleted stay in the index until it is merged.
+        """
+        if not self.is_kept:
+            return
+        before = self._db.total_changes
+        self._db.executemany(
+            f"delete from {TABLE} where rowid = ?",  # noqa: S608 - our own name
+            [(first_seq,) for first_seq in first_seqs],
+        )
+        if self._db.total_changes > before:
+            self._db.execute(f"insert into {TABLE} ({TABLE}) values ('optimize')")  # noqa: S608 - the same
+
     def delete_all(self) -> None:
         """Forget everything."""
         if self.is_kept:

@@ -18,10 +18,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from antiphon.core.archive.snapshot import Head, Snapshot
-from antiphon.core.families.seals.state import leaf_of
+from antiphon.core.families.seals.state import leaf, leaf_of
 from antiphon.core.family import Mark
 from antiphon.core.proof import merkle
 from antiphon.core.proof.merkle import Frontier, leaf_hash, node_hash
@@ -41,10 +41,22 @@ create table if not exists subtrees (
     primary key (level, place)
 ) without rowid;
 create table if not exists gaps (seq integer primary key, missing integer not null);
+create table if not exists erased (  -- records without their bytes, by whose order, and since when
+    seq integer primary key, digest text not null, by text not null, at_ms integer not null
+);
 """
-TABLES: Final = ("subtrees", "gaps")
+TABLES: Final = ("subtrees", "gaps", "erased")
 
-Row = tuple[int, int, str, str, bytes, int]
+
+class Gone(NamedTuple):
+    """What is left of a record whose bytes were removed."""
+
+    digest: str
+    by: str
+    at_ms: int
+
+
+Row = tuple[int, int, str, str, bytes | Gone, int]
 """seq, stamp_ns, subject, verdict, payload, after"""
 
 
@@ -232,11 +244,14 @@ class Tree:
 
     def rows(self, first: int, count: int) -> list[Row]:
         """The records of some leaves, which there are."""
-        found: list[Row] = self._db.execute(
+        rows = self._db.execute(
             "select seq, stamp_ns, subject, verdict, payload, after from records"
             " where seq >= ? order by seq limit ?",
             (self.seq_at(first), count),
         ).fetchall()
+        found: list[Row] = [
+            row if row[4] else (*row[:4], gone(self._db, row[0]) or b"", row[5]) for row in rows
+        ]
         if first < self.base and [row[0] for row in found] != [
             self.seq_at(first + at) for at in range(count)
         ]:
@@ -343,7 +358,16 @@ class Tree:
 _REBUILD: Final = "move the replica's file away; it is rebuilt from the log"
 
 
+def gone(db: sqlite3.Connection, seq: int) -> Gone | None:
+    """What is left of a record without bytes; None if it never had any."""
+    found = db.execute("select digest, by, at_ms from erased where seq = ?", (seq,)).fetchone()
+    return None if found is None else Gone(*found)
+
+
 def leaf_of_row(row: Row) -> bytes:
     """The leaf of a record in the file."""
     seq, stamp_ns, subject, verdict, payload, after = row
-    return leaf_of(seq, stamp_ns // NANOSECONDS_PER_MS, subject, payload, verdict, after)
+    commit_ms = stamp_ns // NANOSECONDS_PER_MS
+    if isinstance(payload, Gone):
+        return leaf(seq, commit_ms, subject, payload.digest, verdict, after)
+    return leaf_of(seq, commit_ms, subject, payload, verdict, after)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from antiphon.core.tempo.pulse_state import PulseState
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import AntiphonError, Held
 
 if TYPE_CHECKING:
@@ -124,5 +125,5 @@ async def stored_state(session: Session) -> PulseState | None:
 def _state_in(entry: LeaseEntry | None) -> PulseState | None:
     try:
         return msgspec.json.decode(entry.value, type=PulseState) if entry else None
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None

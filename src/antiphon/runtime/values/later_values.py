@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from antiphon.decoding import UNREADABLE
 from antiphon.runtime.values.signature import CallSignature, read_call, written
 from antiphon.runtime.values.value_codec import ValueCodec
 
@@ -90,7 +91,7 @@ def fill(text: str | bytes, values: Mapping[str, str | bytes]) -> bytes:
                 if which not in lists:
                     lists[which] = _items(target[key])
                 lists[which][int(place["item"])] = raw
-        except (IndexError, KeyError, msgspec.MsgspecError):
+        except (*UNREADABLE, IndexError, KeyError):
             raise TypeError(f"the call has no place {name}") from None
     for (part, key), items in lists.items():
         target = call.args if part == "args" else call.kwargs

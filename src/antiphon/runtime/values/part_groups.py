@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 
 _decode: Final = msgspec.json.Decoder(list[Raw]).decode
@@ -39,5 +40,5 @@ def parts_in(text: str | bytes) -> list[Raw]:
     """The texts of the parts of a group."""
     try:
         return _decode(text)
-    except (msgspec.MsgspecError, UnicodeError) as problem:
+    except UNREADABLE as problem:
         raise Malformed(f"a part of the stream cannot be read: {problem}") from problem

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from antiphon.decoding import UNREADABLE
 from antiphon.runtime.values.value_codec import PLAIN, ValueCodec, codec_of
 
 CONTEXT: Final = "ctx"
@@ -241,7 +242,7 @@ def read_call(text: str | bytes) -> WrittenCall:
     """A call of its text; `TypeError` if it is none."""
     try:
         return _read_call(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise TypeError(
             f"a call is written as {{'args': [...], 'kwargs': {{...}}}}: {problem}"
         ) from None

@@ -13,6 +13,7 @@ from antiphon.core.families.jobs.ops import JobCancel, JobComplete
 from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Need
 from antiphon.core.record import subjects
+from antiphon.decoding import UNREADABLE
 
 if TYPE_CHECKING:
     from antiphon.core.policy.rendezvous_turns import Call
@@ -112,7 +113,7 @@ async def recent_activity(session: Session, kind: str) -> RecentActivity:
     async for record in _between(session, subject, after, upto):
         try:
             op_type = _peek(record.payload.partition(b"\n")[0]).type
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        except UNREADABLE:
             continue
         last[record.subject[-64:]] = op_type
     return RecentActivity(after, upto, last)

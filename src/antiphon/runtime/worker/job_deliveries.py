@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from antiphon.core.families.jobs.given_results import with_results
+from antiphon.core.derivations.given_results import with_results
 from antiphon.core.families.jobs.ops import (
     JobComplete,
     JobOffer,
@@ -50,6 +50,7 @@ from antiphon.errors import (
 from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.children import key_of, open_until_ms
 from antiphon.runtime.executors.executor import GivenBack, Ran
+from antiphon.runtime.outbox.outbox_item import Complete, Yield
 from antiphon.runtime.worker.job_claims import JobClaims
 from antiphon.runtime.worker.plain_jobs import Leaving, PlainJob, PlainJobs
 from antiphon.runtime.worker.runs import run_work
@@ -64,8 +65,11 @@ if TYPE_CHECKING:
 
     from antiphon.ports import Delivery, WorkQueue
     from antiphon.runtime.executors.executor import Executor, Executors
+    from antiphon.runtime.log.author import Draft
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.log.writer import Begun
+    from antiphon.runtime.outbox.outbox_item import OutboxItem
+    from antiphon.runtime.outbox.worker_outbox import WorkerOutbox
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.queue_credits import Credits
     from antiphon.runtime.worker.run_slots import RunSlots
@@ -104,6 +108,8 @@ class JobDeliveries:
         self._credits = credits_
         self._clock = clock
         self._status = status
+        self.outbox: WorkerOutbox | None = None
+        """Keeps what jobs make that go on without the engine."""
         self.figures = RunFigures()
         self.done = 0
         """Jobs whose accepted end was read."""
@@ -343,12 +349,14 @@ class JobDeliveries:
                 run.began_s = self.session.wall.boot_s()
                 self.figures.begun(job)
             assignment = run_work.assignment_of(run)
-            work = asyncio.ensure_future(run_work.work_of(self.session, executor, assignment))
+            work = asyncio.ensure_future(run_work.work_of(run, executor, assignment))
             if run.call is not None:  # also if the work is cancelled before it has begun
                 work.add_done_callback(run.end_call)
             limit_s: float = run.body.manifest.timeout
             limit_s += executor.grace_s if limit_s else 0
             tenure.keep(work, limit_s=limit_s, goes_on=executor.goes_on)
+            if executor.goes_on and self.outbox is not None:
+                tenure.keep_in(self.outbox)
             run.keep(work, task.cancel if task is not None else work.cancel)
             ran = await run_work.result_of(run, work, executor, assignment)
             if ran is None:
@@ -383,18 +391,21 @@ class JobDeliveries:
         self._claims.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
 
     async def _give_back(self, run: JobRun, reason: attempt_end.GivingBack) -> None:
+        await run.escalated()
         checkpoint = await run.last_checkpoint()
         held = run.tenure.held
         if run.model_calls is not None:
             with suppress(AntiphonError):  # what is stored helps nobody but readers
                 await run_work.accounted(run.model_calls, run.tenure)
-        await self._complete(run, JobYield, attempt_end.giving_back(held, reason, checkpoint))
+        end = attempt_end.giving_back(held, reason, checkpoint)
+        await self._complete(run, JobYield, end, leaves=True)
 
     # --- prove ------------------------------------------------------------------------------------
 
     async def _prove(self, run: JobRun, ran: Ran) -> tuple[type[JobOp], attempt_end.Ending]:
         """What to write of the run's end: with the proof where that is the end of the job."""
         tenure, body = run.tenure, run.body
+        await run.escalated()
         fault, calls = ran.fault, None
         if run.model_calls is not None:
             calls = await run_work.accounted(run.model_calls, tenure)
@@ -449,19 +460,22 @@ class JobDeliveries:
         *,
         until_s: float = 0.0,
         begun: Begun | None = None,
+        leaves: bool = False,
     ) -> bool:
         """Commit the end; whether it was accepted. Acknowledge only a job that the log shows ended.
 
         While the engine does not answer it tries again, until `until_s` on the clock that runs in
-        suspend. `begun` is how far a turn has written it already.
+        suspend; a run that has an outbox does that on disk, and is not waited for if its worker
+        `leaves` it. `begun` is how far a turn has written it already.
         """
+        sent: list[Draft] = []
         tenure, attempt = run.tenure, 0
         if isinstance(end, YieldBody) and (cost := run.cost(run.usage(()))) is not None:
             end = structs.replace(end, cost=cost)
         verdict: Verdict | None = None
         while verdict is None:
             try:
-                verdict, begun = await tenure.write(op_type, end, begun), None
+                verdict, begun = await _write(tenure, op_type, end, begun, sent), None
             except TenureLost as lost:
                 _tell_refusal(tenure, op_type, lost.verdict)
                 self._claims.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
@@ -469,6 +483,9 @@ class JobDeliveries:
             except EngineDenied:
                 raise
             except Unavailable:
+                kept = _keep(tenure, end, sent)
+                if kept is not None:
+                    return await self._settle_kept(tenure, kept, leaves=leaves)
                 if self.session.wall.boot_s() >= until_s:
                     raise
                 await self.session.pause(attempt)
@@ -481,6 +498,53 @@ class JobDeliveries:
         else:
             self._claims.stay_away(tenure.delivery, tenure.job, Verdict.NOT_YET)
         return verdict.is_accepted
+
+    async def _settle_kept(
+        self, tenure: Tenure, kept: asyncio.Future[OutboxItem], *, leaves: bool
+    ) -> bool:
+        """Leave an end to the outbox until it is settled. The job stays in hand meanwhile."""
+        job = tenure.job
+        log.info("end_waits", job=job.id, kind=job.kind, hint="antiphon outbox")
+        settled = None if leaves else await kept
+        is_accepted = settled is not None and settled.state == "held"
+        if settled is not None and not is_accepted:
+            op = type(settled.what).__name__.lower()
+            log.warning("end_rejected", job=job.id, op=f"job.{op}", why=settled.why)
+        if settled is not None and is_accepted and isinstance(settled.what, Complete):
+            self.done += 1
+            tenure.delivery.ack()
+        else:
+            self._claims.stay_away(tenure.delivery, job, Verdict.HELD)
+        return is_accepted
+
+
+async def _write(
+    tenure: Tenure,
+    op_type: type[JobOp],
+    end: attempt_end.Ending,
+    begun: Begun | None,
+    sent: list[Draft],
+) -> Verdict:
+    """Write an end; what may have been sent of it is noted where it can be kept."""
+    if tenure.outbox is None:
+        return await tenure.write(op_type, end, begun)
+    if tenure.outbox.must_wait(end):
+        raise Unavailable("what the run made before waits in the outbox")
+    return await tenure.write(op_type, end, begun, sent.append)
+
+
+def _keep(
+    tenure: Tenure, end: attempt_end.Ending, sent: list[Draft]
+) -> asyncio.Future[OutboxItem] | None:
+    """Keep an end in the outbox of its run, if that has one with room."""
+    if tenure.outbox is None:
+        return None
+    what = Yield(end) if isinstance(end, YieldBody) else Complete(end)
+    try:
+        return tenure.outbox.keep_end(what, sent)
+    except Unavailable as full:
+        log.warning("end_not_kept", job=tenure.job.id, problem=full.message)
+        return None
 
 
 def _tell_refusal(tenure: Tenure, op_type: type[JobOp], verdict: Verdict) -> None:

@@ -243,7 +243,11 @@ class PlainJobs:
         due_s = loop.time() + SHORT_S
         self._watched.append((due_s, one))
         if self._timer is None:
-            self._timer = loop.call_at(due_s, self._look)
+            self._timer = loop.call_at(due_s, self._look_soon)
+
+    def _look_soon(self) -> None:
+        """Look after what the loop has to do already: that it was busy makes no job long."""
+        asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
         """Let those go that are not short."""
@@ -251,10 +255,11 @@ class PlainJobs:
         loop, watched = asyncio.get_running_loop(), self._watched
         while watched and watched[0][0] <= loop.time():
             _, one = watched.popleft()
-            if one.end is None and not one.has_left:
+            has_ended = one.task is not None and one.task.done()  # which `_ran` is told next
+            if one.end is None and not one.has_left and not has_ended:
                 self._leave(Leaving(one))
         if watched:
-            self._timer = loop.call_at(watched[0][0], self._look)
+            self._timer = loop.call_at(watched[0][0], self._look_soon)
 
     # --- prove, and complete ----------------------------------------------------------------------
 

@@ -27,9 +27,11 @@ from antiphon.core.families.jobs.ops import (
     Progress,
 )
 from antiphon.core.families.jobs.state import HELD, Job, JobLane
+from antiphon.core.policy.rate_limit import Tokens
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace, Unavailable
 from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, own_record
+from antiphon.runtime.outbox.worker_outbox import RunOutbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -37,10 +39,12 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.ops import ScheduleBody
     from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery
+    from antiphon.runtime.log.author import Draft
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.log.write_turns import WriteTurns
     from antiphon.runtime.log.writer import Begun
+    from antiphon.runtime.outbox.worker_outbox import WorkerOutbox
 
 RENEW_AT: Final = 1 / 3
 STOP_AT: Final = 2 / 3
@@ -105,6 +109,8 @@ class Leases:
         self._kept: dict[Timed, None] = {}  # in order: the same seed must give the same run
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_s = math.inf
+        self.escalations = Tokens(math.inf, 0)
+        """How many more may be stored."""
 
     def keep(self, kept: Timed) -> None:
         """Check it from now on."""
@@ -149,6 +155,8 @@ class Tenure:
     """What it has of its score's beats, counted from the claim."""
     beats: LeaseBeats | None = None
     """What its leases follow, if the job has a score."""
+    outbox: RunOutbox | None = None
+    """Keeps what its run makes while the engine does not answer, if the run goes on then."""
     lost: TenureLost | None = None
     is_out_of_time = False
     """Whether the work was stopped by its timeout."""
@@ -215,6 +223,10 @@ class Tenure:
             "hint": "make the handler a plain 'def', which runs in a thread, or wrap the blocking"
             " part in 'await asyncio.to_thread(...)'",
         }
+
+    def keep_in(self, outbox: WorkerOutbox) -> None:
+        """Have what its run makes kept there while the engine does not answer."""
+        self.outbox = RunOutbox(outbox, lambda why: self._lose(TenureLost(why, Verdict.FENCE)))
 
     # --- renewing ---------------------------------------------------------------------------------
 
@@ -409,10 +421,12 @@ class Tenure:
         ops = (one.opened.op for one in view.history if one.verdict is Verdict.OK)
         return [op.body for op in ops if isinstance(op, JobArtifact)]
 
-    async def store(self, body: ArtifactBody) -> Verdict:
-        """Write what the run has made; raises as `write` does."""
+    async def store(
+        self, body: ArtifactBody, before: Callable[[Draft], None] | None = None
+    ) -> Verdict:
+        """Write what the run has made; as `write` does."""
         try:
-            return await self.write(JobArtifact, body)
+            return await self.write(JobArtifact, body, before=before)
         except TenureLost as lost:
             self._lose(lost)
             raise
@@ -420,11 +434,16 @@ class Tenure:
     # --- writing ------------------------------------------------------------------------------
 
     async def write(
-        self, op_type: type[JobOp], body: Struct, begun: Begun | None = None
+        self,
+        op_type: type[JobOp],
+        body: Struct,
+        begun: Begun | None = None,
+        before: Callable[[Draft], None] | None = None,
     ) -> Verdict:
         """Commit one op of this tenure and read back its verdict.
 
-        `begun` is how far a turn has written it already.
+        `begun` is how far a turn has written it already. `before` is told of each record before
+        it is sent.
 
         Raises `TenureLost` when the lane shows that another worker has the lease, and
         `Unavailable` when the engine does not answer: then nothing is known.
@@ -434,7 +453,7 @@ class Tenure:
             self._move(now.lane)
             return go_behind(now) if self._is_ours() else None
 
-        policy = Policy(again=again, look=own_record, insists=False)
+        policy = Policy(again=again, look=own_record, insists=False, before=before)
         async with self._writing:
             try:
                 intent, turns = Intent(op_type, body, self.lane), self.leases.turns

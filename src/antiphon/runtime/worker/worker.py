@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.policy.attempt_end import GivingBack
     from antiphon.runtime.executors.executor import Executors
+    from antiphon.runtime.outbox.worker_outbox import WorkerOutbox
 
 LONGEST_PAUSE: Final = 8
 """Doublings of the pause while the engine does not return what an op depends on."""
@@ -82,6 +83,10 @@ class Worker:
             executors, self._leases, self._slots, self._credits, self.clock, self.status_sender
         )
 
+    def keep_in(self, outbox: WorkerOutbox) -> None:
+        """Have what jobs that go on without the engine make kept on disk."""
+        self._deliveries.outbox = outbox
+
     @property
     def done(self) -> int:
         """Jobs whose accepted end this worker has read."""
@@ -120,8 +125,11 @@ class Worker:
     async def run(self) -> None:
         """Work until `drain` is called and everything in hand is settled."""
         await self.session.sync_control()
+        outbox = self._deliveries.outbox
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            if outbox is not None:  # its jobs may be announced again: their results go first
+                await outbox.start(self._spawn)
             pullers = []
             traits, free = self.settings.traits, self._free_slots
             opened = await stack.enter_async_context(
@@ -136,6 +144,8 @@ class Worker:
             await self._draining.wait()
             await self._wind_down(pullers)
             follower.cancel()
+            if outbox is not None:
+                outbox.close()
 
     def _free(self) -> int:
         """How many jobs it would take now.

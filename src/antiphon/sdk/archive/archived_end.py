@@ -17,7 +17,7 @@ async def archived_end(home: Path, kind: str, job_id: str) -> Ended | None:
 
     `Rejected` if it was erased.
     """
-    if not has_archive(home):
+    if not await has_archive(home):
         return None
     async with open_archive(home=home) as archive:
         try:

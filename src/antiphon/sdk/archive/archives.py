@@ -9,7 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from antiphon.assembly.artifact_store import files_at
 from antiphon.core import bundle as core_bundle
+from antiphon.core.archive.checkpoint import CHECKPOINT
 from antiphon.core.bundle import Bundle, Report
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.state import Job, job_key
@@ -17,9 +19,9 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.errors import Misconfigured, Rejected
 from antiphon.runtime.archive.archive_check import ArchiveReport, check_archive
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import CHECKPOINT, FolderStore
 from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.runtime.archive.place_index import PlaceIndex
+from antiphon.runtime.file_store import FileStore
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.environment import read_environment
 
@@ -30,7 +32,7 @@ SHOWN: Final = 4
 class ArchiveStatus(Struct, frozen=True, kw_only=True):
     """What an archive says about itself; nothing of it is checked."""
 
-    folder: str
+    place: str
     mesh: str
     records: int
     upto: int
@@ -52,7 +54,7 @@ class Archive:
         seal = await reader.newest_seal()
         vkey = await reader.store.read("vkey") or b""
         return ArchiveStatus(
-            folder=str(reader.store),
+            place=str(reader.store),
             mesh=reader.mesh,
             records=reader.size,
             upto=seal.body.upto if seal is not None else 0,
@@ -68,8 +70,7 @@ class Archive:
     async def find(self, prefix: str) -> LaneKey:
         """The one job, or other thing, whose name begins so; `Rejected` if there is none."""
         wanted = prefix.strip().removeprefix("blake3:")
-        named = self.reader.lanes_named
-        found = await named(wanted) or await named(wanted.lower())
+        found = await self._named(wanted) or await self._named(wanted.lower())
         if not found:
             raise Rejected(
                 f"nothing in the archive {self.reader.store} has a name that begins with"
@@ -85,6 +86,12 @@ class Archive:
                 hint="type more of it",
             )
         return found[0]
+
+    async def _named(self, prefix: str) -> list[LaneKey]:
+        """What is named so; a job that was forgotten, and not the order to."""
+        found = await self.reader.lanes_named(prefix)
+        jobs = {(key.kind, key.name) for key in found if key.family == JOBS.name}
+        return [key for key in found if key.family == JOBS.name or key[1:] not in jobs]
 
     async def export(self, key: LaneKey) -> bytes:
         """The bundle of a lane, composed from the archive alone."""
@@ -118,35 +125,35 @@ class Archive:
         return found
 
 
-def archive_folder(home: Path | None = None) -> Path:
+def archive_files(home: Path | None = None) -> FileStore:
     """Where this process's archive is: `ANTIPHON_ARCHIVE`, or `archive` in the state directory."""
     chosen = read_environment().archive
-    return chosen if chosen is not None else StateDirectory.find(home).path / "archive"
+    return files_at(chosen if chosen is not None else StateDirectory.find(home).path / "archive")
 
 
-def has_archive(home: Path | None = None) -> bool:
+async def has_archive(home: Path | None = None) -> bool:
     """Whether there is an archive where this process looks for one."""
     try:
-        return (archive_folder(home) / CHECKPOINT).is_file()
+        return await archive_files(home).has(CHECKPOINT)
     except Misconfigured:
         return False
 
 
 @asynccontextmanager
 async def open_archive(
-    folder: Path | None = None, *, home: Path | None = None
+    place: str | Path | None = None, *, home: Path | None = None
 ) -> AsyncIterator[Archive]:
-    """Open an archive in a folder, or the one of this process.
+    """Open an archive in a directory or a bucket, or the one of this process.
 
     An index of what is where is kept in the state directory; without one, it is built each time.
     """
-    where = folder if folder is not None else archive_folder(home)
+    store = files_at(place) if place is not None else archive_files(home)
     try:
         index = PlaceIndex(StateDirectory.find(home).path / INDEX)
     except Misconfigured:
         index = PlaceIndex()
     try:
-        yield Archive(await ArchiveReader.open(FolderStore(where), index=index))
+        yield Archive(await ArchiveReader.open(store, index=index))
     finally:
         index.close()
 

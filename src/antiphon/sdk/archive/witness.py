@@ -27,6 +27,7 @@ from antiphon.core.proof.merkle import is_consistent
 from antiphon.errors import Malformed, Misconfigured, Rejected, Unavailable
 from antiphon.sdk.archive.archives import open_archive
 from antiphon.sdk.authority.holdings import find_node, who
+from antiphon.settings import is_bucket
 
 if TYPE_CHECKING:
     from antiphon.core.archive.signed_note import Note
@@ -220,8 +221,8 @@ async def compare_with(mesh: Compared, against: str) -> Comparison:
         other: History
         path = Path(against)
         is_folder, is_file = await asyncio.to_thread(lambda: (path.is_dir(), path.is_file()))
-        if is_folder:
-            archive = await stack.enter_async_context(open_archive(path))
+        if is_folder or is_bucket(against):
+            archive = await stack.enter_async_context(open_archive(against))
             other, note = ArchivedHistory(archive.reader), archive.reader.note
             found = archive.reader.checkpoint
         elif is_file:

@@ -66,12 +66,16 @@ class Artifacts:
     ) -> Output:
         """Store a file's content, so that jobs can read it; its name, digests and size.
 
-        Text of at most `inline_bytes` is in the output itself.
+        Text of at most `inline_bytes` is in the output itself. Without a connection the content
+        waits in the outbox, where the mesh was opened so (docs/do/offline.md).
         """
-        file = Path(path)
-        return await self._connection.artifacts.keep(
+        file, outbox = Path(path), self._connection.keeping
+        kept = await self._connection.artifacts.keep(
             file, name or file.name, on_progress=on_progress, inline_bytes=inline_bytes
         )
+        if outbox is not None and kept.text is None:
+            outbox.keep_file(kept)
+        return kept
 
     async def fetch(
         self,

@@ -12,23 +12,23 @@ import copy
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from antiphon.assembly import mesh_connection
 from antiphon.core.record.ids import DEFAULT_AGENT
-from antiphon.errors import Held, Misconfigured, Unavailable
+from antiphon.errors import Held, Misconfigured, Unavailable, is_away
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.log.breaker_guard import guarding
-from antiphon.sdk.connection.connection_outbox import ConnectionOutbox, is_away
+from antiphon.sdk.connection.connection_outbox import ConnectionOutbox
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import MOVE_INTO_BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-    from pathlib import Path
 
     from antiphon.assembly import MemoryMesh, MeshConnection
     from antiphon.assembly.mesh_connection import KeyInUse
@@ -43,7 +43,19 @@ if TYPE_CHECKING:
     from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
     from antiphon.sdk.environment import Environment
 
-EngineName = Literal["nats", "memory"]
+EngineName = Literal["nats", "memory", "http"]
+NO_CLAIM: Final = (
+    "a worker needs a connection: only the log says who has a job, so claiming one does not wait in"
+    " the outbox"
+)
+
+
+class HttpNode(NamedTuple):
+    """The node through which a mesh is reached over HTTP."""
+
+    url: str
+    mesh: str
+    ca: Path | None = None
 
 
 async def _in_no_archive(_kind: str, _job_id: str) -> bool:
@@ -65,7 +77,7 @@ class Declared:
 class Connection:
     """One process's connection to a mesh."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a program may say
         self,
         *,
         engine: EngineName,
@@ -74,9 +86,11 @@ class Connection:
         key: str | None,
         agent: str,
         offline: bool = False,
+        node: HttpNode | None = None,
     ) -> None:
-        """Nothing connects before `open`."""
+        """Nothing connects before `open`. `node` is where the engine is HTTP."""
         self.engine_name: EngineName = engine
+        self._node = node
         self.agent = agent
         """The name of this process's agent on its node."""
         self.declared = Declared()
@@ -96,7 +110,7 @@ class Connection:
         self._was_open = False
         self._breaker: CircuitBreaker | None = None
         self.is_offline_allowed = offline
-        """Whether it opens, and keeps submits and messages, while the engine is unreachable."""
+        """Whether it opens, and keeps what is written, while the engine is unreachable."""
         self.archived: Archived = _in_no_archive
         """What the outbox asks about jobs that may be archived; `Mesh` knows."""
         self.outbox: ConnectionOutbox | None = None
@@ -115,6 +129,7 @@ class Connection:
             key=self._key,
             agent=self.agent,
             offline=self.is_offline_allowed,
+            node=self._node,
         )
         twin.declared, twin.archived = self.declared, self.archived
         return twin
@@ -134,7 +149,9 @@ class Connection:
             raise Misconfigured("this mesh is already open; use 'async with' once")
         chosen = read_environment()
         try:
-            if self.engine_name == "memory":
+            if self._node is not None:
+                await self._open_http(self._node)
+            elif self.engine_name == "memory":
                 await self._open_memory()
                 self.session.breaker = chosen.make_breaker()
                 await self.session.sync_control()
@@ -147,6 +164,13 @@ class Connection:
         for begin in self.on_open:
             begin()
 
+    async def _open_http(self, node: HttpNode) -> None:
+        by = mesh_connection.connect_by_http
+        opening = by(self.home, node.url, node.mesh, key=self._key, ca=node.ca)
+        self._opened = self._named(await self._stack.enter_async_context(opening))
+        self.session.breaker = read_environment().make_breaker()
+        await self.session.sync_control()
+
     async def _open_server(self, chosen: Environment) -> None:
         """Connect to the mesh's server; its breaker outlives the connection."""
         chosen.require_only_mesh(self.home)
@@ -158,8 +182,7 @@ class Connection:
             if not self.is_offline_allowed or not is_away(problem):
                 raise
             await self._open_offline(self._key or chosen.node, problem)
-        if self.is_offline_allowed or self.outbox.store.has_items:
-            self._sending = asyncio.ensure_future(self.outbox.run())
+        self._sending = self.outbox.begin()
 
     async def _connect(self, key: str | None) -> None:
         async with AsyncExitStack() as stack:
@@ -190,6 +213,11 @@ class Connection:
         opened.session.breaker = self._breaker
         self._opened = self._named(opened)
 
+    @property
+    def keeping(self) -> ConnectionOutbox | None:
+        """What keeps writes while the engine cannot be reached, if that was asked for."""
+        return self.outbox if self.is_offline_allowed else None
+
     async def reconnect(self) -> None:
         """Connect, if it was opened without an engine; `Unavailable` if there is still none."""
         if self._in_use is not None and not self.is_connected:
@@ -210,6 +238,11 @@ class Connection:
         in_use: KeyInUse | None = None,
     ) -> MeshConnection:
         """Connect to the mesh's server with a key of a role, for as long as the stack."""
+        if self._node is not None:
+            raise Misconfigured(
+                "workers and nodes need the mesh's server, and this mesh is reached over HTTP",
+                hint="run it on a machine of the mesh: antiphon join TICKET",
+            )
         try:
             joined = await stack.enter_async_context(
                 mesh_connection.join(
@@ -235,7 +268,12 @@ class Connection:
         if self.memory is not None:
             worker = self.memory.connection("worker")
             return self._named(await stack.enter_async_context(worker))
-        return await self.join(stack, "worker", read_environment().key_for("worker"), kinds)
+        try:
+            return await self.join(stack, "worker", read_environment().key_for("worker"), kinds)
+        except Unavailable as problem:
+            if self.is_offline_allowed and is_away(problem):
+                problem.hint = f"{NO_CLAIM}; {problem.hint}" if problem.hint else NO_CLAIM
+            raise
 
     def _named(self, connection: MeshConnection) -> MeshConnection:
         return replace(connection, agent=self.agent)
@@ -364,7 +402,8 @@ class Connection:
 
         opened = self.opened
         if self._artifacts is None:
-            self._artifacts = artifacts_of(opened, self.home_of_files)
+            waiting = None if self.keeping is None else self.keeping.store.blobs
+            self._artifacts = artifacts_of(opened, self.home_of_files, waiting)
         return self._artifacts
 
     @property

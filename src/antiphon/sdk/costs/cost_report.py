@@ -9,18 +9,18 @@ from msgspec import Struct
 
 from antiphon.core.cost.job_cost import Spent
 from antiphon.core.cost.words import amount_text, beats_text, spent_words
-from antiphon.core.derivations.cost_sums import CostBy, CostLine, cost_sums
+from antiphon.core.derivations.cost_sums import CostBy, CostLine, CostSums
 from antiphon.runtime.replica.job_pages import EVERYTHING, is_below, is_visible
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from antiphon.core.families.jobs.state import Job
     from antiphon.runtime.replica.replica import Replica
 
-JOBS_AT_ONCE: Final = 1_000
+JOBS_AT_ONCE: Final = 200
+"""Read in one turn of the loop: others wait meanwhile."""
 
 
 class CostReport(Struct, frozen=True, kw_only=True):
@@ -44,24 +44,19 @@ async def cost_report(
 
     What the workers said is added up: nobody else measured it.
     """
-    async with replica as opened:
-        jobs = await _ended(
-            opened, since_ms, lambda one: is_below(one, kind) and is_visible(one, visible)
-        )
-    lines, total = cost_sums(jobs, by)
-    return CostReport(by=by, lines=tuple(lines), total=total)
-
-
-async def _ended(replica: Replica, since_ms: int, counts: Callable[[str], bool]) -> list[Job]:
-    found: list[Job] = []
+    sums = CostSums(by)
     before: int | None = None
-    while jobs := replica.ask(ReplicaJobs).ended(before=before, limit=JOBS_AT_ONCE):
-        found += [job for job in jobs if job.ended_ms >= since_ms and counts(job.kind)]
-        before = jobs[-1].ended_seq
-        if jobs[-1].ended_ms < since_ms:
-            break
-        await asyncio.sleep(0)
-    return found
+    async with replica as opened:
+        while jobs := opened.ask(ReplicaJobs).ended(before=before, limit=JOBS_AT_ONCE):
+            for job in jobs:
+                is_wanted = job.ended_ms >= since_ms and is_below(job.kind, kind)
+                if is_wanted and is_visible(job.kind, visible):
+                    sums.add(job)
+            before = jobs[-1].ended_seq
+            if jobs[-1].ended_ms < since_ms:
+                break
+            await asyncio.sleep(0)
+    return CostReport(by=by, lines=tuple(sums.lines), total=sums.total)
 
 
 __all__ = [

@@ -58,7 +58,7 @@ async def log_view(mesh: Mesh, after: str) -> LogView:
         names=await aliases(mesh, {one.by for one in status.seals}),
         kinds=kinds_in_words(await mesh.queries.readable()),
         free_bytes=shutil.disk_usage(mesh.home.path).free,
-        archive=await _archive(mesh.home.path) if has_archive(mesh.home.path) else None,
+        archive=await _archive(mesh.home.path) if await has_archive(mesh.home.path) else None,
         refusals=await mesh.queries.refusals(limit=REFUSALS_LISTED, after=after),
         words={one.value: one.in_words for one in Verdict},
         mild=frozenset(one.value for one in Verdict if one.is_accepted),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 
 ASKED_S: Final = 0.25
 """Only to find names, where no full node answers for all: who answers later is shown by its id."""
+
+
+def in_order(name: str) -> list[tuple[str, int]]:
+    """Sorts names as people do: `worker-2` before `worker-10`."""
+    return [(word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d{0,9})", name)]
 
 
 async def aliases(mesh: Mesh, nodes: Iterable[str]) -> dict[str, str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
+from msgspec import Struct
+
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.files import replace_file
 
@@ -18,6 +20,16 @@ LINK_S: Final = 3600
 """How long a link works: nobody can use what a terminal or a log kept."""
 LINK_AGAIN_S: Final = 30
 """A link that does not work any more has a new one made, this often at most."""
+
+
+class Session(Struct, frozen=True):
+    """What a browser that has signed in has: neither is of use without the other."""
+
+    secret: str
+    """In its cookie."""
+    room: str
+    """In the address of its pages. A browser sends a cookie to all ports of a machine, but only
+    below its path: whoever serves another port does not know this one, and cannot ask for it."""
 
 
 class LinkFile:
@@ -50,7 +62,7 @@ class SignIn:
         self._links = BoundedCache[str, float](most=SESSIONS, most_bytes=SESSIONS)
         """When each was made; 0: it was used."""
         self._newest_s = 0.0
-        self._sessions = BoundedCache[str, float](most=SESSIONS, most_bytes=SESSIONS)
+        self._sessions = BoundedCache[Session, float](most=SESSIONS, most_bytes=SESSIONS)
 
     def link(self) -> str:
         """A new secret for a link; it works once."""
@@ -58,22 +70,22 @@ class SignIn:
         self._links.put(secret, self._newest_s, 1)
         return secret
 
-    def enter(self, secret: str) -> str:
-        """The session for a link's secret; empty if it is none, was used, or is too old."""
+    def enter(self, secret: str) -> Session | None:
+        """The session for a link's secret; None if it is none, was used, or is too old."""
         made_s, now_s = self._links.get(secret), time.monotonic()
         if made_s is None:
-            return ""
+            return None
         is_good = bool(made_s) and now_s - made_s < LINK_S
         self._links.put(secret, 0.0, 1)
         if is_good or now_s - self._newest_s >= LINK_AGAIN_S:
             self.tell(self.link())
         if not is_good:
-            return ""
-        session = secrets.token_urlsafe(24)
+            return None
+        session = Session(secrets.token_urlsafe(24), secrets.token_urlsafe(16))
         self._sessions.put(session, now_s, 1)
         return session
 
-    def is_signed_in(self, session: str) -> bool:
+    def is_signed_in(self, session: Session) -> bool:
         """Whether this is a session, and not too old."""
         since = self._sessions.get(session)
         return since is not None and time.monotonic() - since < SESSION_S

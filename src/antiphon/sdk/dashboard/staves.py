@@ -10,7 +10,7 @@ from msgspec import Struct
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import JobClaim, JobComplete, JobExpire, JobYield
 from antiphon.core.record.verdict import Verdict
-from antiphon.sdk.dashboard.node_names import aliases
+from antiphon.sdk.dashboard.node_names import aliases, in_order
 from antiphon.sdk.dashboard.views import nodes_view
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WINDOW_S: Final = 96
 RECORDS: Final = 2_000
 """That are looked at: on a mesh that writes more, the page shows less than its window."""
-HOLDS: Final = 300
+HOLDS: Final = 500
 WORKERS: Final = 200
 
 
@@ -78,7 +78,7 @@ async def staves_view(mesh: Mesh) -> StavesView:
     seen = [one.card.node for one in cards] + [one.worker for one in holds]
     everybody = list(dict.fromkeys(seen))
     names = await aliases(mesh, everybody)
-    workers = sorted(everybody, key=lambda did: names.get(did, did[-8:]))[:WORKERS]
+    workers = sorted(everybody, key=lambda did: in_order(names.get(did, did[-8:])))[:WORKERS]
     shown = [one for one in holds if one.worker in set(workers)]
     _give_slots(shown)
     return StavesView(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,8 +13,12 @@ from antiphon.core.authority.scope import EVERY_KIND
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, JobFailed
+from antiphon.runtime.caller.retry import RetryLinks
+from antiphon.runtime.caller.submission import ended_of
 from antiphon.runtime.replica.job_pages import is_visible
-from antiphon.sdk.dashboard.node_names import aliases
+from antiphon.sdk.dashboard.job_parts import JobParts, job_parts, printed_by
+from antiphon.sdk.dashboard.live_output import NOTHING, LiveOutputs, Printed
+from antiphon.sdk.dashboard.node_names import aliases, in_order
 from antiphon.sdk.dashboard.tenures import Timeline, timeline
 from antiphon.sdk.proofs import bundles
 from antiphon.sdk.proofs.verification import Verification, verify_in_steps
@@ -22,12 +26,15 @@ from antiphon.sdk.results.job_details import details_of
 
 if TYPE_CHECKING:
     from antiphon.core.families.jobs.state import Job
+    from antiphon.core.proof.output import Output
     from antiphon.core.story import Line
     from antiphon.runtime.presence.live_nodes import LiveNode
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.queries.page import Page
 
 JOBS_LISTED: Final = 25
+NODES: Final = 500
+"""That are looked at."""
 NODES_LISTED: Final = 200
 RESULT_LETTERS: Final = 2_000
 
@@ -57,6 +64,9 @@ class JobView(Struct, frozen=True, kw_only=True):
     error: str
     traceback: str
     timeline: Timeline
+    parts: JobParts
+    printed: Printed
+    links: RetryLinks
     proof: Verification | str
     """What its bundle proves, or why there is no bundle."""
 
@@ -84,12 +94,16 @@ def kinds_in_words(readable: Sequence[str]) -> str:
     return ", ".join(one.replace(".>", ".*") for one in readable) or "no kind of job"
 
 
-async def job_view(mesh: Mesh, text: str) -> JobView:
+async def job_view(mesh: Mesh, text: str, live: LiveOutputs) -> JobView:
     """Everything about a job."""
     found = await mesh.queries.job(text)
+    if not found.is_terminal:
+        live.look(found.kind, found.id)  # whoever prints soon is heard from now on
     handle = mesh.job(found.kind, found.id)
-    view, story = await handle.lane(), await handle.story()
     job = await handle.state()
+    view, story = await handle.lane(), await handle.story()
+    if view.lane.job is not None and view.lane.job.hlc > job.hlc:
+        job = view.lane.job  # it went on meanwhile, and the page tells of one moment
     details = details_of(view)
     result, error = "", ""
     if job.is_terminal:
@@ -99,9 +113,19 @@ async def job_view(mesh: Mesh, text: str) -> JobView:
             error = ": ".join(filter(None, (failed.error_type, failed.error_message)))
     names = await aliases(mesh, {line.author for line in story if line.author})
     life = timeline(view.history)
+    ended = ended_of(view)
+    outputs = ended.outputs if ended is not None else ()
+
+    def called(node: str) -> str:
+        return names.get(node) or short_node(node)
+
+    parts = await job_parts(mesh, job, view, outputs, names=called)
+    sentence = _sentence(job, life, names, error)
+    if not job.is_terminal and not job.claimer and any(one.is_open for one in parts.questions):
+        sentence = "It waits for an answer."
     return JobView(
         job=job,
-        sentence=_sentence(job, life, names, error),
+        sentence=sentence,
         story=list(_named(story, names)),
         names=names,
         arguments=details.words,
@@ -109,17 +133,32 @@ async def job_view(mesh: Mesh, text: str) -> JobView:
         error=error,
         traceback=details.failure.traceback or "" if details.failure is not None else "",
         timeline=life,
+        parts=parts,
+        printed=await _printed(mesh, job, outputs, live),
+        links=await handle.links(),
         proof=await _proof(mesh, job),
     )
+
+
+async def _printed(mesh: Mesh, job: Job, outputs: Iterable[Output], live: LiveOutputs) -> Printed:
+    """What it stored of what it printed, or what was heard of it."""
+    if not job.is_terminal:
+        return live.look(job.kind, job.id)
+    heard, stored = live.ended(job.id), await printed_by(mesh, job, outputs)
+    return stored if stored.is_stored else heard
 
 
 class JobWatch:
     """One job, looked at again and again: it is told anew only when something changed."""
 
-    def __init__(self, mesh: Mesh, text: str) -> None:
+    def __init__(self, mesh: Mesh, text: str, live: LiveOutputs) -> None:
         self._mesh = mesh
         self._text = text
+        self._live = live
         self._seen: tuple[Job, int] | None = None
+        self._told: JobView | None = None
+        self.is_output = False
+        """Whether nothing but what it prints is new."""
         self.is_over = False
         """Whether it has ended and is proved, so that nothing will change."""
 
@@ -128,10 +167,22 @@ class JobWatch:
         job, upto = await self._mesh.queries.job(self._text), 0
         if job.is_terminal:  # now it waits for a seal
             upto = (await bundles.seal_status(self._mesh)).upto
-        if self._seen == (job, upto):
-            return None
+        told = self._told
+        self.is_output = told is not None and self._seen == (job, upto)
+        if told is not None and self.is_output:
+            if job.is_terminal:
+                return None
+            printed = self._live.look(job.kind, job.id)
+            if printed.mark == told.printed.mark:
+                return None
+            self._told = structs.replace(told, printed=printed)
+            return self._told
         self._seen = (job, upto)
-        view = await job_view(self._mesh, job.id)
+        heard = told.printed if told is not None else NOTHING
+        view = await job_view(self._mesh, job.id, self._live)
+        if view.job.is_terminal and not view.printed.pieces:
+            view = structs.replace(view, printed=heard)  # it stored nothing of that
+        self._told = view
         self.is_over = view.job.is_terminal and not isinstance(view.proof, str)
         return view
 
@@ -142,7 +193,9 @@ def _sentence(job: Job, life: Timeline, names: dict[str, str], error: str) -> st
 
     lost = [named(one.worker) for one in life.tenures if one.end == "lost its lease"]
     after = f" after {' and '.join(dict.fromkeys(lost))} lost its lease" if lost else ""
-    if job.state.value == "succeeded":
+    if job.question is not None:
+        words = _question_words(job, named)
+    elif job.state.value == "succeeded":
         words = f"{named(job.claimer)} finished it{after}." if job.claimer else "It succeeded."
     elif job.state.value == "failed":
         words = f"It failed{after}{': ' if error else ''}{error}."
@@ -155,6 +208,14 @@ def _sentence(job: Job, life: Timeline, names: dict[str, str], error: str) -> st
         words = words or "It waits for a worker."
     late = [one for one in life.refused if one.verdict == Verdict.FENCE]
     return words + (" A late result was refused." if late else "")
+
+
+def _question_words(job: Job, named: Callable[[str], str]) -> str:
+    if job.state.value in {"succeeded", "failed"}:
+        return f"{named(job.claimer)} answered it." if job.claimer else "It was answered."
+    if job.is_terminal:
+        return f"Nobody answered it: {job.outcome}."
+    return "It waits for an answer."
 
 
 async def _proof(mesh: Mesh, job: Job) -> Verification | str:
@@ -173,14 +234,34 @@ class NodesView(Struct, frozen=True, kw_only=True):
     """The nodes that are online."""
 
     nodes: list[LiveNode]
-    """Workers first, by name; of their kinds, those that this machine can read."""
+    """Who is silent comes first, then workers, by name; of kinds, those that can be read here."""
     is_cut: bool
     """Whether there are more."""
+
+    @property
+    def listed(self) -> list[LiveNode]:
+        """As many as a page shows."""
+        return self.nodes[:NODES_LISTED]
+
+    @property
+    def silent(self) -> int:
+        """How many were not heard lately."""
+        return sum(one.level != "alive" for one in self.nodes)
+
+    @property
+    def busy(self) -> int:
+        """How many of their slots run something."""
+        return sum(one.card.busy for one in self.nodes)
+
+    @property
+    def slots(self) -> int:
+        """How many slots they have."""
+        return sum(one.card.slots for one in self.nodes)
 
 
 async def nodes_view(mesh: Mesh) -> NodesView:
     """Who is online."""
-    found, readable = await mesh.queries.nodes(limit=NODES_LISTED), await mesh.queries.readable()
+    found, readable = await mesh.queries.nodes(limit=NODES), await mesh.queries.readable()
     nodes = [
         structs.replace(
             one,
@@ -190,7 +271,14 @@ async def nodes_view(mesh: Mesh) -> NodesView:
         )
         for one in found
     ]
-    nodes.sort(key=lambda one: (one.card.role != "worker", one.card.alias, one.card.node))
+    nodes.sort(
+        key=lambda one: (
+            one.level == "alive",
+            one.card.role != "worker",
+            in_order(one.card.alias),
+            one.card.node,
+        )
+    )
     return NodesView(nodes=nodes, is_cut=bool(found.next))
 
 

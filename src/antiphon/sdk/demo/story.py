@@ -59,22 +59,24 @@ class Shown(Struct, frozen=True, kw_only=True):
 
     machines: int
     jobs: int
-    first_verified_s: float
+    seconds_to_first_verified: float
     """From the start until one job had run, was sealed, and its bundle was verified."""
-    takeover_s: float
-    """From the kill of a worker until another one had claimed its job."""
-    late_verdict: str
+    takeover: float
+    """Seconds from the kill of a worker until another one had claimed its job."""
+    stale_refused: str
     """On the result that a worker signed after another one had taken over its job."""
-    revoked: str
+    revoked_refused: str
     """What a machine is told that lost its rights."""
-    tampered: str
+    tamper_refused: str
     """Why a bundle with one changed byte is refused."""
-    seconds: float
+    seconds_total: float
 
     @property
     def is_as_promised(self) -> bool:
         """Whether everything that had to be refused was."""
-        return self.late_verdict == Verdict.FENCE and bool(self.revoked and self.tampered)
+        return self.stale_refused == Verdict.FENCE and bool(
+            self.revoked_refused and self.tamper_refused
+        )
 
     def facts(self) -> dict[str, object]:
         """The same for programs."""
@@ -150,9 +152,9 @@ async def perform(
         last_acts += [one.kill for one in machines]
         say(f"{', '.join(NAMES)} joined, each with a ticket and a key of its own", "succeeded")
         stage = Stage(owner, node, machines)
-        first_verified_s = await _first_job(stage, begun, say)
+        seconds_to_first_verified = await _first_job(stage, begun, say)
         await _many_jobs(stage, say)
-        takeover_s = await _killed(stage, say)
+        takeover = await _killed(stage, say)
         stalled, late, bundle = await _stalled(stage, say)
         revoked = await _revoked(stage, stalled, say)
         tampered = _tampered(bundle, say)
@@ -161,12 +163,12 @@ async def perform(
         return Shown(
             machines=len(NAMES),
             jobs=JOBS + 4,
-            first_verified_s=first_verified_s,
-            takeover_s=takeover_s,
-            late_verdict=late,
-            revoked=revoked,
-            tampered=tampered,
-            seconds=seconds,
+            seconds_to_first_verified=seconds_to_first_verified,
+            takeover=takeover,
+            stale_refused=late,
+            revoked_refused=revoked,
+            tamper_refused=tampered,
+            seconds_total=seconds,
         )
 
 

@@ -17,11 +17,12 @@ from msgspec import Struct
 
 from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.families.jobs.state import Job, JobLane, job_key
-from antiphon.core.record.ids import digest
 from antiphon.errors import LogReplaced, Malformed, Misconfigured, Rejected
 from antiphon.ports import Record
 from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.replica.replica import Queries
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
+from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.git.job_history import JobHistory, history_of
 from antiphon.sdk.proofs import bundles
 
@@ -125,27 +126,9 @@ class JobFeed:
     async def reading(self, after: Cursor) -> AsyncIterator[JobReader]:
         """A reader over what is on the log now; `LogReplaced` if the cursor is not on it."""
         async with self._mesh.replica() as replica:
-            reader = JobReader(replica)
+            reader = JobReader(replica, self._mesh)
             reader.check(after)
             yield reader
-
-    async def has_left(self, job: str) -> bool:
-        """Whether a job that the replica does not have may be one that left the log.
-
-        A replica that began with a snapshot does not know; then the archive is asked, and where
-        there is none, nobody can say that there was no such job.
-        """
-        from antiphon.sdk.archive.archived_end import archived_end
-        from antiphon.sdk.archive.archives import has_archive
-
-        async with self._mesh.replica() as replica:
-            if not replica.tree.base:
-                return False
-        try:
-            home = self._mesh.home.path
-            return not has_archive(home) or await archived_end(home, "", job) is not None
-        except (Misconfigured, Rejected):
-            return True  # there is no state directory, or it was erased there
 
     @asynccontextmanager
     async def growth(self) -> AsyncIterator[AsyncIterator[object]]:
@@ -157,10 +140,16 @@ class JobFeed:
 class JobReader:
     """Reads one state of the local replica."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, mesh: Mesh) -> None:
         """Made by `JobFeed`."""
         self._replica = replica
+        self._mesh = mesh
         self._jobs = replica.ask(_JobChanges)
+
+    @property
+    def mesh(self) -> str:
+        """The mesh's id."""
+        return self._replica.mesh
 
     @property
     def is_whole(self) -> bool:
@@ -174,7 +163,7 @@ class JobReader:
         stored = self._replica.record(cursor.seq)
         if stored is None and self._replica.tree.is_before_snapshot(cursor.seq):
             return  # the replica began anew since
-        if stored is None or digest(stored.record.payload) != cursor.record_digest:
+        if stored is None or stored.digest != cursor.record_digest:
             raise LogReplaced(
                 f"the log has another record at {cursor.seq:,} than when it was last read, or none:"
                 " it was restored from an older copy, or this is another mesh",
@@ -182,13 +171,19 @@ class JobReader:
             )
 
     async def changes(self, after: Cursor) -> Changes:
-        """The lives of the jobs that changed after a cursor, those of the next few records."""
+        """The lives of the jobs that changed after a cursor, those of the next few records.
+
+        Without those that were forgotten: Git keeps for good what is once written there.
+        """
         rows = self._jobs.changed(after.seq, limit=RECORDS_AT_ONCE)
         keys = dict.fromkeys((kind, job) for _, kind, job in rows if kind and job)
         found: list[JobHistory] = []
         for number, (kind, job) in enumerate(keys):
             if number % 16 == 0:
                 await asyncio.sleep(0)
+            called = self._replica.ask(ReplicaJobs).job(kind, job)
+            if called is not None and self._replica.ask(ReplicaErasures).about(called) is not None:
+                continue
             history = self.history(kind, job)
             if history is not None:
                 found.append(history)
@@ -204,13 +199,30 @@ class JobReader:
         is_first = called[0].kind == kind
         return history_of(self._replica.mesh, found, self._opened(kind, job), is_first=is_first)
 
+    async def has_left(self, job: str) -> bool:
+        """Whether a job that the replica does not have may be one that left the log.
+
+        A replica that began with a snapshot does not know; then the archive is asked, and where
+        there is none, nobody can say that there was no such job.
+        """
+        from antiphon.sdk.archive.archived_end import archived_end
+        from antiphon.sdk.archive.archives import has_archive
+
+        if not self._replica.tree.base:
+            return False
+        try:
+            home = self._mesh.home.path
+            return not await has_archive(home) or await archived_end(home, "", job) is not None
+        except (Misconfigured, Rejected):
+            return True  # there is no state directory, or it was erased there
+
     def _opened(self, kind: str, job: str) -> Iterator[OpenedRecord]:
         protocol, mesh = self._replica.protocol, self._replica.mesh
         return (open_stored(protocol, mesh, one) for one in self._jobs.accepted(kind, job))
 
     def _cursor_at(self, seq: int, bundled: int) -> Cursor:
         stored = self._replica.record(seq)
-        return Cursor(seq, digest(stored.record.payload) if stored is not None else "", bundled)
+        return Cursor(seq, stored.digest if stored is not None else "", bundled)
 
     async def bundles(self, after: Cursor) -> Bundles:
         """The bundles of the next jobs that ended, as far as a seal covers them."""
@@ -222,12 +234,13 @@ class JobReader:
             await asyncio.sleep(0)
             history = self.history(job.kind, job.id)
             try:
-                data = await bundles.bundle_bytes(self._replica, job_key(job.kind, job.id))
+                made = await bundles.sealed_bundle(self._replica, job_key(job.kind, job.id))
             except (Malformed, Rejected) as problem:
                 failed.append((job.id, problem.message))
                 continue
-            if history is not None and data is not None:
-                found.append(SealedBundle(history=history, data=data, upto=upto))
+            if history is not None and made is not None:
+                data, covered = made
+                found.append(SealedBundle(history=history, data=data, upto=covered))
         bundled = jobs[-1].ended_seq if jobs else after.bundled
         is_all = len(jobs) < BUNDLES_AT_ONCE
         return Bundles(found=found, failed=failed, bundled=bundled, is_all=is_all)

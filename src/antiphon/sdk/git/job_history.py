@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.completion_proof import envelope_of
+from antiphon.core.families.jobs.derivation import Cause
 from antiphon.core.families.jobs.ops import (
     JobClaim,
     JobComplete,
@@ -87,6 +88,8 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     priority: str
     commit: str = ""
     """The Git id of the pushed commit that it was submitted for, as its submitter says."""
+    cause: tuple[str, str] | None = None
+    """The kind and the id of the job whose end a plan answered with it; None if none did."""
     claims: tuple[Claim, ...] = ()
     ending: Ending | None = None
 
@@ -133,6 +136,7 @@ def is_pushed_input(history: JobHistory, commit_id: str, data: bytes) -> bool:
 
 
 def _submitted(mesh: str, op: JobSchedule, job: Job, at_ms: int, *, is_first: bool) -> JobHistory:
+    derived = op.body.derived
     return JobHistory(
         mesh=mesh,
         kind=job.kind,
@@ -143,6 +147,7 @@ def _submitted(mesh: str, op: JobSchedule, job: Job, at_ms: int, *, is_first: bo
         at_ms=at_ms,
         priority=op.body.priority,
         commit=pushed_commit(op.body.manifest),
+        cause=(derived.kind, derived.job) if isinstance(derived, Cause) else None,
     )
 
 

@@ -106,10 +106,8 @@ class PushedJobs:
         now_ms = session.wall.now_ms()
         body = labelled(session, Scheduling.of({}).body(job.kind, job.manifest, now_ms=now_ms))
         at = At(session.confirmed + 1, now_ms, control, job_key(job.kind, job.id))
-        for did, words in (
-            (job.signer, "the key that signed it"),
-            (self._mesh.did, "this bridge"),
-        ):
+        asked = {job.signer: "the key that signed it", self._mesh.did: "this bridge"}
+        for did, words in asked.items():
             op = JobSchedule(
                 v=1,
                 mesh=control.mesh,

@@ -275,7 +275,7 @@ class GraphPlan:
             problem.submitted = [one.handle for one in self._steps if one.handle is not None]
             raise
         for step, submitted in zip(self._steps, found, strict=True):
-            step.handle = caller.handle_of(submitted, step.signature)
+            step.handle = caller.handle_of_either(submitted, step.signature)
 
     async def _body(self, step: _Called | _Commanded, connection: Connection) -> ScheduleBody:
         if isinstance(step, _Called):

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from antiphon.assembly import backups, restoration
+from antiphon.assembly.artifact_store import files_at
 from antiphon.assembly.replaced_log import Accepted, LostRecord, accept_replaced
 from antiphon.assembly.restoration import Restored
 from antiphon.errors import Misconfigured
@@ -13,7 +14,7 @@ from antiphon.runtime.backup.backup_check import BackupReport, Progress
 from antiphon.runtime.backup.backup_writer import Written
 from antiphon.runtime.backup.key_file import unseal
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.sdk.archive.archives import archive_folder
+from antiphon.sdk.archive.archives import archive_files
 from antiphon.sdk.environment import read_environment
 
 if TYPE_CHECKING:
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from antiphon.assembly.hosted_mesh import Listen
 
 
-async def back_up(directory: Path, *, home: Path | None = None) -> Written:
-    """Bring the backup in a directory up to date with the running mesh, and its archive."""
-    place = read_environment().state_directory(home)
-    return await backups.back_up(place, directory, archive=archive_folder(place.path))
+async def back_up(place: str | Path, *, home: Path | None = None) -> Written:
+    """Bring a backup up to date with the running mesh, and its archive.
+
+    `place` is a directory or `s3://bucket/prefix`.
+    """
+    here = read_environment().state_directory(home)
+    return await backups.back_up(here, files_at(place), archive=archive_files(here.path))
 
 
 def store_keys(file: Path, passphrase: str, *, home: Path | None = None) -> int:
@@ -35,15 +39,15 @@ def store_keys(file: Path, passphrase: str, *, home: Path | None = None) -> int:
     return sum(name.startswith("keys/") and name.endswith(".key") for name in keys.files)
 
 
-async def check_backup(directory: Path, *, told: Progress = lambda *_: None) -> BackupReport:
+async def check_backup(place: str | Path, *, told: Progress = lambda *_: None) -> BackupReport:
     """Check a backup without its mesh; `Corrupt` says what is wrong."""
-    return await backups.check(directory, told=told)
+    return await backups.check(files_at(place), told=told)
 
 
 async def restore(
-    directory: Path,
+    place: str | Path,
     keys: tuple[Path, str],
-    place: Path,
+    home: Path,
     *,
     listen: Listen | None = None,
     told: Progress = lambda *_: None,
@@ -57,7 +61,7 @@ async def restore(
         raise Misconfigured(f"the keys cannot be read from {file}: {problem.strerror}") from None
     opened = unseal(data, passphrase)
     return await restoration.restore(
-        directory, StateDirectory(place), opened, listen=listen, told=told
+        files_at(place), StateDirectory(home), opened, listen=listen, told=told
     )
 
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.authority.job_rights import READ_BY, TEMPO_BY
 from antiphon.core.authority.scope import EVERY_KIND
 from antiphon.core.bar_tokens.bar_count import BarCount
-from antiphon.core.bar_tokens.bar_token import Bearer, Refusal, check
+from antiphon.core.bar_tokens.bar_token import (
+    COMMANDS,
+    Bearer,
+    Refusal,
+    check,
+    member_of,
+    still_holds,
+)
+from antiphon.core.bar_tokens.job_link import JobLink, check_link
 from antiphon.core.ucan import TOP
 from antiphon.errors import Rejected
 from antiphon.sdk.http.deliveries import Deliveries
@@ -17,6 +25,7 @@ from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken, operator_token
 from antiphon.sdk.http.tempo_admin import TempoAdmin
 from antiphon.sdk.http.worker_view import WorkerView
+from antiphon.sdk.webhooks.hook_file import FILE, HookFile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -41,6 +50,14 @@ _WORDS: Final = {
     Refusal.ROLE: "the holder's delegations do not grant the role of this token",
     Refusal.PROJECT: "the holder's delegations do not grant the project of this token",
 }
+_LINK_WORDS: Final = {
+    Refusal.MALFORMED: "this is not a link",
+    Refusal.LATE: "this link's time is over",
+    Refusal.NO_CHAIN: "whoever made this link may not read the job",
+    Refusal.ENDED: "whoever made this link may not read the job any more",
+    Refusal.ROLE: "whoever made this link may not read the job",
+    Refusal.PROJECT: "whoever made this link may not read the job",
+}
 
 
 class HttpAccess:
@@ -57,6 +74,8 @@ class HttpAccess:
         self._operator = operator
         self._meter = meter or (lambda: node.session.control.tempo.meter)
         self._bars = BarCount.of(self._meter())
+        self.own_key = ""
+        """The key that signs for the node's operator: its links need no delegations."""
 
     def note_beat(self, _: Beat | None = None) -> None:
         """Remember the tempo in force: called on downbeats, where it may change."""
@@ -85,6 +104,37 @@ class HttpAccess:
             )
         return found
 
+    def still_holds(self, bearer: Bearer) -> bool:
+        """Whether somebody who was admitted would be now, whatever became of the token's bars."""
+        if bearer is OPERATOR or (bearer.holder == self.own_key and not bearer.auth):
+            return True
+        now_s = self._session.wall.now_ms() // 1000
+        return still_holds(self._session.control, bearer, now_s)
+
+    def admit_link(self, text: str) -> tuple[Bearer, JobLink]:
+        """What a link opens, as the party that reads it; `Rejected` if it is not valid."""
+        now_ms = self._session.wall.now_ms()
+        own = self.own_key
+        found = check_link(text, control=self._session.control, now_ms=now_ms, own=own)
+        if isinstance(found, Refusal):
+            raise Rejected(
+                _LINK_WORDS.get(found, _WORDS[found]),
+                reason=found,
+                hint="ask whoever sent it for a new one: antiphon link JOB --for 2h",
+            )
+        control, auth = self._session.control, found.link.delegation
+        is_own = found.signer in (own, control.owner)
+        # A key signs as many links as it likes: together they have what one party has.
+        counted = found.signer if is_own else member_of(control, found.signer, auth)
+        bearer = Bearer(
+            holder=found.signer,
+            command=COMMANDS["read"],
+            kinds=(EVERY_KIND,) if is_own else (found.link.kind,),
+            auth=() if is_own else auth,
+            counted=f"links of {counted}",
+        )
+        return bearer, found.link
+
 
 @asynccontextmanager
 async def open_to(
@@ -98,13 +148,16 @@ async def open_to(
     operator = operator_token(mesh.home.path, secret)
     # The mesh's clock, and not the node's own: one that sends beats does not hear them.
     access = HttpAccess(node, operator, mesh.connection.clock.meter)
+    access.own_key = mesh.connection.did
     deliveries = Deliveries(node.session)
+    api = NodeApi(mesh, node, HookFile(mesh.home.path / FILE))
     async with mesh.connection.clock.calling(access.note_beat, only_downbeats=True):
         try:
             view = NodeView(node, mesh.connection.tempo_metrics, mesh.home.path)
-            yield view, access, TempoAdmin(mesh), deliveries, NodeApi(mesh, node)
+            yield view, access, TempoAdmin(mesh), deliveries, api
         finally:
             await deliveries.close()
+            await api.members.close()
 
 
 @asynccontextmanager
@@ -118,4 +171,13 @@ async def open_worker_to(
         yield WorkerView(worker), access
 
 
-__all__ = ["OPERATOR", "READ_BY", "TEMPO_BY", "Bearer", "HttpAccess", "open_to", "open_worker_to"]
+__all__ = [
+    "OPERATOR",
+    "READ_BY",
+    "TEMPO_BY",
+    "Bearer",
+    "HttpAccess",
+    "JobLink",
+    "open_to",
+    "open_worker_to",
+]

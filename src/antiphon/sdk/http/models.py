@@ -6,9 +6,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from antiphon.core.families.erasures.state import Erasure
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.sdk.defaults import StateName
 from antiphon.sdk.queries.namespace import DocumentLine, KindCounts, Refusal
+from antiphon.sdk.questions.namespace import OpenQuestion
 
 MOST_ARGUMENTS = 64
 Words = Annotated[str, Meta(max_length=1_000)]
@@ -50,10 +52,13 @@ class JobView(Struct, frozen=True, kw_only=True):
     attempts_max: int
     after: tuple[tuple[str, str], ...]
     """Kind and id of the jobs that it waits for, or waited for."""
+    forgotten_by: str = ""
+    """Who had what it was given and what it returned removed; empty if nobody did."""
+    forgotten_ms: Stamp | None = None
 
 
-def job_view(job: Job) -> JobView:
-    """A job as it is shown."""
+def job_view(job: Job, order: Erasure | None = None) -> JobView:
+    """A job as it is shown; `order` if it was forgotten."""
     return JobView(
         id=job.id,
         kind=job.kind,
@@ -71,6 +76,8 @@ def job_view(job: Job) -> JobView:
         attempts=job.tries,
         attempts_max=job.attempts_max,
         after=job.after,
+        forgotten_by=order.by if order is not None else "",
+        forgotten_ms=order.at_ms if order is not None else None,
     )
 
 
@@ -194,6 +201,10 @@ class AttentionView(Struct, frozen=True, kw_only=True):
     reason: str
     since_ms: Stamp
     tries: int
+    by: str
+    """The node that signed it; empty: it follows from what this node knows."""
+    ends_with: str
+    """What ends it, in words."""
 
 
 class AttentionList(Struct, frozen=True, kw_only=True):
@@ -236,6 +247,155 @@ class PauseList(Struct, frozen=True, kw_only=True):
     items: list[PauseView]
 
 
+class QuestionList(Struct, frozen=True, kw_only=True):
+    """A page of questions that nobody has answered, the oldest first."""
+
+    items: list[OpenQuestion]
+    next: str
+
+
+class QuestionView(OpenQuestion, frozen=True, kw_only=True):
+    """A question, open or not."""
+
+    state: State
+    answer: Any
+    """What was answered; null before that."""
+    answered_by: str
+    """The key that signed the answer; empty before that, and where several people agreed."""
+
+
+class AnswerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer: one of the choices, a text, or what the schema describes."""
+
+    answer: Any
+
+
+class AnswerGiven(Struct, frozen=True, kw_only=True):
+    """An answer that is on the log."""
+
+    id: str
+    kind: str
+    outcome: str
+    signed_by: str
+    """The key that signed it: it is that key's answer, whoever sent the request."""
+    is_new: bool
+    """False if this key had given the same answer already."""
+
+
+class CostLineView(Struct, frozen=True, kw_only=True):
+    """What some jobs cost."""
+
+    name: str
+    """The kind, the node's key or the account; empty for all together."""
+    jobs: int
+    succeeded: int
+    beats_milli: int
+    amounts: dict[str, int]
+    """In billionths, by currency."""
+    without: int
+    """Jobs that ran and of which no cost is known."""
+    partial: int
+    """Jobs in whose cost something was not measured."""
+
+
+class CostView(Struct, frozen=True, kw_only=True):
+    """What the jobs that ended cost, the most expensive first; at most 500 lines."""
+
+    by: Literal["kind", "node", "account"]
+    lines: list[CostLineView]
+    total: CostLineView
+
+
+class SendBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to an agent."""
+
+    to: Annotated[str, Meta(min_length=1, max_length=400)]
+    """An address, `did:key:…/name`, or an alias, with `/name` for an agent of that node."""
+    payload: Any = None
+    kind: Annotated[str, Meta(min_length=1, max_length=200)] = "message"
+    thread: Annotated[str, Meta(max_length=128)] = ""
+    priority: Annotated[int, Meta(ge=0, le=3)] = 0
+    ttl: Annotated[str, Meta(max_length=64)] | None = None
+    """How long it is of use: `2h`."""
+    in_reply_to: Annotated[str, Meta(pattern="^([0-9a-f]{32})?$")] = ""
+
+
+class MessageSent(Struct, frozen=True, kw_only=True):
+    """A message that is stored in its receiver's inbox."""
+
+    id: str
+    sender: str
+    """The address that it comes from."""
+
+
+class ThreadView(Struct, frozen=True, kw_only=True):
+    """A thread of an inbox."""
+
+    thread: str
+    messages: int
+    oldest_ms: Stamp
+    senders: tuple[str, ...]
+    """Those of its oldest messages."""
+
+
+class ThreadList(Struct, frozen=True, kw_only=True):
+    """A page of the threads of an inbox."""
+
+    items: list[ThreadView]
+    next: str
+
+
+class TakeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages to hand out."""
+
+    agent: Annotated[str, Meta(max_length=64)] | None = None
+    """Whose inbox, among the agents of the node's key."""
+    limit: Annotated[int, Meta(ge=1, le=64)] = 1
+    lease: Annotated[str, Meta(max_length=64)] = "2m"
+    """A message that is not acknowledged for so long is handed out again."""
+    wait: Annotated[float, Meta(ge=0, le=5)] = 0.0
+    """If there is none, so many seconds are waited for one."""
+    thread: Annotated[str, Meta(max_length=128)] = ""
+
+
+class MessageView(Struct, frozen=True, kw_only=True):
+    """A message that was handed out to you."""
+
+    id: str
+    receipt: int
+    """For `ack`: it says that it is you who has the message."""
+    attempt: int
+    sender: str
+    to: str
+    kind: str
+    thread: str
+    priority: int
+    in_reply_to: str
+    sent_ms: Stamp
+    leased_until_ms: Stamp
+    payload: Any
+
+
+class TakenMessages(Struct, frozen=True, kw_only=True):
+    """Messages that were handed out."""
+
+    items: list[MessageView]
+
+
+class AckBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which inbox a message is in, and the receipt that it came with."""
+
+    agent: Annotated[str, Meta(max_length=64)] | None = None
+    receipt: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    """0: whoever has it."""
+
+
+class Acknowledged(Struct, frozen=True, kw_only=True):
+    """A message that is not handed out again."""
+
+    id: str
+
+
 class SubmitBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A call of a task, by its kind."""
 
@@ -267,6 +427,34 @@ class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why a job is cancelled."""
 
     reason: Words = ""
+
+
+class HookDone(Struct, frozen=True, kw_only=True):
+    """What a webhook's request became: a job, or the question that it answered."""
+
+    id: str
+    kind: str
+    is_new: bool
+    """False if the same request came before."""
+
+
+class LinkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a link opens, and for how long."""
+
+    lasts: Annotated[str, Meta(max_length=64)] = field(default="2h", name="for")
+    """At most `30d`."""
+    outputs: bool = False
+    """Whether it opens what the job wrote and prints, and its bundle, too."""
+
+
+class LinkMade(Struct, frozen=True, kw_only=True):
+    """A link to one job. Whoever has it can look at the job until then."""
+
+    job: str
+    token: str
+    path: str
+    """What follows the node's address."""
+    until_ms: Stamp
 
 
 class Verified(Struct, frozen=True, kw_only=True):

@@ -9,29 +9,47 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from blake3 import blake3
+from msgspec import structs
 
-from antiphon.core.authority.job_rights import READ_BY
+from antiphon.assembly.mesh_connection import member_log
+from antiphon.core.authority.job_rights import ANSWERS, READ_BY, SEND_BY
+from antiphon.core.authority.scope import EVERY_KIND
+from antiphon.core.bar_tokens.bar_token import Bearer
+from antiphon.core.bus.http_request import Asked
+from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.families.jobs.state import job_key
+from antiphon.core.proof.answer import answer_in
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import tell
 from antiphon.errors import Malformed, Rejected
+from antiphon.runtime.gate.member_door import Member, MemberDoor, Place
 from antiphon.runtime.replica.job_pages import is_visible
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
+from antiphon.sdk.durations import seconds
 from antiphon.sdk.http import models
 from antiphon.sdk.http.job_content import JobContent
+from antiphon.sdk.http.job_links import make_link
+from antiphon.sdk.http.node_inbox import NodeInbox
 from antiphon.sdk.jobs.job_lookup import handle_on
 from antiphon.sdk.many.bound_calls import Call
 from antiphon.sdk.proofs import bundles
 from antiphon.sdk.queries.namespace import Queries
+from antiphon.sdk.questions.namespace import Asker, Questions
+from antiphon.sdk.webhooks.hook_file import HookFile
+from antiphon.sdk.webhooks.incoming import Incoming, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from antiphon.core.bar_tokens.bar_token import Bearer
     from antiphon.core.families.jobs.state import Job
+    from antiphon.engines.http import LogService as LogService  # noqa: PLC0414 - for its routes
     from antiphon.runtime.node.full_node import FullNode
+    from antiphon.sdk.costs.cost_report import CostBy
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Mesh
 
@@ -41,17 +59,27 @@ LOOKS: Final = 4
 APPLIED_S: Final = 2.0
 """How long an answer waits until the node has read what it wrote."""
 STORY_MOST: Final = 1_000
+MOST_LINES: Final = 500
 _TIMES: Final = ("since", "until")
 
 
 class NodeApi:
     """One node, for programs that ask over HTTP."""
 
-    def __init__(self, mesh: Mesh, node: FullNode) -> None:
+    def __init__(self, mesh: Mesh, node: FullNode, hooks: HookFile | None = None) -> None:
         """`mesh` signs what is written; `node` knows what is on the log."""
         self._mesh = mesh
         self._node = node
         self._connection = mesh.connection.beside(node.replica)
+        self.inbox = NodeInbox(mesh)
+        self.members = MemberDoor(node)
+        """For members that sign each request themselves."""
+        self.member_log = member_log(node.session)
+        self._incoming = Incoming(hooks or HookFile(None))
+
+    def now_ms(self) -> int:
+        """What the node's clock says."""
+        return self._node.session.wall.now_ms()
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -63,7 +91,16 @@ class NodeApi:
         """A page of jobs."""
         given = {name: _moment(one) if name in _TIMES else one for name, one in asked.items()}
         page = await self.queries(bearer).jobs(looks=LOOKS, **given)
-        return models.JobList(items=[models.job_view(job) for job in page], next=page.next)
+        orders = self._node.replica.ask(ReplicaErasures).orders(page)
+        views = [models.job_view(job, orders.get(job.id)) for job in page]
+        return models.JobList(items=views, next=page.next)
+
+    async def one_job(self, bearer: Bearer, text: str) -> tuple[models.JobView, int]:
+        """One job as it is shown, and the record that said the last of it; 0 before its end."""
+        job = await self.job(bearer, text)
+        order = self._node.replica.ask(ReplicaErasures).orders([job]).get(job.id)
+        last = order.seq if order is not None else job.ended_seq
+        return models.job_view(job, order), last if job.is_terminal else 0
 
     async def job(self, bearer: Bearer, text: str) -> Job:
         """One job; `Rejected` if there is none that the party may see."""
@@ -132,6 +169,8 @@ class NodeApi:
 
     async def attention(self, bearer: Bearer, **how: Any) -> models.AttentionList:
         """A page of what needs attention."""
+        from antiphon.sdk.queries.attention import ends_with
+
         page = await self.queries(bearer).attention(**how)
         return models.AttentionList(
             items=[
@@ -141,6 +180,8 @@ class NodeApi:
                     reason=one.reason,
                     since_ms=one.since_ms,
                     tries=one.tries,
+                    by=one.by,
+                    ends_with=ends_with(one),
                 )
                 for one in page
             ],
@@ -162,6 +203,43 @@ class NodeApi:
             ],
             next=page.next,
         )
+
+    async def questions(self, bearer: Bearer, **how: Any) -> models.QuestionList:
+        """A page of questions that nobody has answered."""
+        page = await self.queries(bearer).questions(**how)
+        return models.QuestionList(items=list(page), next=page.next)
+
+    async def question(self, bearer: Bearer, text: str) -> models.QuestionView:
+        """One question, with its answer if there is one."""
+        job = await self.job(bearer, text)
+        shown = await Questions(self._connection).find(job.id, visible=bearer.kinds)
+        answer, by = None, ""
+        if job.is_terminal:
+            for stored in self._node.replica.lane_records(job_key(job.kind, job.id)):
+                op = self._node.session.open(stored.record).op
+                if stored.verdict is Verdict.OK and isinstance(op, JobComplete):
+                    said = answer_in(op.body.outputs)
+                    answer = None if said is None else msgspec.json.decode(said)
+                    by = op.author if op.body.answered is not None else ""
+        return models.QuestionView(
+            **structs.asdict(shown), state=job.state, answer=answer, answered_by=by
+        )
+
+    async def cost(
+        self, bearer: Bearer, *, by: CostBy, since: str = "", kind: str = ""
+    ) -> models.CostView:
+        """What jobs cost that the party may see."""
+        moment = _moment(since) if since else None
+        if isinstance(moment, str):
+            ago_ms = self._connection.session.wall.now_ms() - round(seconds(moment) * 1000)
+            moment = datetime.fromtimestamp(max(ago_ms, 0) / 1000, UTC)
+        found = await self.queries(bearer).cost(by=by, since=moment, kind=kind)
+        names = models.CostLineView.__struct_fields__
+        lines = [
+            models.CostLineView(**{name: getattr(one, name) for name in names})
+            for one in (found.total, *found.lines[:MOST_LINES])
+        ]
+        return models.CostView(by=by, total=lines[0], lines=lines[1:])
 
     def pauses(self, bearer: Bearer) -> models.PauseList:
         """The pauses that are about jobs which the party may see."""
@@ -216,14 +294,20 @@ class NodeApi:
         Ends with the job.
         """
         job = await self.job(bearer, text)
-        yield models.job_view(job)
+        orders = self._node.replica.ask(ReplicaErasures)
+        yield models.job_view(job, orders.about(job))
         key, seen = job_key(job.kind, job.id), after
+        loop = asyncio.get_running_loop()
+        told_s = loop.time()
         while True:
             applied = self._node.applied
             for stored in self._node.replica.lane_records(key):
                 if stored.record.seq > seen:
                     seen = stored.record.seq
+                    if stored.erased is not None or orders.about(job) is not None:
+                        continue
                     (line,) = tell([(self._node.session.open(stored.record), stored.verdict)])
+                    told_s = loop.time()
                     yield models.JobEvent(
                         seq=line.seq,
                         at_ms=line.commit_ms,
@@ -234,13 +318,15 @@ class NodeApi:
                     )
             now = await self.job(bearer, job.id)
             if now.is_terminal:
-                yield models.job_view(now)
+                yield models.job_view(now, orders.about(now))
                 return
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._node.reached(applied + 1)
-            except TimeoutError:
+            left_s = told_s + wait_s - loop.time()
+            if left_s <= 0:  # records of other jobs may come all the time
                 yield None
+                told_s, left_s = loop.time(), wait_s
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._node.reached(applied + 1)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -285,6 +371,61 @@ class NodeApi:
         await self._read_back()
         return models.Submitted(id=handle.id, kind=handle.kind, is_new=handle.is_new)
 
+    async def link(self, bearer: Bearer, text: str, body: models.LinkBody) -> models.LinkMade:
+        """A link to a job, for the operator. Others sign theirs with their own keys.
+
+        A bar-bound token ends in a minute: it must not be worth more than that to whoever has it.
+        """
+        job = await self.job(bearer, text)
+        if bearer.holder.startswith("did:"):
+            raise Rejected(
+                "a link is signed by whoever answers for it, and this node does not for you",
+                reason="own_key",
+                hint=f"on your own machine: antiphon link {job.id[:8]} --for 2h",
+            )
+        made = make_link(self._mesh, job, lasts=body.lasts, outputs=body.outputs, is_node=True)
+        return models.LinkMade(
+            job=made.job, token=made.token, path=made.path, until_ms=made.until_ms
+        )
+
+    async def answer(self, bearer: Bearer, text: str, value: Any) -> models.AnswerGiven:
+        """Answer a question with the key of the node's program, if it and the party may.
+
+        The answer is that key's. So a party cannot answer here what it asks itself, or is excluded
+        from, and where several people are asked each of them has to sign with an own key.
+        """
+        job = await self._visible_to(bearer, text)
+        _require(bearer, ANSWERS, job.kind)
+        asker = Asker(bearer.holder, bearer.auth) if bearer.holder.startswith("did:") else None
+        given = await Questions(self._mesh.connection).answer_once(
+            job.kind, job.id, value, asker=asker
+        )
+        await self._read_back()
+        return models.AnswerGiven(
+            id=given.job.id,
+            kind=given.job.kind,
+            outcome=given.job.outcome,
+            signed_by=given.signed_by,
+            is_new=given.is_new,
+        )
+
+    def wanted(self, name: str, headers: Mapping[str, str], body: bytes) -> Wanted:
+        """What a webhook's request asks for; `Rejected` if nobody with its secret sent it."""
+        return self._incoming.wanted(name, headers, body, now_s=self.now_ms() // 1000)
+
+    async def hook(self, name: str, wanted: Wanted) -> models.HookDone:
+        """Do it, in the name of the node's program."""
+        if wanted.answer is None:
+            call = models.SubmitBody(kind=wanted.hook.submit, args=list(wanted.args))
+            bearer = Bearer(holder=f"hook {name}", command=SCHEDULE, kinds=(EVERY_KIND,))
+            made = await self.submit(bearer, call, key=wanted.key)
+            return models.HookDone(id=made.id, kind=made.kind, is_new=made.is_new)
+        kind = wanted.hook.answer
+        kinds = (kind, f"{kind}.>")
+        bearer = Bearer(holder=f"hook {name}", command=ANSWERS, kinds=kinds)
+        given = await self.answer(bearer, wanted.answer.question, wanted.answer.answer)
+        return models.HookDone(id=given.id, kind=given.kind, is_new=given.is_new)
+
     async def _visible_to(self, bearer: Bearer, text: str) -> Job:
         """A job by its id: whoever may act on a kind may name its jobs."""
         return await self.queries(bearer).job(text)
@@ -317,4 +458,15 @@ def _moment(text: str) -> Any:
     return found
 
 
-__all__ = ["CANCEL", "READ_BY", "SCHEDULE", "NodeApi"]
+__all__ = [
+    "ANSWERS",
+    "CANCEL",
+    "READ_BY",
+    "SCHEDULE",
+    "SEND_BY",
+    "Asked",
+    "Member",
+    "MemberDoor",
+    "NodeApi",
+    "Place",
+]

@@ -11,13 +11,15 @@ to whatever stores it, and let that refuse a lower one.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from antiphon.core.families.locks.ops import Successor
+from antiphon.core.families.locks.ops import ReleaseBody, Successor
 from antiphon.core.record.ids import split_address
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import AntiphonError, LockLost, Misconfigured
+from antiphon.errors import AntiphonError, LockLost, Misconfigured, Unavailable, is_away
 from antiphon.runtime.locks.lock_wait import LockWait
+from antiphon.runtime.outbox.lane_writes import form_of
+from antiphon.runtime.outbox.outbox_item import Form, Release
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -26,15 +28,30 @@ if TYPE_CHECKING:
 
     from antiphon.runtime.locks.lock_hold import LockHold, NextTime
     from antiphon.runtime.locks.lock_line import LockLine
+    from antiphon.sdk.connection.connection_outbox import ConnectionOutbox
 
+NO_TAKE: Final = (
+    "a lock cannot be taken without a connection: only the log says who has it, so taking it does"
+    " not wait in the outbox"
+)
 _log = LazyLogger(__name__)
 
 
 class Lock:
     """One lock, for one holder; made by `Mesh.lock`. It can be taken again after its release."""
 
-    def __init__(self, line: LockLine, next_time: NextTime, wait_s: float | None) -> None:
-        """Nothing is taken before `async with` or `take`."""
+    def __init__(
+        self,
+        line: LockLine,
+        next_time: NextTime,
+        wait_s: float | None,
+        outbox: ConnectionOutbox | None = None,
+    ) -> None:
+        """Nothing is taken before `async with` or `take`.
+
+        The outbox keeps a release that cannot be written.
+        """
+        self._outbox = outbox
         self._line = line
         self._next_time = next_time
         self._wait_s = wait_s
@@ -98,7 +115,12 @@ class Lock:
                 f"the lock {self.key} is already taken by this object",
                 hint="make another with mesh.lock(…); they exclude each other",
             )
-        self._hold = await LockWait(self._line, self._next_time).take(self._wait_s)
+        try:
+            self._hold = await LockWait(self._line, self._next_time).take(self._wait_s)
+        except Unavailable as problem:
+            if self._outbox is not None and is_away(problem):
+                problem.hint = f"{NO_TAKE}; {problem.hint}" if problem.hint else NO_TAKE
+            raise
         self._keeper = asyncio.ensure_future(self._keep(self._hold))
         return self
 
@@ -111,21 +133,34 @@ class Lock:
     async def release(self) -> None:
         """Release it; does nothing twice, and nothing if it was lost.
 
-        If the engine does not answer, the lock ends with its time.
+        If the engine does not answer, the lock ends with its time. Where writes are kept
+        (docs/do/offline.md), it is released as soon as there is a connection.
         """
         hold, keeper = self._hold, self._keeper
         if hold is None:
             return
+        sent: list[Form] = []
         try:
-            await hold.release()
+            await hold.release(before=lambda draft: sent.append(form_of(draft)))
         except AntiphonError as problem:
-            _log.warning("lock_not_released", key=self.key, problem=problem.message)
+            if self._outbox is not None and is_away(problem):
+                self._keep_release(self._outbox, hold, sent)
+            else:
+                _log.warning("lock_not_released", key=self.key, problem=problem.message)
         finally:
             hold.is_over = True
             self._keeper = None
             if keeper is not None:
                 keeper.cancel()
                 await asyncio.wait([keeper])
+
+    def _keep_release(self, outbox: ConnectionOutbox, hold: LockHold, sent: list[Form]) -> None:
+        line = self._line
+        body = ReleaseBody(kind=line.scope, key=line.key, agent=line.agent, fence=hold.fence)
+        try:
+            outbox.keep_lane_write(Release(body), sent)
+        except AntiphonError as problem:
+            _log.warning("lock_not_released", key=self.key, problem=problem.message)
 
     async def pass_to(self, address: str) -> None:
         """Make another agent its holder, `<node id>/<agent>`, in one op and with a new fence.

@@ -100,7 +100,8 @@ class Locks:
         unless you run several.
         """
         line = self._line(key, scope, agent)
-        return Lock(line, self._hold_time(ttl), None if wait is None else seconds(wait))
+        wait_s = None if wait is None else seconds(wait)
+        return Lock(line, self._hold_time(ttl), wait_s, self._connection.keeping)
 
     async def try_take(
         self, key: str, *, scope: str = DEFAULT_SCOPE, ttl: Ttl = DEFAULT_TTL, agent: str = ""

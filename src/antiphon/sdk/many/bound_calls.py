@@ -21,6 +21,8 @@ from antiphon.errors import (
     Misconfigured,
     NobodyAnswers,
     PartlySubmitted,
+    Unavailable,
+    is_away,
 )
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime.caller import submission
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
         AsyncIterator,
+        Awaitable,
+        Callable,
         Iterable,
         Mapping,
         Sequence,
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.caller.submission import Ended, Submitted
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.outbox.outbox_item import OutboxItem
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.connection.connection import Connection
@@ -143,7 +148,7 @@ class Caller(Struct, frozen=True):
     @property
     def outbox(self) -> ConnectionOutbox | None:
         """What keeps jobs while the engine cannot be reached, if that was asked for."""
-        return self.connection.outbox if self.connection.is_offline_allowed else None
+        return self.connection.keeping
 
     async def submit_or_keep(
         self, outbox: ConnectionOutbox, body: ScheduleBody, signature: CallSignature | None = None
@@ -153,32 +158,65 @@ class Caller(Struct, frozen=True):
             lambda: submission.submit(self.session, body),
             lambda sent_ms: outbox.keep_submit(body, sent_ms=sent_ms),
             frozenset(body.predecessors),
+            body,
         )
+        return self.handle_of_either(found, signature)
+
+    def handle_of_either(
+        self, found: Submitted | OutboxItem, signature: CallSignature | None
+    ) -> JobHandle[Any]:
+        """The handle of a job that was submitted, or waits."""
         if isinstance(found, submission.Submitted):
             return self.handle_of(found, signature)
-        item = found
+        item, outbox = found, self.outbox
+        kind, job = item.job() or ("", "")
 
         async def committed() -> Session:
+            if outbox is None:
+                raise TypeError("what waits is in an outbox")
             await outbox.committed(item)
             return self.session
 
         reader = ResultReader(signature, lambda: self.connection.artifacts)
         made = StreamHandle if signature is not None and signature.is_stream else JobHandle
-        return made.tentative(self.session, (body.kind, item.what.name), reader, committed)
+        return made.tentative(self.session, (kind, job), reader, committed)
 
     async def submit_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """Submit jobs; their handles, in the same order.
 
         Every call is checked before the first is written. `PartlySubmitted` if one could not be
-        submitted after others were.
+        submitted after others were; where jobs are kept (docs/do/offline.md), what the engine did
+        not answer waits instead.
         """
-        return await self._submit([(call, await self.body_of(call)) for call in calls], first=0)
+        made = [(call, await self.body_of(call)) for call in calls]
+        return await self._submit(made, self.submit_bodies, first=0)
 
-    async def submit_bodies(self, bodies: Sequence[ScheduleBody]) -> list[Submitted]:
+    async def submit_bodies(
+        self, bodies: Sequence[ScheduleBody]
+    ) -> Sequence[Submitted | OutboxItem]:
         """Submit jobs, behind what waits in the outbox: they may come after that."""
-        if self.outbox is not None:
-            await self.outbox.send()
-        return await submit_many(self.session, bodies)
+        outbox = self.outbox
+        if outbox is None:
+            return await submit_many(self.session, bodies)
+        found: dict[LaneKey, Submitted] = {}
+
+        async def write() -> Sequence[Submitted | OutboxItem]:
+            try:
+                return await submit_many(self.session, bodies)
+            except PartlySubmitted as partly:
+                if isinstance(partly.__cause__, Unavailable) and is_away(partly.__cause__):
+                    found.update({job_key(one.kind, one.id): one for one in partly.submitted})
+                    raise partly.__cause__ from partly
+                raise
+
+        def keep(sent_ms: int) -> Sequence[Submitted | OutboxItem]:
+            left = [one for one in bodies if _key(one) not in found]
+            kept = iter(outbox.keep_submits(left, sent_ms=sent_ms))
+            return [found.get(_key(one)) or next(kept) for one in bodies]
+
+        own = {(one.kind, job_id(one.manifest)) for one in bodies}
+        needs = frozenset(key for one in bodies for key in one.predecessors) - own
+        return await outbox.write_or_keep(write, keep, needs, bodies)
 
     async def map(
         self, calls: Iterable[Call[R]], *, limit: int | None
@@ -197,7 +235,7 @@ class Caller(Struct, frozen=True):
                 for _, body in made:  # heard from the beginning, so nothing has to be looked for
                     ends.add(body.kind, job_id(body.manifest), is_new=True)
                 try:
-                    begun = await self._submit(made, first=index) if made else []
+                    begun = await self._submit(made, self._now, first=index) if made else []
                 except PartlySubmitted as problem:
                     problem.submitted += [one for same in waiting.values() for one in same]
                     raise
@@ -214,11 +252,21 @@ class Caller(Struct, frozen=True):
                     for handle in _take(waiting, ended):
                         yield handle
 
+    async def _now(self, bodies: Sequence[ScheduleBody]) -> list[Submitted]:
+        """Submit jobs whose ends are waited for: they are not kept."""
+        if self.outbox is not None:
+            await self.outbox.send()
+        return await submit_many(self.session, bodies)
+
     async def _submit(
-        self, made: list[tuple[Call[Any], ScheduleBody]], *, first: int
+        self,
+        made: list[tuple[Call[Any], ScheduleBody]],
+        submit: Callable[[Sequence[ScheduleBody]], Awaitable[Sequence[Submitted | OutboxItem]]],
+        *,
+        first: int,
     ) -> list[JobHandle[Any]]:
         try:
-            found = await self.submit_bodies([body for _, body in made])
+            found = await submit([body for _, body in made])
         except PartlySubmitted as problem:
             calls = {job_key(body.kind, job_id(body.manifest)): call for call, body in made}
             problem.position += first
@@ -228,11 +276,16 @@ class Caller(Struct, frozen=True):
             ]
             raise
         handles = [
-            self.handle_of(one, call.signature) for one, (call, _) in zip(found, made, strict=True)
+            self.handle_of_either(one, call.signature)
+            for one, (call, _) in zip(found, made, strict=True)
         ]
         for index, one in enumerate(handles, start=first):
             one.index = index
         return handles
+
+
+def _key(body: ScheduleBody) -> LaneKey:
+    return job_key(body.kind, job_id(body.manifest))
 
 
 def _take(waiting: dict[LaneKey, list[JobHandle[R]]], ended: Ended) -> list[JobHandle[R]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -13,9 +13,11 @@ from antiphon.core.families.memory.ops import MAX_KEY_LENGTH, Strategy
 from antiphon.core.families.memory.state import Document as State
 from antiphon.core.families.memory.state import DocumentLane
 from antiphon.core.families.memory.writing import Wanted
-from antiphon.errors import Conflict, LostRace, Malformed, Misconfigured
+from antiphon.errors import Conflict, LostRace, Malformed, Misconfigured, Unavailable, is_away
 from antiphon.runtime.memory import document_values
 from antiphon.runtime.memory.documents import Deferred, Documents, Outcome, Settled
+from antiphon.runtime.outbox.lane_writes import form_of
+from antiphon.runtime.outbox.outbox_item import Form, OutboxItem
 from antiphon.runtime.replica.replica import LaneQueries
 
 if TYPE_CHECKING:
@@ -42,6 +44,11 @@ class ReplicaDocuments(LaneQueries[State], family="memory", lane=DocumentLane):
             " and state in ('written', 'conflict') and revision > 0 order by key limit ?",
             space, prefix, after, len(prefix), prefix, limit,
         )  # fmt: skip
+
+    def document(self, space: str, key: str) -> State | None:
+        """One document, deleted or not."""
+        found = self._found("kind = ? and key = ? limit 1", space, key)
+        return found[0] if found else None
 
     def conflicts(self, space: str, *, limit: int) -> list[State]:
         """The documents of a space with unresolved conflicts, by key."""
@@ -100,10 +107,11 @@ class Sibling(Struct, frozen=True, kw_only=True):
 class PutResult(Struct, frozen=True, kw_only=True):
     """What became of a put."""
 
-    outcome: Outcome
-    """`written`; `skipped`: what is there stays; `conflict`: it waits beside the document."""
+    outcome: Outcome | Literal["tentative"]
+    """`written`; `skipped`: what is there stays; `conflict`: it waits beside the document;
+    `tentative`: it waits on this machine until there is a connection."""
     document: Document | None
-    """The document as it is now."""
+    """The document as it is now; None if that is not known."""
     sibling: str = ""
     """For a conflict, the id by which it can be resolved."""
     is_same: bool = False
@@ -115,6 +123,8 @@ class PutResult(Struct, frozen=True, kw_only=True):
         document = self.document
         if self.outcome == "written":
             return ""
+        if self.outcome == "tentative":
+            return "the mesh cannot be reached, so it waits on this machine: antiphon outbox"
         if document is None or document.is_deleted:
             return "there is no such document"
         where = f"{document.key!r} in {document.space}"
@@ -142,8 +152,20 @@ class MemorySpace:
 
     async def get(self, key: str) -> Document | None:
         """The document; None if there is none, or it was deleted."""
-        found = await self._of().read(self.name, _checked(key))
+        found = await self._read(_checked(key))
         return None if found is None or found.value is None else await self._shown(found)
+
+    async def _read(self, key: str) -> State | None:
+        """A document as it is now; without a connection, as this machine's replica has it."""
+        try:
+            return await self._of().read(self.name, key)
+        except Unavailable as problem:
+            if self._connection.keeping is None or not is_away(problem):
+                raise
+        from antiphon.assembly.offline_connection import known_replica
+
+        with known_replica(self._connection.home, self._connection.opened) as replica:
+            return replica.ask(ReplicaDocuments).document(self.name, key)
 
     async def keys(self, prefix: str = "") -> list[str]:
         """The keys of all documents, in order; from this machine's replica."""
@@ -183,7 +205,8 @@ class MemorySpace:
         None, for what you read, is a document that does not exist yet. If the document has another
         revision than the base, the strategy decides, and the result says what became of the value.
         With `merge` (a function of the value that is there and yours, async or not) it is `merge`.
-        Without a base, `Conflict` if there is a document with another value.
+        Without a base, `Conflict` if there is a document with another value. Without a connection
+        the value waits (docs/do/offline.md), unless a function has to merge it.
         """
         if merge is not None:
             strategy = "merge"
@@ -195,7 +218,13 @@ class MemorySpace:
             )
         given = None if isinstance(base, UnsetType) else base
         wanted = await self._wanted(key, value, given, strategy)
-        settled = await self._of().put(wanted)
+        if merge is None:
+            kept = await self._put_or_keep(wanted)
+            if isinstance(kept, OutboxItem):
+                return PutResult(outcome="tentative", document=None)
+            settled = kept
+        else:
+            settled = await self._of().put(wanted)
         if merge is not None and settled.outcome == "skipped":
             return await self._merged(key, lambda theirs: merge(theirs, value))
         result = await self._result(settled, wanted)
@@ -220,10 +249,13 @@ class MemorySpace:
     ) -> PutResult:
         """Delete a document; without a base, the one that is there now."""
         if base is None:
-            state = await self._of().read(self.name, _checked(key))
+            state = await self._read(_checked(key))
             base = state.revision if state is not None else 0
         _check_strategy(strategy)
-        return await self._result(await self._of().put(self._bare(key, None, base, strategy)))
+        settled = await self._put_or_keep(self._bare(key, None, base, strategy))
+        if isinstance(settled, OutboxItem):
+            return PutResult(outcome="tentative", document=None)
+        return await self._result(settled)
 
     async def resolve(
         self,
@@ -271,6 +303,18 @@ class MemorySpace:
             yield shown()
 
     # --- in between -----------------------------------------------------------------------------
+
+    async def _put_or_keep(self, wanted: Wanted) -> Settled | OutboxItem:
+        """Write a value, or keep it until there is a connection."""
+        outbox, documents = self._connection.keeping, self._of()
+        if outbox is None:
+            return await documents.put(wanted)
+        sent: list[Form] = []
+        return await outbox.write_or_keep(
+            lambda: self._of().put(wanted, lambda draft: sent.append(form_of(draft))),
+            lambda _: outbox.keep_put(wanted, sent),
+            content=wanted,
+        )
 
     async def _merged(self, key: str, change: Callable[[Any], Any]) -> PutResult:
         documents = self._of()

@@ -16,7 +16,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,6 +23,8 @@ from msgspec import Raw, Struct
 from antiphon.core.messages import envelope as envelopes
 from antiphon.core.record.ids import DEFAULT_AGENT, agent_address, check_agent, split_address
 from antiphon.core.record.subjects import check_kind
+from antiphon.decoding import UNREADABLE
+from antiphon.engines.http.node_url import check_url
 from antiphon.errors import InboxFull, Misconfigured, Rejected, Unavailable
 from antiphon.files import replace_file
 from antiphon.runtime.identity.host_clock import SystemEntropy
@@ -46,7 +47,6 @@ MAX_WAITING: Final = 10_000
 AGAIN_S: Final = 30.0
 """How often what is left on disk is tried again, with jitter of as much."""
 ANSWER_S: Final = 10.0
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
 _OK: Final = 200
@@ -68,7 +68,7 @@ class HttpSender:
         self, url: str, *, mesh: str, home: Path | str, agent: str = DEFAULT_AGENT
     ) -> None:
         """Nothing is opened or sent yet. `home` keeps the key and what is not delivered."""
-        self._url = _checked(url) + PATH
+        self._url = check_url(url) + PATH
         self._mesh = mesh
         self._agent = check_agent(agent)
         self._home = StateDirectory(Path(home))
@@ -170,7 +170,7 @@ class HttpSender:
                 continue  # delivered meanwhile
             except Unavailable:
                 break
-            except (Rejected, msgspec.MsgspecError):
+            except (*UNREADABLE, Rejected):
                 refused = self._spool / "refused"
                 refused.mkdir(exist_ok=True, mode=0o700)
                 with suppress(FileNotFoundError):  # `send` was told the same
@@ -222,23 +222,12 @@ def _refusal(answer: Response) -> Unavailable | Rejected:
     """What an answer says that is no success; whether it may be different later."""
     try:
         told = msgspec.json.decode(answer.content, type=_Problem)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         told = _Problem()
     message, hint = told.detail or f"the answer has status {answer.status_code}", told.hint
     if answer.status_code == _TOO_MANY or answer.status_code >= _SERVER_ERROR:
         return Unavailable(message, hint=hint)
     return Rejected(message, reason=told.reason or "http", hint=hint)
-
-
-def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise Misconfigured(
-            f"{url} would send messages in the clear", hint="use https, or an address on loopback"
-        )
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise Misconfigured(f"{url!r} is not the address of a node", hint="https://HOST:PORT")
-    return url.rstrip("/")
 
 
 def _client() -> AsyncClient:

@@ -12,12 +12,11 @@ from antiphon.core.authority.grant_tree import trace
 from antiphon.core.messages import envelope as envelopes
 from antiphon.core.record.ids import DEFAULT_AGENT, agent_address, check_agent, split_address
 from antiphon.core.record.subjects import check_kind
-from antiphon.errors import AntiphonError, OutcomeUnknown, Rejected, Unavailable
+from antiphon.errors import AntiphonError, OutcomeUnknown, Rejected, Unavailable, is_away
 from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.outbox.outbox_item import OutboxItem
 from antiphon.runtime.presence.live_nodes import live_nodes
 from antiphon.runtime.retries import retrying
-from antiphon.sdk.connection.connection_outbox import is_away
 from antiphon.sdk.defaults import ROLL_CALL_S, STALE_MS
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.messages.message_body import checked_body, encoded_payload
@@ -150,8 +149,8 @@ class Messages:
             with guarded(connection.session):
                 return await retrying(put, connection.session.entropy)
 
-        outbox = connection.outbox
-        if outbox is None or not connection.is_offline_allowed:
+        outbox = connection.keeping
+        if outbox is None:
             return (await write()).id
         found = await outbox.write_or_keep(
             write,
@@ -160,6 +159,7 @@ class Messages:
                 body,
                 sent_ms=sent_ms if is_unknown else 0,
             ),
+            to=body.to,
         )
         return found.what.name if isinstance(found, OutboxItem) else found.id
 

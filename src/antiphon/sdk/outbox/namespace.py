@@ -8,12 +8,12 @@ async with Mesh.open(offline=True) as mesh:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from antiphon.errors import Misconfigured, Unavailable
-from antiphon.runtime.outbox.outbox_item import OutboxItem
+from antiphon.runtime.outbox.outbox_item import OfJob, OutboxItem
 from antiphon.runtime.outbox.outbox_store import OutboxStore
 from antiphon.sdk.connection.connection_outbox import FOLDER
 
@@ -54,32 +54,55 @@ class LocalOutbox:
         ]
 
     def retry(self, id_: str) -> OutboxItem:
-        """Have an item sent that waits for a decision, even if it may have arrived before."""
+        """Have an item sent that waits for a decision, even if it may have arrived before.
+
+        One that waits for no decision is looked for before it is sent, as ever.
+        """
         lock = self._store.lock()
         try:
             item = self._store.find(id_)
-            if item.is_tentative:
-                item = replace(item, state="waiting", sent_ms=0, why="")
-                self._store.update(item)
-            return item
+            again = item.tried_again()
+            if again != item:
+                self._store.update(again)
+            return again
         finally:
             lock.release()
 
     def drop(self, id_: str) -> OutboxItem:
-        """Remove an item; one that was not sent before never will be."""
+        """Remove an item; one that was not sent before never will be.
+
+        Of what a run made, the rest that waits behind it goes along, and its worker is told.
+        """
         lock = self._store.lock()
         try:
             item = self._store.find(id_)
-            self._store.remove(item)
+            if item.is_tentative and isinstance(item.what, OfJob):
+                self._drop_run(item)
+            else:
+                self._store.remove(item)
             return item
         finally:
             lock.release()
+
+    def _drop_run(self, item: OutboxItem) -> None:
+        """The item stays as dropped until that is told: its run may still be making more."""
+        behind = [
+            one
+            for one in self._store.items()
+            if one.is_tentative and one.part_of() == item.part_of() and one.hlc > item.hlc
+        ]
+        self._store.update(replace(item, state="dropped", why=_BY_A_PERSON))
+        for one in behind:
+            self._store.remove(one)
 
     def told(self, items: Iterable[OutboxItem]) -> None:
         """A person knows how these ended: they are removed. Those that wait stay."""
         for one in items:
             if not one.is_tentative:
                 self._store.remove(one)
+
+
+_BY_A_PERSON: Final = "you dropped it, so nothing more of this run is sent"
 
 
 class Outbox(LocalOutbox):

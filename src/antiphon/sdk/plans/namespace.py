@@ -150,8 +150,8 @@ class Plans:
     async def put_all(self) -> list[str]:
         """Put every plan of this process's tasks on the mesh; the names of those that changed.
 
-        What already stands so is left alone, so that every start of a program may call it. A plan
-        whose decorator is gone stays until `drop`.
+        Plans that have not changed are not written again, so a program may call it at every start.
+        A plan whose decorator is gone stays until `drop`.
         """
         return [
             one.name
@@ -162,7 +162,7 @@ class Plans:
     async def put(self, name: str, when: Trigger, call: Call[Any]) -> bool:
         """Put a plan: what `Task.bind` or `Mesh.bind` made, at a `cron(...)` or an `on(...)`.
 
-        It replaces the plan of that name and kind. False if it already stands so.
+        It replaces the plan of that name and kind. False if nothing changed.
         """
         _refuse_single(call.scheduling)
         # Every derived job gets its own nonce from the plan.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 B = TypeVar("B", bound=Struct)
+ENDINGS: Final[tuple[Ending, ...]] = ("succeeded", "failed", "aborted", "ended")
 
 
 def cron(
@@ -39,13 +40,17 @@ def cron(
     return _checked(Cron, at=expression, zone=zone, missed=missed, from_ms=from_ms)
 
 
-def on(ending: Ending, *, kind: str, result: str | None = None) -> Reaction:
+def on(
+    ending: Ending, *, kind: str, result: str | None = None, output: str | None = None
+) -> Reaction:
     """When: whenever a job of a kind, or of a pattern of kinds, ends so.
 
     `result` is the name of the input that is that job's result: a file for a command, a place
-    such as `/args/0` for a task.
+    such as `/args/0` for a task. With `output` it is the output of that name, such as a file that
+    a command wrote; `result` is then the same name, unless it is given.
     """
-    if ending not in ("succeeded", "failed", "aborted", "ended"):
+    result = result or output
+    if ending not in ENDINGS:
         raise Malformed(
             f"a job does not end {ending!r}",
             reason="ending",
@@ -63,7 +68,12 @@ def on(ending: Ending, *, kind: str, result: str | None = None) -> Reaction:
             reason="result",
             hint="a plan gets the result of a job that has succeeded: on('succeeded', …)",
         )
-    return _checked(Reaction, on=ending, kinds=kind, result=result)
+    return _checked(Reaction, on=ending, kinds=kind, result=result, output=output)
+
+
+def ending_of(word: str) -> Ending | None:
+    """A word as the way in which a job ends; None if it is none."""
+    return next((one for one in ENDINGS if one == word), None)
 
 
 def _checked(type_: type[B], **fields: object) -> B:

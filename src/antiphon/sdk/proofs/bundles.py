@@ -11,14 +11,18 @@ from msgspec import Struct
 from antiphon.core import bundle as core_bundle
 from antiphon.core.authority.grant_tree import trace
 from antiphon.core.bundle import MAX_BUNDLE_BYTES, Bundle, Report
-from antiphon.core.families.jobs.state import job_key
+from antiphon.core.families.jobs.state import JobLane, job_key
+from antiphon.core.families.seals.ops import MeshSeal
+from antiphon.core.opened_record import open_anywhere
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Outdated, Rejected, Unavailable
 from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.runtime.archive.record_source import ReplicaSource
+from antiphon.runtime.caller.erasure import forgotten
 from antiphon.runtime.node.full_node import SEAL_LANE
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 
 if TYPE_CHECKING:
     from antiphon.runtime.replica.replica import Replica
@@ -97,9 +101,26 @@ async def export_lane(
 
 async def bundle_bytes(replica: Replica, key: LaneKey) -> bytes | None:
     """The bundle of a lane as it is on a replica now; None while no seal covers it."""
+    made = await sealed_bundle(replica, key)
+    return None if made is None else made[0]
+
+
+async def sealed_bundle(replica: Replica, key: LaneKey) -> tuple[bytes, int] | None:
+    """The same, and the last record that its seal covers.
+
+    Newer seals come at any time, so who asks for the newest one before or afterwards may be told
+    of another than the bundle has.
+    """
     _require_finished(replica, key)
-    bundle = await assembled(ReplicaSource(replica), key)
-    return None if bundle is None else core_bundle.write(bundle)
+    _require_kept(replica, key)
+    source = ReplicaSource(replica)
+    bundle = await assembled(source, key)
+    if bundle is None:
+        return None
+    seal = open_anywhere(source.protocol, source.mesh, bundle.seal.payload()).op
+    if not isinstance(seal, MeshSeal):
+        raise TypeError(f"a bundle was made with a seal that is none: {seal}")
+    return core_bundle.write(bundle), seal.body.upto
 
 
 def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = PROTOCOL) -> Report:
@@ -134,6 +155,16 @@ def _require_finished(replica: Replica, key: LaneKey) -> None:
         )
 
 
+def _require_kept(replica: Replica, key: LaneKey) -> None:
+    """`Rejected` if it is a job that was forgotten."""
+    lane = replica.lane(key)
+    if not isinstance(lane, JobLane) or lane.job is None:
+        return
+    order = replica.ask(ReplicaErasures).about(lane.job)
+    if order is not None:
+        raise forgotten(order, key.name)
+
+
 __all__ = [
     "MAX_BUNDLE_BYTES",
     "Bundle",
@@ -145,5 +176,6 @@ __all__ = [
     "names_in",
     "open_bundle",
     "seal_status",
+    "sealed_bundle",
     "sealed_upto",
 ]

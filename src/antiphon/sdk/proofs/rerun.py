@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from antiphon.assembly.rerun import FolderBlobs, run_again
-from antiphon.core.families.jobs.given_results import with_results
+from antiphon.core.derivations.given_results import with_results
 from antiphon.core.families.jobs.ops import CompleteBody, JobOffer, JobSchedule, Result
 from antiphon.core.proof import statement
 from antiphon.core.record.verdict import Verdict

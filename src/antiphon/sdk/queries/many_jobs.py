@@ -71,7 +71,7 @@ async def retryable(mesh: Connected, *, limit: int, **filters: Unpack[JobFilters
         looked, after = looked + len(page), page.next
         wanted = [job for job in page if is_dead_letter(job)]
         async with mesh.connection.replica() as replica:
-            letters = letters_of(mesh, replica, wanted)
+            letters = letters_of(replica, wanted)
         found += [letter.job for letter in letters if letter.retried_as is None]
         if len(found) > limit or not after:
             break

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.messages.namespace import DeadMessage
     from antiphon.sdk.plans.namespace import PlanStatus
     from antiphon.sdk.queries.log_status import LogStatus
+    from antiphon.sdk.questions.namespace import OpenQuestion
 
 LIMIT: Final = 50
 LOOKS: Final = 200
@@ -223,12 +224,14 @@ class Queries:
         The newest 200 jobs that made any are looked at, of a kind or below it.
         """
         from antiphon.runtime.caller.model_calls import calls_on
+        from antiphon.runtime.replica.replica_erasures import ReplicaErasures
         from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
         said = Query("model_calls", model, kind, self._visible)
         since_ms = 0 if since is None else round(since.timestamp() * 1000)
         async with self._connection.replica() as replica:
             jobs = replica.ask(ReplicaJobs).with_model_calls(kind=kind, limit=CALLING_JOBS)
+            jobs = [one for one in jobs if replica.ask(ReplicaErasures).about(one) is None]
         found: list[ModelCall] = []
         for job in filter(lambda one: self._sees(one.kind), jobs):
             view = await self._connection.session.read_lane(job.kind, job.id)
@@ -289,22 +292,55 @@ class Queries:
         """What needs somebody's attention, newest first: docs/do/attention.md.
 
         Open questions, jobs without a result that were not retried, conflicts of documents, alarms,
-        a coordinator that does not answer, and what services of this machine's node have set aside.
+        a coordinator that does not answer, and what services of this machine's node, or of the
+        coordinator's, have set aside. Who may read some kinds sees the first three of those kinds.
         """
         from antiphon.sdk.queries.attention import derived
 
-        self._require_everything("items that need attention")
+        sees_all = EVERY_KIND in self._visible
         async with self._connection.replica() as replica:
-            found = [*replica.attention.newest(limit=MOST), *derived(self._connection, replica)]
-        found.sort(key=lambda one: (-one.since_ms, one.service, one.item))
-        said = Query("attention")
+            found = derived(self._connection, replica, self._visible)
+            if sees_all:
+                found += [*replica.attention.newest(limit=MOST), *replica.attention.reported()]
+        found.sort(key=lambda one: (-one.since_ms, one.service, one.item, one.by))
+        said = Query("attention", self._visible)
         limit = checked_limit(limit, MOST)
         return said.cut(
             found,
-            lambda one: f"{NO_END - one.since_ms:020} {one.service} {one.item}",
+            lambda one: f"{NO_END - one.since_ms:020} {one.service} {one.item} {one.by}",
             after=after,
             limit=limit,
         )
+
+    async def questions(
+        self, *, kind: str = "", limit: int = LIMIT, after: str = ""
+    ) -> Page[OpenQuestion]:
+        """Questions that nobody has answered, the oldest first; of a kind and those below it."""
+        from antiphon.sdk.questions.namespace import ReplicaQuestions, shown_questions
+
+        checked_limit(limit, MOST)
+        said = Query("questions", kind, self._visible)
+        begin_ms, _, begin_id = said.text(after).partition(" ")
+        place = (int(begin_ms) if begin_ms.isdecimal() else 0, begin_id)
+        found: list[Job] = []
+        has_more = True
+        async with self._connection.replica() as replica:
+            for _ in range(LOOKS):
+                rows = replica.ask(ReplicaQuestions).open(limit=MOST, after=place)
+                for job in rows:
+                    place = (job.scheduled_ms, job.id)
+                    if is_below(job.kind, kind) and self._sees(job.kind):
+                        found.append(job)
+                        if len(found) == limit:
+                            break
+                else:
+                    has_more = len(rows) == MOST
+                    if has_more:
+                        await asyncio.sleep(0)
+                        continue
+                break
+        shown = shown_questions(self._connection, found)
+        return Page(shown, next=said.cursor(f"{place[0]} {place[1]}") if has_more else "")
 
     async def reports(self, *, limit: int = LIMIT, after: str = "") -> Page[KeptReport]:
         """Bar reports of this machine's node, newest first."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 from blake3 import blake3
 
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Query:
         padded = cursor[:MOST_CHARACTERS] + "=" * (-len(cursor) % 4)
         try:
             found, place = _decode(base64.b64decode(padded, altchars=b"-_", validate=True))
-        except (ValueError, binascii.Error, msgspec.MsgspecError):
+        except (*UNREADABLE, ValueError, binascii.Error):
             raise Malformed("this is not a cursor", reason="cursor", hint=_AGAIN) from None
         if found != self._digest:
             raise Malformed("this cursor belongs to another query", reason="cursor", hint=_AGAIN)

@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from antiphon.core.authority.grant_tree import trace
-from antiphon.core.families.jobs.state import HELD, Job, JobLane
+from antiphon.core.families.jobs.state import Job, JobLane
 from antiphon.core.manifest import NonceInput
 from antiphon.core.record.ids import short_node
 from antiphon.core.tempo.time_text import time_text
+from antiphon.errors import Rejected
 from antiphon.runtime.caller import answers, submission
+from antiphon.runtime.caller.answers import Asker
+from antiphon.runtime.caller.erasure import forgotten
 from antiphon.runtime.executors.step import WITHIN, QuestionTerms, Within
 from antiphon.runtime.replica.job_pages import EVERYTHING, is_below, is_visible
 from antiphon.runtime.replica.replica import LaneQueries
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,9 +42,13 @@ NONCE_BYTES: Final = 16
 class ReplicaQuestions(LaneQueries[Job], family="jobs", lane=JobLane):
     """Queries for people who are asked."""
 
-    def open(self, *, limit: int) -> list[Job]:
-        """Questions that are not answered, the oldest first."""
-        return self._found("asked_ms is not null order by asked_ms limit ?", limit)
+    def open(self, *, limit: int, after: tuple[int, str] = (0, "")) -> list[Job]:
+        """Questions that are not answered, the oldest first, from a time and an id on."""
+        return self._found(
+            "asked_ms is not null and (asked_ms, name) > (?, ?) order by asked_ms, name limit ?",
+            *after,
+            limit,
+        )
 
 
 class OpenQuestion(Struct, frozen=True, kw_only=True):
@@ -66,6 +74,17 @@ class OpenQuestion(Struct, frozen=True, kw_only=True):
     """Whether somebody is answering it right now."""
 
 
+class GivenAnswer(Struct, frozen=True, kw_only=True):
+    """An answer that was given."""
+
+    job: Job
+    """The question afterwards; of one to several people, the part that was answered."""
+    signed_by: str
+    """The key that signed it, whose answer it is on the log."""
+    is_new: bool
+    """False if this key had given the same answer already."""
+
+
 class Questions:
     """The questions of a mesh."""
 
@@ -80,33 +99,29 @@ class Questions:
 
         `kind` stands for the kinds below it, too.
         """
-        session = self._connection.session
         async with self._connection.replica() as replica:
             found = replica.ask(ReplicaQuestions).open(limit=MOST_LISTED)
-        names = trace(session.control, session.wall.now_ms() // 1000).names
-        return [
-            _shown(job, names)
-            for job in found
-            if is_below(job.kind, kind) and is_visible(job.kind, visible)
-        ]
+        return shown_questions(
+            self._connection,
+            [one for one in found if is_below(one.kind, kind) and is_visible(one.kind, visible)],
+        )
 
-    async def find(self, text: str) -> OpenQuestion:
+    async def find(self, text: str, *, visible: Sequence[str] = EVERYTHING) -> OpenQuestion:
         """The question with this id, or beginning of an id; `Rejected` if there is none."""
-        from antiphon.errors import Rejected
         from antiphon.sdk.jobs.job_lookup import one_job
 
         async with self._connection.replica() as replica:
-            job = one_job(replica, text, visible=EVERYTHING)
+            job = one_job(replica, text, visible=visible)
+            order = replica.ask(ReplicaErasures).about(job)
         if job.question is None:
             raise Rejected(
                 f"{job.kind} {job.id[:8]} is a job, not a question",
                 reason="question",
                 hint="'antiphon questions' lists those that are open",
             )
-        names = trace(
-            self._connection.session.control, self._connection.session.wall.now_ms() // 1000
-        ).names
-        return _shown(job, names)
+        if order is not None and job.is_terminal:  # else somebody has to answer it
+            raise forgotten(order, job.id)
+        return shown_questions(self._connection, [job])[0]
 
     async def answer(self, kind: str, job_id: str, value: Any) -> Job:
         """Answer a question with this process's key: a choice, or what its schema describes.
@@ -115,6 +130,27 @@ class Questions:
         answer it, `Held` while somebody else does.
         """
         return await answers.answer(self._connection.session, kind, job_id, value)
+
+    async def answer_once(
+        self, kind: str, job_id: str, value: Any, *, asker: Asker | None = None
+    ) -> GivenAnswer:
+        """The same, for interfaces: the same answer again is no error, and changes nothing.
+
+        This process's key signs. `asker` is whoever had it answered, if that is somebody else: a
+        party that asks the question, or is excluded from it, cannot answer through this process.
+        """
+        session = self._connection.session
+        is_new = True
+        try:
+            job = await answers.answer(session, kind, job_id, value, asker=asker)
+        except Rejected as refused:
+            found = None
+            if refused.reason in {"finished", "already"}:
+                found = await answers.given(session, kind, job_id, value)
+            if found is None:
+                raise
+            job, is_new = found, False
+        return GivenAnswer(job=job, signed_by=session.author.did, is_new=is_new)
 
     async def ask(  # noqa: PLR0913 - what a question can say
         self,
@@ -155,7 +191,14 @@ class Questions:
         return Caller(self._connection).handle_of(submitted)
 
 
-def _shown(job: Job, names: Mapping[str, str]) -> OpenQuestion:
+def shown_questions(connection: Connection, jobs: Sequence[Job]) -> list[OpenQuestion]:
+    """Questions as people see them."""
+    session = connection.session
+    names = trace(session.control, session.wall.now_ms() // 1000).names
+    return [_shown(job, names, is_taken=answers.is_taken(session, job)) for job in jobs]
+
+
+def _shown(job: Job, names: Mapping[str, str], *, is_taken: bool) -> OpenQuestion:
     question = job.question
     if question is None:
         raise ValueError("only questions are shown")
@@ -170,8 +213,8 @@ def _shown(job: Job, names: Mapping[str, str]) -> OpenQuestion:
         until=time_text(job.start_by_ms),
         people=job.replicas,
         quorum=job.quorum,
-        is_taken=job.state in HELD,
+        is_taken=is_taken,
     )
 
 
-__all__ = ["OpenQuestion", "Questions"]
+__all__ = ["Asker", "GivenAnswer", "OpenQuestion", "Questions"]

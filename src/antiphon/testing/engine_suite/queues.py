@@ -247,7 +247,7 @@ class QueueSuite(EngineSuite):
             begun = asyncio.get_running_loop().time()
             await site.announce(engine, range(1))
             await soon(queue.next())
-            assert asyncio.get_running_loop().time() - begun < 1.0
+            assert asyncio.get_running_loop().time() - begun < LATE_S, "not only when it asks anew"
 
     async def test_purged_announcements_are_passed_over(self) -> None:
         async with self.site() as site, AsyncExitStack() as stack:
@@ -319,14 +319,15 @@ class SettleSuite(EngineSuite):
 
     async def test_signs_of_life_keep_a_loan(self) -> None:
         async with self.site() as site, AsyncExitStack() as stack:
-            one, two = await site.connect_many(2, loan_s=SHORT_LOAN_S)
+            loan_s = 4 * SHORT_LOAN_S
+            one, two = await site.connect_many(2, loan_s=loan_s)
             await site.announce(one, range(1))
             holder, waiter = await queue_of(site, one, stack), await queue_of(site, two, stack)
             holder.grant(1)
             delivery = await soon(holder.next())
             waiter.grant(1)
-            for _ in range(8):
-                assert await is_quiet(waiter, SHORT_LOAN_S / 4)
+            for _ in range(6):  # longer than the loan
+                assert await is_quiet(waiter, loan_s / 4)
                 delivery.in_progress()
             again = await soon(waiter.next())
             assert again.deliveries == 2
@@ -354,11 +355,16 @@ class SettleSuite(EngineSuite):
             assert await is_quiet(queue, 2.5 * SHORT_LOAN_S)
 
     async def test_a_stale_nak_takes_it_out_of_the_holders_hands(self) -> None:
-        async with self.site() as site, AsyncExitStack() as stack:
-            stale, current, queue = await self._lent_twice(site, stack)
-            stale.nak()
-            again = await soon(queue.next(), SHORT_LOAN_S / 2)
-            assert (again.record, again.deliveries) == (current.record, 3)
+        for _ in range(5):  # a machine that stood still until the loan was over shows nothing
+            async with self.site() as site, AsyncExitStack() as stack:
+                stale, current, queue = await self._lent_twice(site, stack)
+                begun = asyncio.get_running_loop().time()
+                stale.nak()
+                again = await soon(queue.next())
+                assert (again.record, again.deliveries) == (current.record, 3)
+                if asyncio.get_running_loop().time() - begun < SHORT_LOAN_S / 2:
+                    return
+        raise AssertionError("it came when the loan was over, and not before")
 
     async def test_unsettled_work_outlives_the_connection(self) -> None:
         async with self.site() as site, AsyncExitStack() as stack:

@@ -262,12 +262,13 @@ async def test_too_many_uploads_at_once_are_refused_in_words():
 
 
 async def test_a_transfer_that_nobody_goes_on_with_ends(monkeypatch):
-    monkeypatch.setattr(blob_service, "IDLE_S", 0.1)
     monkeypatch.setattr(blob_service, "SWEEP_S", 0.05)
     async with storeroom(SMALL) as here, await here.log_in() as member:
         ask = Asker(here, member)
         taken = await ask.begin("put")
-        await asyncio.sleep(0.3)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(blob_service, "IDLE_S", 0.1)
+            await until(lambda: not here.storeroom._transfers)
         assert (await ask.step(taken, 0, b"x")).status == GONE
         await put(member, BIG)
 

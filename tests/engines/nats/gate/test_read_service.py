@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.record.subjects import matches
+from antiphon.core.visible_subjects import sight_of
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.gate import read_service, scoped_reads
 from antiphon.engines.nats.log.streams import log_name
-from antiphon.engines.nats.member.visible_subjects import sight_of
 from antiphon.testing.engine_suite.harness import job_id
 from tests.engines.nats.harness import until
 from tests.engines.nats.scoped_mesh import MEMBER, STRANGER, numbers, raw, raw_owner, scoped_mesh

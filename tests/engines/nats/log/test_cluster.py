@@ -3,14 +3,16 @@
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+import msgspec
 import pytest
 
 from antiphon.engines.nats import LocalServer, NatsEngine
+from antiphon.engines.nats.log import pull_queue
 from antiphon.engines.nats.log.streams import Streams, log_name
 from antiphon.errors import AntiphonError, IdTaken, LostRace, Unavailable
 from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon, whole_lane
 from bench.meshes.local_cluster import free_ports
-from tests.engines.nats.harness import until
+from tests.engines.nats.harness import stalled, until
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
@@ -127,6 +129,46 @@ async def test_three_copies_behave_as_one_log_and_survive_their_leader():
             handed = {(await soon(queue.next(), 60)).record.seq for _ in range(20)}
             assert handed == set(range(231, 251))
             await victim.start()
+        await engine.close()
+
+
+@pytest.mark.parametrize("how", ["it dies", "it hangs"])
+async def test_who_waits_at_a_server_that_is_lost_asks_another_at_once(how, monkeypatch):
+    monkeypatch.setattr(pull_queue, "EXPIRES_S", 600.0)
+    mesh = new_mesh()
+    async with three_servers() as servers:
+        first = await bootstrap(servers, mesh)
+        async with first.log.work(f"ap.{mesh}.jobs.1.k.*", name="q"):
+            pass
+        log = log_name(mesh)
+        info = f"$JS.API.CONSUMER.INFO.{log}.q"
+        answer = await Streams(first._requester).call(info)
+        leader = msgspec.json.decode(answer)["cluster"]["leader"]
+        await first.close()
+        others = [one for one in servers if _name(one) != leader]
+        engine = await join(others, mesh)
+        async with engine.log.work(f"ap.{mesh}.jobs.1.k.*", name="q") as queue:
+            queue.grant(1)
+            await until(lambda: queue.is_dry)
+            streams = Streams(engine._requester)
+            async with asyncio.timeout(60):
+                while not msgspec.json.decode(await streams.call(info))["num_waiting"]:
+                    await asyncio.sleep(0.1)
+            await asyncio.sleep(1)  # the other servers know that it waits; nobody says so
+            victim = next(one for one in servers if one not in others)
+
+            async def call():
+                await engine.log.append(
+                    f"ap.{mesh}.jobs.1.k.1", b"", message_id="1", expected_last=0
+                )
+
+            async with AsyncExitStack() as stack:
+                if how == "it dies":
+                    victim.kill()
+                else:
+                    await stack.enter_async_context(stalled(victim))
+                await persist(call, 60)
+                assert (await soon(queue.next(), 60)).record.subject.endswith(".1")
         await engine.close()
 
 

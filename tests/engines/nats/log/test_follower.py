@@ -60,6 +60,21 @@ async def test_a_notification_lost_at_the_end_is_noticed_by_itself(monkeypatch):
                 assert seqs(await waiting) == [start + 1]
 
 
+async def test_a_filter_that_shows_nothing_for_long_is_looked_at_rarely(monkeypatch):
+    monkeypatch.setattr(follower, "POLL_S", 0.05)
+    monkeypatch.setattr(follower, "LONGEST_POLL_S", 60.0)
+    mesh = new_mesh()
+    async with (
+        await connect(shared_server(), mesh) as engine,
+        engine.log.follow(0, subject=f"ap.{mesh}.ctl.>") as batches,
+    ):
+        waiting = asyncio.ensure_future(collect(batches, 1))
+        await until(lambda: batches._poll_s > 1.0)
+        await fill(engine, mesh, [1], what="ctl")
+        await soon(waiting)
+        assert batches._poll_s == 0.05, "where something happens, more may"
+
+
 async def test_a_slow_reader_falls_back_to_reading_and_misses_nothing(monkeypatch):
     monkeypatch.setattr(follower, "MAX_BUFFERED", 16)
     mesh = new_mesh()

@@ -8,10 +8,12 @@ import pytest
 from antiphon.engines.nats import LocalServer
 from antiphon.engines.nats.log import consumers, pull_queue
 from antiphon.engines.nats.log.streams import Streams, log_name
+from antiphon.engines.nats.server import accounts
 from antiphon.errors import Misconfigured
 from antiphon.testing.engine_suite.harness import new_mesh, persist, soon, take
 from tests.engines.nats.harness import connect, sever, until
 from tests.local_server import shared_server
+from tests.patience import NEVER_S
 
 pytestmark = pytest.mark.nats
 
@@ -80,11 +82,40 @@ async def test_requests_that_run_out_are_asked_again(monkeypatch):
         assert (queue.credits, len(queue._ready)) == (0, 0)
 
 
+async def test_who_waits_for_long_asks_rarely_until_something_comes(monkeypatch):
+    monkeypatch.setattr(pull_queue, "EXPIRES_S", 0.1)
+    monkeypatch.setattr(pull_queue, "LONGEST_EXPIRES_S", 60.0)
+    for late in ("OVERDUE_S", "ANSWER_S"):  # on a slow machine answers are, and it would ask again
+        monkeypatch.setattr(pull_queue, late, NEVER_S)
+    mesh = new_mesh()
+    async with (
+        await connect(shared_server(), mesh) as other,
+        await connect(shared_server(), mesh) as engine,
+        engine.log.work(calls(mesh), name="q") as queue,
+    ):
+        asked = []
+        other._connection.listen(queue._ask_subject.decode(), lambda *_: asked.append(_[2]))
+        queue.grant(2)
+        await until(lambda: b"3200000000" in b"".join(asked))  # each waits twice as long
+        assert len(asked) <= 8
+        asked.clear()
+        await announce(engine, mesh, [1, 2])
+        for delivery in await take(queue, 2):
+            delivery.ack()
+        queue.grant(1)
+        await until(lambda: b'"expires":100000000}' in b"".join(asked))
+
+
+def test_the_server_remembers_where_the_answers_to_a_pull_go_while_it_waits():
+    assert accounts.PULL_WAITS_NS > (pull_queue.LONGEST_EXPIRES_S + pull_queue.OVERDUE_S) * 1e9
+
+
 @pytest.mark.parametrize("is_dry", [False, True])
 async def test_a_request_that_vanished_is_asked_again(is_dry, monkeypatch):
     """Both the one that is answered at once, and the one that waits."""
     monkeypatch.setattr(pull_queue, "ANSWER_S", 0.5)
-    monkeypatch.setattr(pull_queue, "OVERDUE_S", 0.5)
+    monkeypatch.setattr(pull_queue, "EXPIRES_S", 0.3)
+    monkeypatch.setattr(pull_queue, "OVERDUE_S", 0.2)
     mesh = new_mesh()
     async with (
         await connect(shared_server(), mesh) as engine,

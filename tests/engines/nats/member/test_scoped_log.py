@@ -7,14 +7,14 @@ import pytest
 from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.protocol import PROTOCOL
+from antiphon.core.visible_subjects import sight_of
 from antiphon.engines.nats import Login, NatsEngine, Reader
 from antiphon.engines.nats.credentials.keypairs import UserKey
 from antiphon.engines.nats.gate import scoped_reads
 from antiphon.engines.nats.log import follower
 from antiphon.engines.nats.member import scoped_direct_get
-from antiphon.engines.nats.member.visible_subjects import sight_of
 from antiphon.engines.nats.server.permissions import of_member
-from antiphon.errors import EngineDenied, Misconfigured, Unavailable
+from antiphon.errors import EngineDenied, Misconfigured, RateLimited, Unavailable
 from antiphon.testing.engine_suite.harness import collect, job_id, new_mesh, seqs, soon, whole_lane
 from tests.engines.nats.harness import sever, until
 from tests.engines.nats.scoped_mesh import IN_RENDER, MEMBER, scoped_mesh, scoped_reader
@@ -245,7 +245,6 @@ async def test_a_change_of_scope_takes_effect_on_the_next_read():
 
 
 async def test_a_missing_gate_is_named(monkeypatch):
-    monkeypatch.setattr(scoped_direct_get, "GATE_TIMEOUT_S", 0.5)
     async with scoped_reader("render.>") as (here, reader):
         await here.close_gate()
         for deaf in (False, True):  # nobody listens; then somebody who does not answer
@@ -258,8 +257,10 @@ async def test_a_missing_gate_is_named(monkeypatch):
                 reader.log.last,
                 lambda: reader.log.records.leader_at(1),
             ):
-                with pytest.raises(Unavailable) as caught:
-                    await read()
+                with monkeypatch.context() as hasty:
+                    hasty.setattr(scoped_direct_get, "GATE_TIMEOUT_S", 0.5)
+                    with pytest.raises(Unavailable) as caught:
+                        await read()
                 assert "the mesh's gate does not answer" in caught.value.message
                 assert "is 'antiphon up' running on the mesh's machine?" in caught.value.message
         await here.open_gate()
@@ -294,6 +295,22 @@ async def test_a_reader_keeps_to_what_the_gate_serves_at_once(monkeypatch):
     async with scoped_reader("render.>") as (_, reader):
         found = await asyncio.gather(*(reader.log.fetch(1) for _ in range(300)))
         assert {record.seq for record in found} == {1}
+
+
+async def test_a_read_waits_for_a_gate_that_is_busy_with_others(monkeypatch):
+    async with scoped_reader("render.>") as (here, reader):
+        really, refused = here.gate._read, 0
+
+        async def busy_at_first(request, asked):
+            nonlocal refused
+            if refused < 12:
+                refused += 1
+                raise RateLimited("too many requests at once", retry_s=1)
+            return await really(request, asked)
+
+        monkeypatch.setattr(here.gate, "_read", busy_at_first)
+        assert (await reader.log.fetch(1)).seq == 1
+        assert refused == 12
 
 
 async def test_connecting_asks_for_the_log_itself():

@@ -45,6 +45,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
         (
             EVERYTHING,
             [
+                "apb.m.attention",
                 "apb.m.await.>",
                 "apb.m.bar",
                 "apb.m.beat",
@@ -58,6 +59,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
             ],
             [
                 "apb.m.address",
+                "apb.m.attention",
                 "apb.m.await.>",
                 "apb.m.bar",
                 "apb.m.beat",

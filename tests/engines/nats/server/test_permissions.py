@@ -14,9 +14,9 @@ from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.record import subjects
+from antiphon.core.visible_subjects import sight_of
 from antiphon.engines.nats import LocalServer, Login, NatsEngine, UserKey
 from antiphon.engines.nats.log.streams import log_name
-from antiphon.engines.nats.member.visible_subjects import sight_of
 from antiphon.engines.nats.server.permissions import (
     Permissions,
     of_member,
@@ -218,8 +218,8 @@ def test_a_scope_becomes_subjects():
         "apb.m.work.test.unit",
         "apr.m.ctl.>",
         "apr.m.seal",
-        *(f"apr.m.{one}.render.*.>" for one in ("jobs.*", "plan", "lock", "memo")),
-        *(f"apr.m.{one}.build.*" for one in ("jobs.*", "plan", "lock", "memo")),
+        *(f"apr.m.{one}.render.*.>" for one in ("jobs.*", "plan", "lock", "memo", "forget")),
+        *(f"apr.m.{one}.build.*" for one in ("jobs.*", "plan", "lock", "memo", "forget")),
         "apb.m.live.render.*.>",
         "apb.m.live.build.*",
         "apb.m.status.render.>",
@@ -228,7 +228,7 @@ def test_a_scope_becomes_subjects():
         "apb.m.promise.build.*",
     }
     assert set(granted.unheard) == {
-        *(f"apr.m.{one}.build.*.>" for one in ("jobs.*", "plan", "lock", "memo")),
+        *(f"apr.m.{one}.build.*.>" for one in ("jobs.*", "plan", "lock", "memo", "forget")),
         "apb.m.live.build.*.>",
         "apb.m.status.build.>",
         "apb.m.promise.build.*.>",

@@ -2,10 +2,10 @@
 
     ops                what can be written about a job
     table              whether each op is accepted, in every state (`_complete`, `_expire_held`, …)
+    scheduling         the job that a first schedule creates, or why there is none
     completion_proof   the check of the proof in a completion
     audited_calls      the check of what a completion says about model calls
     replicas           replicas of a job, and which of them are a quorum
-    given_results      results of other jobs as the inputs of a job
     state              the job and its lane, derived from the accepted ops
     priority           which waiting job is handed out first
     derivation         what a job was derived from, and what a plan waits for

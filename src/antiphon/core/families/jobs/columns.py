@@ -92,6 +92,16 @@ def _snapshots(job: Job) -> int | None:
     return job.artifacts.snapshots or None if job.artifacts is not None else None
 
 
+def _escalated_ms(job: Job) -> int | None:
+    """When it was submitted, if a run has asked for somebody and it may still need that.
+
+    One that ended without a result does so as a dead job, or was cancelled.
+    """
+    has_asked = job.artifacts is not None and job.artifacts.escalations
+    has_failed = job.is_terminal and job.state is not State.SUCCEEDED
+    return job.scheduled_ms if has_asked and not has_failed else None
+
+
 def node_number(did: str) -> int:
     """The number under which the jobs of a node are found; another node may have the same.
 
@@ -128,6 +138,7 @@ COLUMNS: Final = (
     Column("ended_seq", "integer", _ended_seq),
     Column("asked_ms", "integer", _asked_ms),
     Column("snapshots", "integer", _snapshots),
+    Column("escalated_ms", "integer", _escalated_ms),
 )
 INDEXES: Final = (
     Index(("first_seq",), of="state"),
@@ -154,6 +165,7 @@ INDEXES: Final = (
     Index(("ended_seq",), of="ended_seq"),
     Index(("asked_ms",), of="asked_ms"),
     Index(("snapshots", "first_seq"), of="snapshots"),
+    Index(("escalated_ms",), of="escalated_ms"),
 )
 
 

@@ -48,6 +48,8 @@ class Reaction(Body, frozen=True, tag_field="type", tag="reaction"):
     """A kind, everything below one (`build.*`), or `*`."""
     result: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     """The name of the input that is the cause's result; only where the cause has succeeded."""
+    output: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    """Which of the cause's outputs that result is; None: what its handler returned."""
 
     def covers(self, kind: str) -> bool:
         """Whether it waits for jobs of this kind."""

@@ -44,7 +44,7 @@ MAX_REPLICAS: Final = 16
 MAX_REPLACED: Final = 64
 """Checkpoints of one job that were replaced and not evicted yet."""
 MAX_PROGRESS_NOTE: Final = 200
-MAX_ARTIFACTS: Final = {"step": 1_000, "part": 4_096, "snapshot": 256}
+MAX_ARTIFACTS: Final = {"step": 1_000, "part": 4_096, "snapshot": 256, "escalation": 16}
 """How many of each sort the runs of one job may store."""
 MAX_ARTIFACT_TEXT: Final = 16 * 1024
 """Characters of an artifact's value in its record; a longer one is stored outside the log."""
@@ -53,6 +53,8 @@ MAX_ARTIFACT_TEXTS: Final = 4 * 1024 * 1024
 MAX_ARTIFACTS_OUTSIDE: Final = 1_000
 """How many of a job's artifacts may be stored outside the log."""
 MAX_ARTIFACT_NAME: Final = 200
+ArtifactSort = Literal["step", "part", "snapshot", "escalation"]
+"""A step's result, a part of a stream, a snapshot of a model call, or why somebody is needed."""
 DEGRADED: Final = "degraded"
 """The output that says why a result is not what the handler would have made in its own time."""
 SHORT: Final = 8
@@ -259,8 +261,7 @@ class ArtifactBody(_OnJob, frozen=True):
     """Stores what a run has made so far: later tenures of the job find it."""
 
     fence: Fence
-    as_: Literal["step", "part", "snapshot"] = field(name="as")
-    """A step's result, a part of a stream, or a snapshot of a model call."""
+    as_: ArtifactSort = field(name="as")
     name: Annotated[str, Meta(min_length=1, max_length=MAX_ARTIFACT_NAME)]
     n: Annotated[int, Meta(ge=0, lt=max(MAX_ARTIFACTS.values()))]
     """How many of the same sort the job had before: none can be left out or stored twice."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from msgspec import Meta
+from msgspec import UNSET, Meta
 from msgspec.structs import replace
 
 from antiphon.core.families.jobs.derivation import (
@@ -67,7 +67,8 @@ def derived_body(plan: PlanBody, plan_id: str, derived: Derivation) -> ScheduleB
     manifest = with_nonce(plan.manifest, nonce(plan_id, derived), "plan")
     trigger = plan.trigger
     if isinstance(trigger, Reaction) and trigger.result and isinstance(derived, Cause):
-        read = ResultInput(of=(derived.kind, derived.job), name=trigger.result)
+        cause = (derived.kind, derived.job)
+        read = ResultInput(of=cause, name=trigger.result, output=trigger.output or UNSET)
         manifest = replace(manifest, inputs=(*inputs_of(manifest), read))
     fields["manifest"] = manifest
     return ScheduleBody(**{**fields, "derived": derived})
@@ -81,6 +82,8 @@ def contradiction(plan: PlanBody) -> bool:
     if not isinstance(trigger, Reaction):
         return leaves_no_room(plan)
     reads = trigger.result is not None
+    if trigger.output is not None and not reads:
+        return True
     if leaves_no_room(plan, inputs=1 + reads) or (reads and trigger.on != "succeeded"):
         return True
     return trigger.covers(plan.kind)

@@ -20,6 +20,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
     from antiphon.core.family import At
     from antiphon.core.record.op import Op
 
@@ -62,13 +63,26 @@ def claim_fault(job: Job, op: ops.JobClaim, at: At) -> Verdict | None:
         return Verdict.QUESTION
     if question is None:
         return None
-    who = parties.party_of(at.control, op.author, op.auth, before=at.seq)
+    return exclusion(job, question, op.author, op.auth, control=at.control, before=at.seq)
+
+
+def exclusion(
+    job: Job,
+    question: Question,
+    node: str,
+    auth: tuple[str, ...],
+    *,
+    control: Control,
+    before: int,
+) -> Verdict | None:
+    """`self` if a node with these delegations is of a party that may not answer a question."""
+    who = parties.party_of(control, node, auth, before=before)
     asks = parties.party_of(
-        at.control, job.scheduler, job.call_auth, before=max(job.scheduled_seq, job.parent_seq)
+        control, job.scheduler, job.call_auth, before=max(job.scheduled_seq, job.parent_seq)
     )
-    if not who or who == asks or op.author == job.scheduler:
+    if not who or who == asks or node == job.scheduler:
         return Verdict.SELF
-    return Verdict.SELF if {who, op.author} & set(question.not_by) else None
+    return Verdict.SELF if {who, node} & set(question.not_by) else None
 
 
 def answer_fault(job: Job, body: ops.CompleteBody) -> Verdict | None:

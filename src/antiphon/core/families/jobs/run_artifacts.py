@@ -1,4 +1,4 @@
-"""What the runs of a job store before its end: results of steps, parts of streams, snapshots.
+"""What the runs of a job store before its end: steps, parts of streams, snapshots, escalations.
 
 The state has counts and the digests of what is stored outside the log. What each of them is called
 and says is in the records, which whoever needs it reads.
@@ -26,6 +26,8 @@ def count_of(job: Job, sort: str) -> int:
             return found.steps
         case "part":
             return found.parts
+        case "escalation":
+            return found.escalations
         case _:
             return found.snapshots
 
@@ -46,6 +48,7 @@ def with_artifact(job: Job, op: ops.JobArtifact) -> Job | Verdict:
         steps=before.steps + (body.as_ == "step"),
         parts=before.parts + (body.as_ == "part"),
         snapshots=before.snapshots + (body.as_ == "snapshot"),
+        escalations=before.escalations + (body.as_ == "escalation"),
         text_bytes=text_bytes,
         outside=outside,
         snapshots_digest=before.snapshots_digest,

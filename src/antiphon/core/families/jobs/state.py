@@ -54,6 +54,7 @@ class RunArtifacts(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=Tr
     steps: int = 0
     parts: int = 0
     snapshots: int = 0
+    escalations: int = 0
     text_bytes: int = 0
     """Of all values that are in the records themselves."""
     outside: tuple[str, ...] = ()

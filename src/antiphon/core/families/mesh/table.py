@@ -29,6 +29,7 @@ from antiphon.core.families.mesh import ops
 from antiphon.core.family import At, Moved, Needs
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.policy import policy_fault
+from antiphon.decoding import UNREADABLE
 
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
@@ -283,7 +284,7 @@ def newer_protocol(op_bytes: bytes, protocol: int) -> ops.NewerProtocol | None:
     """Rules or a genesis of a newer protocol than this, or None if the bytes are neither."""
     try:
         seen = _decode(op_bytes)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNREADABLE:
         return None
     if (seen.type, bool(seen.mesh)) not in _ANNOUNCING:
         return None

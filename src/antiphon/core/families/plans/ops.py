@@ -59,6 +59,7 @@ def when(trigger: Trigger) -> str:
     match trigger:
         case Cron(at=at, zone=zone):
             return f"at '{at}' in {zone}"
-        case Reaction(on=on, kinds=kinds, result=result):
-            given = f", with its result as {result}" if result else ""
+        case Reaction(on=on, kinds=kinds, result=result, output=output):
+            named = "" if output == result else f" as {result}"
+            given = f", with its {output or 'result'}{named}" if result else ""
             return f"whenever {kinds} {'has' if on != 'aborted' else 'was'} {on}{given}"

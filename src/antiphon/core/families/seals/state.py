@@ -21,6 +21,7 @@ from antiphon.core.record import codec
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import Digest
 from antiphon.core.record.verdict import Verdict
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def read_leaf(data: bytes) -> Leaf:
     """What a leaf says, or `Malformed`."""
     try:
         found = _leaf_decoder.decode(data[1:])
-    except (msgspec.MsgspecError, UnicodeError) as problem:
+    except UNREADABLE as problem:
         raise Malformed("this is not the leaf of a record", reason="leaf") from problem
     if leaf(*found[:4], found.verdict.value, found.after) != data:
         raise Malformed("this leaf is not in its one form", reason="leaf")

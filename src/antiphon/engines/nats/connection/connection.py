@@ -342,7 +342,7 @@ class Connection:
         if self._client.unwritten_bytes > MAX_UNWRITTEN_BYTES:
             await self._client.drained()
 
-    async def round_trip(self, *, timeout_s: float = 2.0) -> None:
+    async def round_trip(self, *, timeout_s: float = 5.0) -> None:
         """Return when the server has handled everything sent so far and we its answers."""
         self.require_up()
         self.write_out()

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from antiphon.decoding import UNREADABLE
 from antiphon.engines.nats.connection.connection import Connection, Login
 from antiphon.errors import AntiphonError
 
@@ -54,7 +55,7 @@ async def ask_durability(
     def on_answer(_subject: bytes, _reply: bytes, payload: bytes, _header: bytes) -> None:
         try:
             data = _decode(payload).data
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return
         if data is not None and not data.disabled and data.config is not None:
             seen.append(data.config.sync_always)

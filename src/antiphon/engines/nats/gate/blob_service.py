@@ -23,6 +23,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from antiphon.decoding import UNREADABLE
 from antiphon.engines.nats.blobs import BLOB_WEIGHT, CHUNK_BYTES, Index, NatsBlobs
 from antiphon.engines.nats.connection.requester import Reply
 from antiphon.engines.nats.engine import NatsEngine
@@ -227,7 +228,7 @@ class BlobService:
     async def _begin(self, asked: MemberRequest) -> bytes:
         try:
             blob_request = _decode(asked.payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        except UNREADABLE as problem:
             raise _Refused(words.FAILED, "the gate cannot read this request") from problem
         if blob_request.do == "put":
             put = _Put(asked, blob_request.digest)

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 from antiphon.core.authority.scope import Scope
 from antiphon.core.authority.subject_rights import exceeds
 from antiphon.core.record.branches import Branch
+from antiphon.core.visible_subjects import VisibleSubjects, sight_of
 from antiphon.engines.nats.connection.requester import Reply
 from antiphon.engines.nats.gate.member_requests import MemberRequests
 from antiphon.engines.nats.gate.request_guard import Limits, MemberRequest, Service
@@ -37,7 +38,6 @@ from antiphon.engines.nats.member.scoped_direct_get import (
     PLACE_REST_S,
     READS_AT_ONCE,
 )
-from antiphon.engines.nats.member.visible_subjects import VisibleSubjects, sight_of
 from antiphon.errors import AntiphonError, EngineDenied, Malformed, RateLimited
 from antiphon.ports import Engine
 

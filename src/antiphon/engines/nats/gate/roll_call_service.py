@@ -18,10 +18,10 @@ from antiphon.core.authority.scope import Scope
 from antiphon.core.bus.subjects import INBOX, ROLL, BusSubject
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.subjects import matches
+from antiphon.core.visible_subjects import sight_of
 from antiphon.engines.nats.connection.bus import NatsBus, reply_in
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.gate.request_guard import Limits, MemberRequest, Service
-from antiphon.engines.nats.member.visible_subjects import sight_of
 from antiphon.errors import Malformed, Rejected
 
 LIMITS: Final = Limits(heard=16, of_party=4, in_all=16, request_bytes=256, seconds=10.0)

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antiphon.core.visible_subjects import VisibleSubjects
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.requester import Batch, Reply
 from antiphon.engines.nats.log.direct_get import MAX_BATCH, READ_TIMEOUT_S
@@ -25,7 +26,6 @@ from antiphon.engines.nats.log.newest_records import Held
 from antiphon.engines.nats.log.streams import ApiFailure, check_api
 from antiphon.engines.nats.member.read_protocol import BadReadRequest, ReadRequest
 from antiphon.engines.nats.member.scoped_log import ScopedLog
-from antiphon.engines.nats.member.visible_subjects import VisibleSubjects
 from antiphon.errors import Misconfigured, Unavailable
 from antiphon.ports import Engine
 

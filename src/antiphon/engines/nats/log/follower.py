@@ -31,7 +31,9 @@ MAX_BUFFERED = 8192
 MAX_BUFFERED_BYTES = 32 * 1024 * 1024
 CATCH_UP_BATCH = 2048
 POLL_S = 5.0
-"""How long a lost notification can go unnoticed."""
+"""How long a lost notification of the whole log can go unnoticed; of a filter at first."""
+LONGEST_POLL_S = 60.0
+"""The same of a filter that shows nothing for long: thousands follow what hardly changes."""
 RETRY_S = 0.25
 SILENT_S = 30.0
 """How long a connected engine may fail every read before the follower raises."""
@@ -105,6 +107,7 @@ class Follower:
         self._wake = asyncio.Event()
         self._wake.set()
         self._must_verify = True
+        self._poll_s = POLL_S
         self._failure: AntiphonError | None = None
         self._listener: Subscription | None = None
         self._further: list[Subscription] = []
@@ -281,8 +284,7 @@ class Follower:
     async def _next_filtered(self) -> list[Record]:
         if self._must_verify:
             await self._verify()
-        if not self._wake.is_set():
-            await self._wait(POLL_S)
+        is_poll = not self._wake.is_set() and not await self._wait(self._poll_s)
         # Whatever is committed from here on sends a new hint.
         self._wake.clear()
         top = await self._log.newest_seq()
@@ -291,9 +293,16 @@ class Follower:
         batch = await self._scan()
         if batch:
             self._wake.set()  # perhaps there is more
+            self._poll_s = POLL_S
         else:
             self._floor = max(self._floor, top)
+            if is_poll and self._is_notified:
+                self._poll_s = min(2 * self._poll_s, LONGEST_POLL_S)
         return batch
+
+    @property
+    def _is_notified(self) -> bool:
+        return self._listener is not None or bool(self._further)
 
     async def _scan(self) -> list[Record]:
         if not self._log.is_replicated:
@@ -349,6 +358,7 @@ class Follower:
     def _on_state(self, up: bool) -> None:  # noqa: FBT001 - a watcher's one argument
         if up:
             self._must_verify = True
+            self._poll_s = POLL_S
         if self._hints is not None:
             self._listen_to(self._hints())
         self._clear_buffer()

@@ -7,8 +7,9 @@ is known to belong to one request: the engine shows the record's own subject on 
 could not tell otherwise. That is what keeps the books right when a consumer's leader dies
 silently.
 
-Owns re-asking: after a reconnect, after a status, and when neither messages nor status came in
-time. Invariant: while there are credits and the connection is up, at least one request is out.
+Owns re-asking: after a reconnect, after a status (a new leader of the consumer sends one), and when
+neither messages nor status came in time.
+Invariant: while there are credits and the connection is up, at least one request is out.
 Refuses to settle anything by itself, except to give back what nobody took.
 """
 
@@ -31,8 +32,11 @@ from antiphon.ports import Record
 
 LOAN_S = 30.0
 EXPIRES_S = 15.0
-"""How long a request waits at the engine before it is asked again."""
-OVERDUE_S = EXPIRES_S + 2.0
+"""How long a request waits at the engine before it is asked again, at first."""
+LONGEST_EXPIRES_S = 240.0
+"""The same after waiting for long: each request that ends without a delivery doubles it."""
+OVERDUE_S = 2.0
+"""How late the engine's word that a request ended may be before it is asked again."""
 ANSWER_S = 2.0
 """How long a request that does not wait may stay unanswered before it is asked again."""
 PENDING_RETRY_S = 0.05
@@ -119,6 +123,7 @@ class PullQueue:
         self._inbox = f"{connection.inbox}.w{next(_names)}"
         self._credits = 0
         self._is_dry = False
+        self._expires_s = EXPIRES_S
         self._is_asked = False
         """Whether somebody wants to know if there is anything, beyond what waits there."""
         self._told: Callable[[], None] = lambda: None
@@ -267,8 +272,9 @@ class PullQueue:
         slot.round += 1
         slot.left = 1 if is_extra else min(unasked, MAX_BATCH)
         slot.is_extra, slot.waits = is_extra, self._is_dry
-        slot.deadline = self._loop.time() + (OVERDUE_S if slot.waits else ANSWER_S)
-        how = b'"expires":%d' % int(EXPIRES_S * _NS_PER_S) if slot.waits else b'"no_wait":true'
+        expires_s = self._expires_s
+        slot.deadline = self._loop.time() + (expires_s + OVERDUE_S if slot.waits else ANSWER_S)
+        how = b'"expires":%d' % int(expires_s * _NS_PER_S) if slot.waits else b'"no_wait":true'
         body = b'{"batch":%d,%b}' % (slot.left, how)
         self._connection.send(wire.pub(self._ask_subject, body, slot.prefix + b"%d" % slot.round))
         self._watch()
@@ -313,6 +319,7 @@ class PullQueue:
             slot.left -= 1
         self._credits = max(0, self._credits - 1)
         self._is_dry = False
+        self._expires_s = EXPIRES_S
         self._ready.append(delivery)
         self._wake()
         if slot.left == 0:
@@ -335,6 +342,7 @@ class PullQueue:
         elif status == _TIMEOUT and not slot.waits:
             self._loop.call_later(PENDING_RETRY_S, self._ask_soon)
         elif status == _TIMEOUT or "Batch Completed" in words:
+            self._expires_s = min(2 * self._expires_s, LONGEST_EXPIRES_S)
             self._ask_soon()
         elif status == _NO_RESPONDERS or "Deleted" in words:
             self._rejoin()
@@ -361,8 +369,13 @@ class PullQueue:
             self._ask_soon()
 
     def _watch(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(1.0, self._look_for_overdue)
+        """Look again when the first request is overdue."""
+        at_s = min((slot.deadline for slot in self._slots if slot.left), default=None)
+        if at_s is None or (self._timer is not None and self._timer.when() <= at_s):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at_s, self._look_for_overdue)
 
     def _look_for_overdue(self) -> None:
         self._timer = None
@@ -380,6 +393,7 @@ class PullQueue:
             slot.left = 0
             slot.round += 1
         self._is_dry = False
+        self._expires_s = EXPIRES_S
         if up:
             self._ask_soon()
         elif self._connection.closed or self._connection.ended is not None:

@@ -9,7 +9,8 @@ from msgspec import Meta, Struct
 
 from antiphon.core.record.op import MAX_DEPS
 from antiphon.core.record.subjects import MAX_KIND_LENGTH, MAX_KIND_TOKENS
-from antiphon.engines.nats.member.visible_subjects import is_filter, is_literal
+from antiphon.core.visible_subjects import is_filter, is_literal
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import AntiphonError
 
 MAX_QUESTION_BYTES = 256 * 1024
@@ -60,7 +61,7 @@ def parse(body: bytes) -> ReadRequest:
         raise BadReadRequest("Empty Request" if not body else "Request Too Large")
     try:
         asked = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise BadReadRequest("Malformed Request") from error
     most = max(len(asked.multi_last), len(asked.reads))
     if most > MAX_FILTERS or len(asked.seqs) > MAX_SEQS:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from antiphon.decoding import UNREADABLE
 from antiphon.errors import AntiphonError, LostRace, OutcomeUnknown, Rejected, Unavailable
 
 VERB = "post"
@@ -56,7 +57,7 @@ def place_in(payload: bytes) -> int:
     """The place on the log that an answer names; its error if it names none."""
     try:
         answer = _decode(payload)
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise OutcomeUnknown("the gate's answer cannot be read") from problem
     if answer.outrun:
         raise LostRace(answer.outrun)

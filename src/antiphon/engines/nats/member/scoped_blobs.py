@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
+from antiphon.decoding import UNREADABLE
 from antiphon.engines.nats.blobs import cancel_all, check_digest, even, verified
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
@@ -114,7 +115,7 @@ class ScopedBlobs:
         self._check(reply, blob_request.digest)
         try:
             return _decode(reply.payload)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Unavailable(
                 "the gate's answer cannot be read; does it run another version?"
             ) from error

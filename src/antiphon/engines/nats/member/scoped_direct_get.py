@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from antiphon.core.visible_subjects import Reader
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.connection.gate_subjects import gate_subject
@@ -20,7 +21,6 @@ from antiphon.engines.nats.log.direct_get import NO_RESPONDERS, DirectGet
 from antiphon.engines.nats.log.newest_records import Held
 from antiphon.engines.nats.log.streams import log_name
 from antiphon.engines.nats.member.read_protocol import MAX_SEQS
-from antiphon.engines.nats.member.visible_subjects import Reader
 from antiphon.errors import EngineDenied, Unavailable
 from antiphon.ports import Record
 
@@ -32,8 +32,11 @@ PLACE_REST_S = 0.03
 DENIED = 403
 CHANGED = 409
 """What the asker takes for its scope is not within it (any more)."""
-_BUSY_TRIES = 6
+_NO_GATE_TRIES = 6
+_BUSY_TRIES = 20
+"""Within about eight seconds: a gate that says that it is busy will have time again."""
 _BUSY_PAUSE_S = 0.05
+_BUSY_PAUSE_MOST_S = 0.5
 ASK_FOR_MORE = (
     "'antiphon who' shows who may do what; the mesh's owner grants more: antiphon delegate NODE"
 )
@@ -117,7 +120,7 @@ class ScopedDirectGet(DirectGet):
             lambda: self._requester.collect(
                 self._direct, body, timeout_s=GATE_TIMEOUT_S, keep_headers=keep_headers
             ),
-            lambda answer: answer.status == NO_RESPONDERS,
+            lambda answer: _tries(answer.status, answer.words),
         )
         self._check(batch)
         return batch
@@ -125,13 +128,13 @@ class ScopedDirectGet(DirectGet):
     async def _ask_gate(self, subject: bytes, body: bytes) -> Reply:
         return await self._patiently(
             lambda: self._requester.request(subject, body, timeout_s=GATE_TIMEOUT_S),
-            lambda reply: wire.status_of(reply.header) == NO_RESPONDERS,
+            lambda reply: _tries(wire.status_of(reply.header), wire.status_text(reply.header)),
         )
 
     async def _patiently(
-        self, ask: Callable[[], Coroutine[Any, Any, _T]], is_busy: Callable[[_T], bool]
+        self, ask: Callable[[], Coroutine[Any, Any, _T]], tries: Callable[[_T], int]
     ) -> _T:
-        """Ask, and ask again while the gate is busy with this user, or does not hear it.
+        """Ask, and ask again while the gate is busy, or does not hear this user.
 
         It drops requests of a user that asks for too much, for a moment; no gate looks the same.
         """
@@ -151,9 +154,10 @@ class ScopedDirectGet(DirectGet):
                 # A little later than there: what is on its way then finds its slot free.
                 later_s = 1.2 * PLACE_REST_S
                 asyncio.get_running_loop().call_later(later_s, self._window.release)
-            if attempt == _BUSY_TRIES or not is_busy(answer):
+            if attempt >= tries(answer):
                 return answer
-            await asyncio.sleep(attempt * _BUSY_PAUSE_S * (0.5 + secrets.randbelow(1000) / 1000))
+            pause_s = min(attempt * _BUSY_PAUSE_S, _BUSY_PAUSE_MOST_S)
+            await asyncio.sleep(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
 
     def _refusal(self, status: int, words: str) -> Unavailable:
         if status == DENIED:
@@ -168,6 +172,13 @@ class ScopedDirectGet(DirectGet):
 def _is_busy(status: int, words: str) -> bool:
     """The gate's refusals have a text; the server's own 503 has none."""
     return status == NO_RESPONDERS and len(words) > len("503")
+
+
+def _tries(status: int, words: str) -> int:
+    """How often to ask in all, after this answer."""
+    if status != NO_RESPONDERS:
+        return 1
+    return _BUSY_TRIES if _is_busy(status, words) else _NO_GATE_TRIES
 
 
 def no_gate(why: str) -> Unavailable:

@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 from antiphon.core.authority.subject_rights import reading_of
 from antiphon.core.record import subjects
+from antiphon.core.visible_subjects import Reader, VisibleSubjects
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.connection.gate_subjects import gate_subject
@@ -30,7 +31,6 @@ from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.log.pull_queue import LOAN_S
 from antiphon.engines.nats.member import relay_protocol
 from antiphon.engines.nats.member.scoped_direct_get import ScopedDirectGet, no_gate
-from antiphon.engines.nats.member.visible_subjects import Reader, VisibleSubjects
 from antiphon.errors import AntiphonError, NotPermitted, Unavailable
 from antiphon.ports import Append, Hints, Page, Record, Told
 

@@ -52,7 +52,7 @@ _SHOWN: Final = ("apr.>", "_I.>")
 _HEARD: Final = ("apg.>", f"{bus_subjects.ROOT}.>")
 # The bus the other way. As a service: two accounts may not show each other the same subjects.
 _TOLD: Final = (f"{bus_subjects.ROOT}.>",)
-_PULL_WAITS_NS: Final = 30 * 1_000_000_000
+PULL_WAITS_NS: Final = 300 * 1_000_000_000
 """How long the server remembers where the answers to a pull go; pulls end sooner."""
 
 
@@ -283,7 +283,7 @@ def _export(subject: str, kind: str, response: str = "") -> dict[str, Any]:
     if response:
         found["response_type"] = response
     if response == "Stream":
-        found["response_threshold"] = _PULL_WAITS_NS
+        found["response_threshold"] = PULL_WAITS_NS
     return found
 
 

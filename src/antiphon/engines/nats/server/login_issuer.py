@@ -20,6 +20,7 @@ from msgspec import Struct
 from antiphon.core.authority.scope import Scope
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.signing import pae
+from antiphon.decoding import UNREADABLE
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection, Login
 from antiphon.engines.nats.credentials.keypairs import UserKey, is_signed
@@ -189,7 +190,7 @@ async def _update(system: Connection, jwt: str) -> None:
             told = _decode(await answered)
     except TimeoutError as error:
         raise Unavailable("the NATS server did not confirm the new account") from error
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Unavailable("the NATS server's answer about the account is unreadable") from error
     finally:
         system.unlisten(listener)

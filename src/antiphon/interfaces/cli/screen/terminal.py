@@ -81,7 +81,7 @@ class TextStream:
     @property
     def console(self) -> Console:
         """Rich's view of the stream."""
-        if self._console is None:
+        if self._console is None or self._console.file is not self.stream:
             from rich.console import Console
 
             self._console = Console(

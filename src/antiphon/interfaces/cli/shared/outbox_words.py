@@ -32,16 +32,26 @@ def item_object(item: OutboxItem) -> dict[str, Any]:
         "id": item.what.name,
         "at_ms": item.at_ms,
         "why": item.why,
+        "hint": _hint(item),
     }
 
 
 def item_pieces(item: OutboxItem) -> list[Piece]:
     """An item as a line."""
     why = f": {item.why}" if item.why else ""
+    hint = _hint(item)
+    why = f"{why}; {hint}" if hint else why
     return [
         (f"{WORDS[item.state]:<16}", STYLES[item.state]),
         (f"{item.id}  {item.what.words}{why}", ""),
     ]
+
+
+def _hint(item: OutboxItem) -> str:
+    """What a person can type who has to decide."""
+    if item.state != "asks":
+        return ""
+    return f"antiphon outbox retry {item.id} sends it, antiphon outbox drop {item.id} removes it"
 
 
 def tentative_row(item: OutboxItem) -> list[Piece]:

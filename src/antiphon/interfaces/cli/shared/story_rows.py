@@ -44,7 +44,7 @@ async def find_archived(mesh: Mesh, text: str, refused: Rejected) -> tuple[Repor
         home = mesh.home.path
     except Misconfigured:
         raise refused from None
-    if refused.reason != "no_job" or not has_archive(home):
+    if refused.reason != "no_job" or not await has_archive(home):
         raise refused
     async with open_archive(home=home) as archive:
         try:

@@ -1,25 +1,32 @@
 """The dashboard of a mesh, for the person who runs this node or this `antiphon dev`.
 
     GET  /sign-in/SECRET    signs a browser in; the link works once
-    GET  /jobs              the list: filters and cursor are in the address
-    GET  /jobs/JOB          one job: story, timeline, records, result, proof
-    GET  /jobs/events, /jobs/JOB/events   the same as they change, as server-sent events
-    GET  /jobs/JOB/bundle   the bundle that proves it, for `antiphon verify`
-    POST /jobs/JOB/cancel, /jobs/JOB/retry   signed with this machine's key
-    GET  /staves            who held what in the last minutes, drawn; and /staves/events
-    GET  /nodes             who is online
-    GET  /authority         who may do what; POST /authority/revoke and /authority/invite
-    GET  /log               bytes, seals, archive, what was refused
-    GET, POST /verify       checks a bundle, step by step
+
+Everything else is below /at/ROOM/, where ROOM is the browser's own:
+
+    GET  for-you           questions, conflicts, what needs attention; and for-you/events
+    POST for-you/answer, for-you/resolve   signed with this machine's key
+    GET  jobs              the list: filters and cursor are in the address
+    GET  jobs/JOB          one job: story, timeline, records, output, result, proof
+    GET  jobs/events, jobs/JOB/events   the same as they change, as server-sent events
+    GET  jobs/JOB/bundle   the bundle that proves it, for `antiphon verify`
+    POST jobs/JOB/cancel, jobs/JOB/retry   signed with this machine's key
+    GET  staves            who held what in the last minutes, drawn; and staves/events
+    GET  nodes             who is online
+    GET  authority         who may do what; POST authority/revoke and authority/invite
+    GET  log               bytes, seals, archive, what was refused
+    GET, POST verify       checks a bundle, step by step
 
 Served on loopback. Every page but the first needs the session's cookie, which other sites cannot
-send (`SameSite=Strict`); acts also need this page's own origin. Pages work without a script.
+send (`SameSite=Strict`) and other ports of this machine are not sent (its path is the room); acts
+also need this page's own origin. Pages work without a script.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -28,9 +35,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
 
-from antiphon.errors import AntiphonError, Malformed, Rejected
+from antiphon.errors import AntiphonError, Malformed, Misconfigured, Rejected
+from antiphon.interfaces.http.pages.answer_form import answer_in, form_of
 from antiphon.interfaces.http.pages.job_drawing import drawn
 from antiphon.interfaces.http.pages.live import QUIET_S, Frame, Make, Streams
 from antiphon.interfaces.http.pages.log_drawing import bars
@@ -38,7 +46,10 @@ from antiphon.interfaces.http.pages.rendering import HEADERS, page, parts, stati
 from antiphon.interfaces.http.pages.staves_drawing import score
 from antiphon.interfaces.http.pages.verify_page import VerifyPage
 from antiphon.sdk.dashboard.authority import authority_view, make_ticket, revoke
+from antiphon.sdk.dashboard.for_you import ForYouView, for_you_view, resolve, waiting
+from antiphon.sdk.dashboard.live_output import LiveOutputs
 from antiphon.sdk.dashboard.log_page import log_view
+from antiphon.sdk.dashboard.sign_in import Session
 from antiphon.sdk.dashboard.staves import staves_view
 from antiphon.sdk.dashboard.views import JobWatch, job_view, jobs_view, nodes_view
 from antiphon.sdk.proofs import bundles
@@ -54,6 +65,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 COOKIE: Final = "antiphon"
+COOKIES: Final = 8
+COOKIE_LETTERS: Final = 8_192
+ROOMS: Final = "/at"
 FILTERS: Final = ("state", "kind", "worker", "by", "since", "text")
 AT_ONCE: Final = 8
 """Pages that are made at the same time; others wait their turn."""
@@ -62,9 +76,13 @@ LETTERS: Final = 200
 """Of one filter, or one field."""
 STAVES_S: Final = 2.0
 """Time passes on the Staves even where nothing is written."""
+OUTPUT_S: Final = 1.0
+"""What a job prints is no record, so it is looked for."""
 NOT_THERE: Final = frozenset({"no_job", "not_here", "ambiguous", "cursor"})
 FORM_BYTES: Final = 16 * 1024
-FIELDS: Final = 100
+FIELDS: Final = 300
+ANSWER_BYTES: Final = 256 * 1024
+"""Of a form with an answer, or with a document's value."""
 
 Answer = Callable[["Dashboard", "Request"], Awaitable[Response]]
 
@@ -74,7 +92,7 @@ def signed_in(answer: Answer) -> Answer:
 
     @functools.wraps(answer)
     async def checked(self: Dashboard, request: Request) -> Response:
-        if not self.sign_in.is_signed_in(request.cookies.get(cookie_of(request), "")):
+        if not self.is_signed_in(request):
             return page("sign_in.html", status=401, mesh=self.name)
         if request.method == "POST" and not _is_own(request):
             raise HTTPException(403, "this was sent by another site")
@@ -83,7 +101,8 @@ def signed_in(answer: Answer) -> Answer:
                 return await answer(self, request)
         except AntiphonError as problem:
             status = _status_of(problem)
-            return page("problem.html", status=status, mesh=self.name, here="", problem=problem)
+            given = {"mesh": self.name, "here": "", "root": root_of(request)}
+            return page("problem.html", status=status, problem=problem, **given)
 
     return checked
 
@@ -98,20 +117,123 @@ class Dashboard:
         self.sign_in = sign_in
         self.turns = asyncio.Semaphore(AT_ONCE)
         self.streams = Streams(source)
+        self.outputs = LiveOutputs(source.mesh)
         self._verify = VerifyPage(None, owner=None)
+
+    def close(self) -> None:
+        """End all streams, and listen to nothing any more."""
+        self.streams.close()
+        self.outputs.close()
+
+    def is_signed_in(self, request: Request) -> bool:
+        """Whether its cookie is the one of its room."""
+        room = request.path_params["room"]
+        return any(self.sign_in.is_signed_in(Session(secret, room)) for secret in _secrets(request))
 
     async def enter(self, request: Request) -> Response:
         """Sign a browser in."""
         session = self.sign_in.enter(request.path_params["secret"])
-        if not session:
+        if session is None:
             return page("sign_in.html", status=401, mesh=self.name)
-        answer = RedirectResponse("/jobs", 303, headers=HEADERS)
-        answer.set_cookie(cookie_of(request), session, httponly=True, samesite="strict", path="/")
+        root = f"{ROOMS}/{session.room}/"
+        answer = RedirectResponse(f"{root}jobs", 303, headers=HEADERS)
+        answer.set_cookie(COOKIE, session.secret, httponly=True, samesite="strict", path=root)
         return answer
 
-    async def first(self, _: Request) -> Response:
+    async def outside(self, _: Request) -> Response:
+        """What a browser sees outside of its room."""
+        return page("sign_in.html", status=401, mesh=self.name)
+
+    async def first(self, request: Request) -> Response:
         """The page that one begins with."""
-        return RedirectResponse("/jobs", 303, headers=HEADERS)
+        return RedirectResponse(f"{root_of(request)}jobs", 303, headers=HEADERS)
+
+    @signed_in
+    async def for_you(self, request: Request) -> Response:
+        """What waits for this person."""
+        return await self._for_you(request)
+
+    async def _for_you(
+        self,
+        request: Request,
+        *,
+        problem: AntiphonError | None = None,
+        done: str = "",
+        typed: tuple[str, dict[str, str]] = ("", {}),
+    ) -> Response:
+        view = await for_you_view(self.mesh)
+        status = 200 if problem is None else _status_of(problem)
+        given = await self._waiting_parts(request, view, typed)
+        return page("for_you.html", status=status, problem=problem, done=done, **given)
+
+    async def _waiting_parts(
+        self, request: Request, view: ForYouView, typed: tuple[str, dict[str, str]] = ("", {})
+    ) -> dict[str, Any]:
+        """What the page is made of; a form that was refused keeps what was typed."""
+        job, words = typed
+        forms = {one.id: form_of(one, words if one.id == job else None) for one in view.questions}
+        now_ms = round(time.time() * 1000)
+        return {
+            **await self._frame(request, "for-you"),
+            "view": view,
+            "forms": forms,
+            "now_ms": now_ms,
+        }
+
+    @signed_in
+    async def for_you_live(self, request: Request) -> Response:
+        """The same, as it changes."""
+
+        async def make() -> Frame:
+            view = await self._in_turn(for_you_view(self.mesh))
+            return Frame(parts("for_you.html", **await self._waiting_parts(request, view)))
+
+        return self._stream(request, make)
+
+    @signed_in
+    async def answer(self, request: Request) -> Response:
+        """Answer a question; the page says what came of it."""
+        form = await _form(request, ANSWER_BYTES)
+        words = {name: value for name, value in form.items() if isinstance(value, str)}
+        job = words.get("job", "")
+        try:
+            view = await for_you_view(self.mesh)
+            asked = next((one for one in view.questions if one.id == job), None)
+            if asked is None:
+                raise Rejected("this question is not open any more", reason="finished")
+            if asked.refusal:
+                raise Rejected(asked.refusal.rstrip("."), reason="self")
+            said = answer_in(asked, words)
+            await self.mesh.questions.answer(asked.kind, asked.id, said)
+        except AntiphonError as problem:
+            return await self._for_you(request, problem=problem, typed=(job, words))
+        await self.source.read_back()
+        how = f"answered, signed with {self.source.signs_as} {view.key}, and on the log"
+        return await self._for_you(request, done=f"{asked.text!r}: {how}")
+
+    @signed_in
+    async def resolve(self, request: Request) -> Response:
+        """End a conflict of a document; the page says what came of it."""
+        form = await _form(request, ANSWER_BYTES)
+        names = ("space", "key", "chosen", "written", "revision")
+        said = {name: str(form.get(name, "")) for name in names}
+        siblings = [one for one in form.getlist("sibling") if isinstance(one, str)]
+        try:
+            if not said["revision"].isdecimal():
+                raise Malformed("this is no revision", reason="revision")
+            done = await resolve(
+                self.mesh,
+                said["space"],
+                said["key"],
+                chosen=said["chosen"],
+                written=said["written"],
+                siblings=siblings,
+                revision=int(said["revision"]),
+            )
+        except AntiphonError as problem:
+            return await self._for_you(request, problem=problem)
+        await self.source.read_back()
+        return await self._for_you(request, done=done)
 
     @signed_in
     async def jobs(self, request: Request) -> Response:
@@ -122,7 +244,7 @@ class Dashboard:
         asked = {name: request.query_params.get(name, "")[:LETTERS] for name in FILTERS}
         filters: dict[str, Any] = {name: value for name, value in asked.items() if value}
         found = await jobs_view(self.mesh, request.query_params.get("after", ""), filters)
-        return {**self._frame("jobs"), "view": found, "asked": asked}
+        return {**await self._frame(request, "jobs"), "view": found, "asked": asked}
 
     @signed_in
     async def jobs_live(self, request: Request) -> Response:
@@ -136,27 +258,31 @@ class Dashboard:
     @signed_in
     async def job(self, request: Request) -> Response:
         """One job."""
-        view = await job_view(self.mesh, request.path_params["job"])
-        return page("job.html", **self._job(view))
+        view = await job_view(self.mesh, request.path_params["job"], self.outputs)
+        return page("job.html", **await self._job(request, view))
 
-    def _job(self, view: JobView) -> dict[str, Any]:
+    async def _job(self, request: Request, view: JobView) -> dict[str, Any]:
         drawing = drawn(view.timeline, view.names)
-        return {**self._frame("jobs"), "view": view, "drawing": drawing}
+        return {**await self._frame(request, "jobs"), "view": view, "drawing": drawing}
 
     @signed_in
     async def job_live(self, request: Request) -> Response:
         """One job, as it changes."""
-        watch = JobWatch(self.mesh, request.path_params["job"])
+        watch = JobWatch(self.mesh, request.path_params["job"], self.outputs)
 
         async def make() -> Frame | None:
             view = await self._in_turn(watch.look())
-            return Frame(parts("job.html", **self._job(view)), watch.is_over) if view else None
+            if view is None:
+                return None
+            only = "live_output" if watch.is_output else ""
+            return Frame(
+                parts("job.html", only=only, **await self._job(request, view)), watch.is_over
+            )
 
-        return self._stream(request, make)
+        return self._stream(request, make, quiet_s=OUTPUT_S)
 
     def _stream(self, request: Request, make: Make, *, quiet_s: float = QUIET_S) -> Response:
-        cookie = request.cookies.get(cookie_of(request), "")
-        return self.streams.answer(make, lambda: self.sign_in.is_signed_in(cookie), quiet_s=quiet_s)
+        return self.streams.answer(make, lambda: self.is_signed_in(request), quiet_s=quiet_s)
 
     async def _in_turn(self, making: Awaitable[T]) -> T:
         """Make something beside few others; that a stream is open takes nobody's turn."""
@@ -178,7 +304,7 @@ class Dashboard:
         job = await self.mesh.queries.job(request.path_params["job"])
         await self.mesh.job(job.kind, job.id).cancel("from the dashboard")
         await self.source.read_back()
-        return RedirectResponse(f"/jobs/{job.id}", 303, headers=HEADERS)
+        return RedirectResponse(f"{root_of(request)}jobs/{job.id}", 303, headers=HEADERS)
 
     @signed_in
     async def retry(self, request: Request) -> Response:
@@ -186,35 +312,37 @@ class Dashboard:
         job = await self.mesh.queries.job(request.path_params["job"])
         again = await self.mesh.job(job.kind, job.id).retry()
         await self.source.read_back()
-        return RedirectResponse(f"/jobs/{again.id}", 303, headers=HEADERS)
+        return RedirectResponse(f"{root_of(request)}jobs/{again.id}", 303, headers=HEADERS)
 
     @signed_in
-    async def staves(self, _: Request) -> Response:
+    async def staves(self, request: Request) -> Response:
         """A staff for each worker."""
-        return page("staves.html", **await self._staves())
+        return page("staves.html", **await self._staves(request))
 
-    async def _staves(self) -> dict[str, Any]:
+    async def _staves(self, request: Request) -> dict[str, Any]:
         view = await staves_view(self.mesh)
-        return {**self._frame("staves"), "view": view, "score": score(view)}
+        return {**await self._frame(request, "staves"), "view": view, "score": score(view)}
 
     @signed_in
     async def staves_live(self, request: Request) -> Response:
         """The same, as time passes."""
 
         async def make() -> Frame:
-            return Frame(parts("staves.html", **await self._in_turn(self._staves())))
+            return Frame(parts("staves.html", **await self._in_turn(self._staves(request))))
 
         return self._stream(request, make, quiet_s=STAVES_S)
 
     @signed_in
-    async def nodes(self, _: Request) -> Response:
+    async def nodes(self, request: Request) -> Response:
         """Who is online."""
-        return page("nodes.html", **self._frame("nodes"), view=await nodes_view(self.mesh))
+        return page(
+            "nodes.html", **await self._frame(request, "nodes"), view=await nodes_view(self.mesh)
+        )
 
     @signed_in
     async def authority(self, request: Request) -> Response:
         """Who may do what."""
-        return await self._authority(show_all="all" in request.query_params)
+        return await self._authority(request, show_all="all" in request.query_params)
 
     @signed_in
     async def revoke(self, request: Request) -> Response:
@@ -222,7 +350,7 @@ class Dashboard:
         form = await _form(request)
         cids = [one for one in form.getlist("grant") if isinstance(one, str)]
         ended = await revoke(self.mesh.home, cids)
-        return await self._authority(ended=ended)
+        return await self._authority(request, ended=ended)
 
     @signed_in
     async def invite(self, request: Request) -> Response:
@@ -231,13 +359,19 @@ class Dashboard:
         words = [one for one in form.getlist("can") if isinstance(one, str)]
         given = {name: str(form.get(name, ""))[:LETTERS] for name in ("kinds", "alias", "until")}
         invited = await asyncio.to_thread(make_ticket, self.mesh.home, can=words, **given)
-        return await self._authority(invited=invited)
+        return await self._authority(request, invited=invited)
 
-    async def _authority(self, *, show_all: bool = False, **done: Any) -> Response:
+    async def _authority(
+        self, request: Request, *, show_all: bool = False, **done: Any
+    ) -> Response:
         view = await authority_view(self.mesh, show_all=show_all)
         given = {"ended": None, "invited": None, **done}
         return page(
-            "authority.html", **self._frame("authority"), view=view, show_all=show_all, **given
+            "authority.html",
+            **await self._frame(request, "authority"),
+            view=view,
+            show_all=show_all,
+            **given,
         )
 
     @signed_in
@@ -247,27 +381,36 @@ class Dashboard:
         minutes = view.status.minutes
         shares = [one.refused / one.records if one.records else 0.0 for one in minutes]
         plot = bars([one.bytes for one in minutes], shares)
-        return page("log.html", **self._frame("log"), view=view, plot=plot)
+        return page("log.html", **await self._frame(request, "log"), view=view, plot=plot)
 
     @signed_in
     async def verify(self, request: Request) -> Response:
         """Check a bundle."""
         if request.method == "POST":
             return await self._verify.take(request)
-        return await self._verify.show(request, frame=self._frame("verify"))
+        return await self._verify.show(request, frame=await self._frame(request, "verify"))
 
     async def static(self, request: Request) -> Response:
         """A style sheet, or the script: for everybody."""
         return static(request.path_params["name"])
 
-    def _frame(self, here: str) -> dict[str, Any]:
-        return {"mesh": self.name, "here": here, "signs_as": self.source.signs_as}
+    async def _frame(self, request: Request, here: str) -> dict[str, Any]:
+        return {
+            "mesh": self.name,
+            "here": here,
+            "root": root_of(request),
+            "signs_as": self.source.signs_as,
+            "waiting": await waiting(self.mesh),
+        }
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """The paths."""
-        return [
+        inside = [
             Route("/", self.first),
-            Route("/sign-in/{secret}", self.enter),
+            Route("/for-you", self.for_you),
+            Route("/for-you/events", self.for_you_live),
+            Route("/for-you/answer", self.answer, methods=["POST"]),
+            Route("/for-you/resolve", self.resolve, methods=["POST"]),
             Route("/jobs", self.jobs),
             Route("/jobs/events", self.jobs_live),
             Route("/jobs/{job}", self.job),
@@ -283,19 +426,37 @@ class Dashboard:
             Route("/authority/invite", self.invite, methods=["POST"]),
             Route("/log", self.log),
             Route("/verify", self.verify, methods=["GET", "POST"]),
+        ]
+        return [
+            Route("/", self.outside),
+            Route("/sign-in/{secret}", self.enter),
             Route("/static/{name}", self.static),
+            Mount(f"{ROOMS}/{{room}}", routes=inside),
         ]
 
 
-def cookie_of(request: Request) -> str:
-    """The name of the session's cookie: browsers share cookies among the ports of a machine."""
-    return f"{COOKIE}-{request.url.port}"
+def root_of(request: Request) -> str:
+    """Where the pages of this browser are."""
+    return f"{ROOMS}/{request.path_params['room']}/"
+
+
+def _secrets(request: Request) -> list[str]:
+    """What the browser says that its session is.
+
+    Another port of this machine can set a cookie of the same name for every path; the browser sends
+    it, too.
+    """
+    pairs = request.headers.get("cookie", "")[:COOKIE_LETTERS].split(";")
+    named = (one.strip().partition("=") for one in pairs)
+    return [value for name, _, value in named if name == COOKIE][:COOKIES]
 
 
 def _status_of(problem: AntiphonError) -> int:
     if isinstance(problem, Rejected | Malformed):
+        if problem.reason == "erased":
+            return 410
         return 404 if problem.reason in NOT_THERE else 403
-    return 503
+    return 400 if isinstance(problem, Misconfigured) else 503
 
 
 def _is_own(request: Request) -> bool:
@@ -303,10 +464,10 @@ def _is_own(request: Request) -> bool:
     return request.headers.get("origin", "") == f"http://{request.headers.get('host', '')}"
 
 
-async def _form(request: Request) -> FormData:
+async def _form(request: Request, most: int = FORM_BYTES) -> FormData:
     length = request.headers.get("content-length", "")
-    if not length.isdecimal() or int(length) > FORM_BYTES:
-        raise HTTPException(413, f"a form has at most {FORM_BYTES:,} bytes")
+    if not length.isdecimal() or int(length) > most:
+        raise HTTPException(413, f"a form has at most {most:,} bytes")
     return await request.form(max_files=0, max_fields=FIELDS)
 
 
@@ -325,4 +486,4 @@ def make_dashboard(source: Source, sign_in: SignIn) -> tuple[ASGIApp, Callable[[
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
         exception_handlers={HTTPException: refuse, Exception: refuse},
     )
-    return made, pages.streams.close
+    return made, pages.close

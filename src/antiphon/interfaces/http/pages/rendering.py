@@ -63,6 +63,16 @@ def span(length_ms: int) -> str:
     return f"{seconds / HOUR_S:.1f} h"
 
 
+def about(length_ms: int) -> str:
+    """How long something takes, roughly."""
+    seconds = max(length_ms // 1000, 0)
+    for unit, length_s in (("day", 24 * HOUR_S), ("hour", HOUR_S), ("minute", MINUTE_S)):
+        if seconds >= length_s:
+            number = round(seconds / length_s)
+            return f"{number} {unit}{'s' * (number != 1)}"
+    return f"{seconds} s"
+
+
 def ago(at_ms: int) -> str:
     """How long ago something was."""
     past_s = max(time.time() - at_ms / 1000, 0)
@@ -76,12 +86,7 @@ def day(at_ms: int) -> str:
 
 def left(end_s: int, now_s: int) -> str:
     """How long something still lasts."""
-    seconds = max(end_s - now_s, 0)
-    for unit, length_s in (("day", 24 * HOUR_S), ("hour", HOUR_S), ("minute", MINUTE_S)):
-        if seconds >= length_s:
-            number = seconds // length_s
-            return f"in {number} {unit}{'s' * (number != 1)}"
-    return f"in {seconds} s"
+    return f"in {about((end_s - now_s) * 1000)}"
 
 
 def size(count: int) -> str:
@@ -102,7 +107,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals["BADGES"] = BADGES
-    filters = (ago, clock, day, left, moment, size, span)
+    filters = (about, ago, clock, day, left, moment, size, span)
     templates.filters |= {one.__name__: one for one in filters}
     return templates
 
@@ -113,11 +118,14 @@ def page(template: str, *, status: int = 200, root: str = "/", **given: Any) -> 
     return HTMLResponse(text, status, headers=HEADERS)
 
 
-def parts(template: str, *, root: str = "/", **given: Any) -> str:
-    """The parts of a page that are kept current: its blocks whose names begin with `live_`."""
+def parts(template: str, *, root: str = "/", only: str = "", **given: Any) -> str:
+    """The parts of a page that are kept current: its blocks whose names begin with `live_`.
+
+    With `only`, the one of that name.
+    """
     found = _templates().get_template(template)
     context = found.new_context({"root": root, **given})
-    blocks = (block for name, block in found.blocks.items() if name.startswith("live_"))
+    blocks = (block for name, block in found.blocks.items() if name.startswith(only or "live_"))
     return "".join(piece for block in blocks for piece in block(context))
 
 

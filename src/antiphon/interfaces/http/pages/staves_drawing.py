@@ -21,8 +21,12 @@ PITCH: Final = 73
 MANY: Final = 16
 """More workers than these have one line each."""
 THIN: Final = 6
-NAMED: Final = 3
-"""Lines of such a one that a name takes."""
+GROUPED: Final = 8
+"""A machine with so many of them has a group of its own; the others share one."""
+GROUP_GAP: Final = 16
+GROUP_HEIGHT: Final = 52
+"""Of its name and what is to be said of it."""
+REMARK_HEIGHT: Final = 12
 WRONG: Final = 25
 AHEAD_S: Final = 16
 """Leases are drawn this far beyond now."""
@@ -62,8 +66,17 @@ class Staff(Struct, frozen=True, kw_only=True):
     about: str
     is_bad: bool
     y: float
-    is_named: bool
-    """Among many lines, some have their names."""
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Of many workers, those of one machine."""
+
+    name: str
+    about: str
+    wrong: str
+    """What needs a look, by number."""
+    y: float
+    workers: list[str]
 
 
 class Score(Struct, frozen=True, kw_only=True):
@@ -78,6 +91,10 @@ class Score(Struct, frozen=True, kw_only=True):
     beats: list[tuple[float, bool, str]]
     """Where each is, whether a bar begins there, and how long ago that was."""
     staves: list[Staff]
+    groups: list[Group]
+    """If they have a line each."""
+    remarks: list[tuple[float, float, str]]
+    """Beside lines that need a look."""
     notes: list[Note]
     marks: list[Mark]
     slurs: list[tuple[float, float, float, float]]
@@ -88,16 +105,21 @@ class Score(Struct, frozen=True, kw_only=True):
 def score(view: StavesView) -> Score:
     """The last minutes as notes."""
     is_thin = len(view.workers) > MANY
-    pitch = THIN if is_thin else PITCH
     span_ms = view.now_ms - view.since_ms + AHEAD_S * 1000
-    row = {did: number for number, did in enumerate(view.workers)}
+    groups = _groups(view) if is_thin else []
+    row = {did: TOP + 16.0 + number * PITCH for number, did in enumerate(view.workers)}
+    for group in groups:
+        row |= {did: group.y + number * THIN for number, did in enumerate(group.workers)}
+    below = max(row.values(), default=TOP) + (THIN if is_thin else PITCH - 16)
+    if groups:
+        below = max(below, groups[-1].y + GROUP_HEIGHT)
 
     def x(at_ms: int) -> float:
         inside = min(max(at_ms - view.since_ms, 0), span_ms)
         return round(LEFT + inside / span_ms * WIDTH, 1)
 
     def y(worker: str, slot: int = 0) -> float:
-        top = TOP + 16 + row[worker] * pitch
+        top = row[worker]
         return top if is_thin else top + 4 * LINE - (slot % PLACES) * LINE / 2
 
     def note(one: Hold) -> Note:
@@ -135,13 +157,15 @@ def score(view: StavesView) -> Score:
     ]
     return Score(
         width=LEFT + WIDTH + 4,
-        height=TOP + 24 + max(len(view.workers), 1) * pitch,
+        height=round(below + 16),
         left=LEFT,
         top=TOP,
         is_thin=is_thin,
         now_x=x(view.now_ms),
         beats=_beats(view, x),
-        staves=_staves(view, [y(did) for did in view.workers], is_thin=is_thin),
+        staves=_staves(view, y),
+        groups=groups,
+        remarks=_remarks(view, y, x(view.now_ms)) if is_thin else [],
         notes=notes,
         marks=marks,
         slurs=slurs,
@@ -149,27 +173,66 @@ def score(view: StavesView) -> Score:
     )
 
 
-def _staves(view: StavesView, places: list[float], *, is_thin: bool) -> list[Staff]:
-    """The workers; of many, those that need a look are named, and others where there is room."""
-    bad = {did for did in view.workers if view.levels.get(did, "offline") != "alive"}
+def _staves(view: StavesView, y: Callable[[str], float]) -> list[Staff]:
     busy = Counter(one.worker for one in view.holds if not one.end)
-    found, free = list[Staff](), 0
-    for number, (did, place) in enumerate(zip(view.workers, places, strict=True)):
-        is_near = any(one in bad for one in view.workers[number + 1 : number + NAMED])
-        is_named = not is_thin or did in bad or (number >= free and not is_near)
-        free = number + NAMED if is_named else free
+    found = list[Staff]()
+    for did in view.workers:
         level = view.levels.get(did, "offline")
         about = f"{busy[did]} of {view.slots[did]} slots" if did in view.slots else ""
-        found.append(
-            Staff(
-                name=view.names[did],
-                about=level if did in bad else about,
-                is_bad=did in bad,
-                y=place,
-                is_named=is_named,
-            )
-        )
+        is_bad = level != "alive"
+        name = view.names[did]
+        found.append(Staff(name=name, about=level if is_bad else about, is_bad=is_bad, y=y(did)))
     return found
+
+
+def _groups(view: StavesView) -> list[Group]:
+    """Many workers by their machines, as their names say; small ones come last and together."""
+    by_machine: dict[str, list[str]] = {}
+    for did in view.workers:
+        by_machine.setdefault(view.names[did].partition("/")[0], []).append(did)
+    small = {name: found for name, found in by_machine.items() if len(found) < GROUPED}
+    wanted = [(name, found) for name, found in by_machine.items() if name not in small]
+    if len(small) == 1:
+        wanted += small.items()
+    elif small:
+        name = f"{len(small)} {'other ' if wanted else ''}machines"
+        wanted.append((name, [did for found in small.values() for did in found]))
+    busy = {one.worker for one in view.holds if not one.end}
+    lost = Counter(one.worker for one in view.holds if one.end == "lost its lease")
+    failed = Counter(one.worker for one in view.holds if one.end == "failed")
+    groups, y = list[Group](), TOP + 16.0
+    for name, found in wanted:
+        silent = sum(view.levels.get(did, "offline") != "alive" for did in found)
+        leases, failures = sum(lost[did] for did in found), sum(failed[did] for did in found)
+        wrong = [
+            f"{silent} silent" * bool(silent),
+            f"{leases} lease{'s'[: leases != 1]} lost" * bool(leases),
+            f"{failures} failed" * bool(failures),
+        ]
+        about = f"{len(found)} workers, {len(busy.intersection(found))} busy"
+        told = ", ".join(filter(None, wrong))
+        groups.append(Group(name=name, about=about, wrong=told, y=y, workers=found))
+        y += max(len(found) * THIN, GROUP_HEIGHT) + GROUP_GAP
+    return groups
+
+
+def _remarks(
+    view: StavesView, y: Callable[[str], float], now_x: float
+) -> list[tuple[float, float, str]]:
+    """Who is silent, lost leases, failed, in this order; as many as do not overlap."""
+    told = {
+        did: f"is {level}"
+        for did in view.workers
+        if (level := view.levels.get(did, "offline")) != "alive"
+    }
+    for end in ("lost its lease", "failed"):
+        told = {one.worker: end for one in view.holds if one.end == end} | told
+    placed = list[tuple[float, float, str]]()
+    for did, what in sorted(told.items(), key=lambda one: not one[1].startswith("is ")):
+        at = y(did) + 4
+        if all(abs(at - other) >= REMARK_HEIGHT for _, other, _ in placed):
+            placed.append((now_x + 6, at, f"{view.names[did].rpartition('/')[2]} {what}"))
+    return placed
 
 
 def _beats(view: StavesView, x: Callable[[int], float]) -> list[tuple[float, bool, str]]:

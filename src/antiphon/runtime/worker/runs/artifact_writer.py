@@ -2,7 +2,8 @@
 
 Small values are in the record itself. Larger ones are stored first, with the line that checkpoints
 have, and the record names them. What is stored is stored: while the engine does not answer, the
-write is tried again until the log shows it or the tenure ends.
+write is tried again until the log shows it or the tenure ends. A run that goes on without the
+engine has what it makes kept in the outbox instead, and goes on with it at once.
 """
 
 from __future__ import annotations
@@ -24,22 +25,27 @@ from antiphon.errors import (
     Rejected,
     StaleFence,
     Unavailable,
+    is_away,
 )
 from antiphon.runtime.executors.handler_call import check_size
 from antiphon.runtime.values.checkpoint_bytes import packed_checkpoint
 from antiphon.runtime.worker.tenure import TenureLost
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from typing import Literal
 
+    from antiphon.core.families.jobs.ops import ArtifactSort
     from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.log.author import Draft
     from antiphon.runtime.worker.tenure import Tenure
 
 T = TypeVar("T")
 
 LONGEST_PAUSE: Final = 6
 """Doublings of the pause between two tries."""
+
+log = LazyLogger(__name__)
 
 
 class ArtifactWriter:
@@ -49,13 +55,22 @@ class ArtifactWriter:
         self,
         tenure: Tenure,
         artifacts: Artifacts | None,
-        sort: Literal["step", "part", "snapshot"],
+        sort: ArtifactSort,
     ) -> None:
         """Nothing is written."""
         self.tenure = tenure
         self._artifacts = artifacts
-        self._sort: Literal["step", "part", "snapshot"] = sort
+        self._sort = sort
+        self._before = self.number
+        """How many earlier runs have stored."""
+        self._made: list[ArtifactBody] = []
         self.is_closed = False
+
+    @property
+    def number(self) -> int:
+        """Of the next one."""
+        outbox, job = self.tenure.outbox, self.tenure.job
+        return count_of(job, self._sort) if outbox is None else outbox.number(job, self._sort)
 
     @property
     def artifacts(self) -> Artifacts:
@@ -68,16 +83,16 @@ class ArtifactWriter:
         return self._artifacts
 
     async def stored(self) -> list[ArtifactBody]:
-        """What earlier runs and this one have stored of this sort."""
-        if not count_of(self.tenure.job, self._sort):
-            return []
-        found = await self.patiently(self.tenure.stored)
-        return [body for body in found if body.as_ == self._sort]
+        """What earlier runs and this one have stored of this sort; the former has to be read."""
+        if not self._before:
+            return list(self._made)
+        found = [one for one in await self.patiently(self.tenure.stored) if one.as_ == self._sort]
+        return [*(one for one in found if one.n < self._before), *self._made]
 
     async def put(self, name: str, text: str, of: str | None = None) -> ArtifactBody:
         """Write the next one, and read it back."""
         content, job = await self._content(text), self.tenure.job
-        number = count_of(job, self._sort)
+        number = self.number
         if number >= MAX_ARTIFACTS[self._sort]:
             raise GiveUp(f"a job stores at most {MAX_ARTIFACTS[self._sort]:,} {self._sort}s")
         body = ArtifactBody(
@@ -94,16 +109,26 @@ class ArtifactWriter:
         return body
 
     async def write(self, body: ArtifactBody) -> None:
-        """Write one until the log has it."""
-        is_known = True
+        """Write one until the log has it, or the outbox."""
+        outbox = self.tenure.outbox
+        sent: list[Draft] = []
 
         async def write() -> Verdict:
-            nonlocal is_known
-            # Without an answer it may be there all the same.
-            if not is_known and body in await self.tenure.stored():
+            if outbox is not None:
+                outbox.touch(body)  # there may be no room for what names its content
+            if outbox is not None and outbox.must_wait(body):
+                outbox.keep_artifact(self.tenure.job, body, sent)
                 return Verdict.OK
-            is_known = False
-            return await self.tenure.store(body)
+            # Without an answer it may be there all the same.
+            if sent and body in await self.tenure.stored():
+                return Verdict.OK
+            try:
+                return await self.tenure.store(body, sent.append)
+            except Unavailable as problem:
+                if outbox is None or not is_away(problem):
+                    raise
+                outbox.keep_artifact(self.tenure.job, body, sent)
+                return Verdict.OK
 
         verdict = await self.patiently(write)
         if verdict is not Verdict.OK:
@@ -111,11 +136,12 @@ class ArtifactWriter:
                 f"the {self._sort} {body.name!r} could not be stored: {verdict.in_words}",
                 reason=verdict.value,
             )
+        self._made.append(body)
 
     async def _content(self, text: str) -> dict[str, Any]:
         """Where the value is: in the record, or stored under a digest."""
-        raw, job = text.encode(), self.tenure.job
-        used = (job.artifacts or NONE).text_bytes
+        raw, job, outbox = text.encode(), self.tenure.job, self.tenure.outbox
+        used = (job.artifacts or NONE).text_bytes if outbox is None else outbox.text_bytes(job)
         if len(raw) <= MAX_ARTIFACT_TEXT and used + len(raw) <= MAX_ARTIFACT_TEXTS:
             return {"value": text}
         store = self.artifacts
@@ -134,7 +160,11 @@ class ArtifactWriter:
                 raise over() from lost
             except EngineDenied:
                 raise
-            except Unavailable:
+            except Unavailable as problem:
+                if attempt == LONGEST_PAUSE // 2:
+                    job, sort = self.tenure.job, self._sort
+                    words = {"kind": job.kind, "job": job.id, "problem": problem.message}
+                    log.warning("run_waits_for_engine", sort=sort, **words)
                 await self.tenure.session.pause(attempt)
                 attempt = min(attempt + 1, LONGEST_PAUSE)
         raise over()

@@ -119,7 +119,7 @@ class CheckpointSaver:
         job = tenure.job
         self._beat_ms = meter.beat_at(self._clock.now_ms()).epoch_ms
         try:
-            checkpoint = await self._put(data)
+            checkpoint = await self._put(data, self._store().at_once)
             if checkpoint == job.checkpoint:
                 return True
             verdict = await tenure.renew(checkpoint)
@@ -138,10 +138,10 @@ class CheckpointSaver:
             )
         return verdict is Verdict.OK
 
-    async def _put(self, data: bytes) -> Checkpoint:
+    async def _put(self, data: bytes, store: Artifacts) -> Checkpoint:
         job = self._tenure.job
         packed = packed_checkpoint(job.kind, job.id, data)
-        kept = await self._store().keep_bytes(packed, CHECKPOINT)
+        kept = await store.keep_bytes(packed, CHECKPOINT)
         return Checkpoint(hash=kept.hash, size=kept.size)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class CheckpointSaver:
             async with asyncio.timeout(LAST_S):
                 try:
                     check_size(len(data), "the checkpoint has", self.artifacts.value_bytes, "")
-                    return await self._put(data)
+                    return await self._put(data, self.artifacts)
                 except (AntiphonError, OSError) as problem:
                     job = self._tenure.job
                     log.warning(

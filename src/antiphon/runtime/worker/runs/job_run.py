@@ -248,6 +248,11 @@ class JobRun:
         """Ask whoever works on this kind; in the event loop."""
         return self.in_time().help(about)
 
+    async def escalated(self) -> None:
+        """Wait until what it emitted is stored, which comes before the end of its tenure."""
+        if self.beats is not None:
+            await self.beats.escalated()
+
     # --- its checkpoints --------------------------------------------------------------------------
 
     def ask_for_checkpoint(self) -> None:

@@ -100,7 +100,7 @@ class ModelCalls:
 
     async def _store(self, exchange: Exchange) -> None:
         tenure, job = self._tenure, self._tenure.job
-        number = count_of(job, "snapshot")
+        number = self._written_by().number
         source = snapshot.Source(
             mesh=tenure.session.mesh,
             kind=job.kind,

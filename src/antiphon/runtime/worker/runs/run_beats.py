@@ -25,6 +25,7 @@ from antiphon.core.tempo.time_text import hlc_text
 from antiphon.errors import Overrun, WaitExhausted
 from antiphon.runtime.tempo.help_threads import HelpThread
 from antiphon.runtime.worker.runs.budget_timer import STUBBORN_S
+from antiphon.runtime.worker.runs.escalation_writer import EscalationWriter
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class RunBeats:
         self.gave_up = False
         """Whether the work did not end when it was cut, so that the wait for it was."""
         self.due_s = math.inf
+        self._escalations: EscalationWriter | None = None
         self._on_cut = on_cut
         self._give_up: Callable[[], object] = lambda: None
         self._status = status
@@ -288,14 +290,22 @@ class RunBeats:
         self._progress = (done, note)
 
     def emit(self, escalations: Sequence[str], why: str) -> None:
-        """Tell listeners by each name that is to be emitted."""
+        """Tell listeners by each name that is to be emitted, and whoever looks later."""
         job = self.tenure.job
         for one in escalations:
             action, _, name = one.partition(":")
             if action == "emit":
                 log.warning("job_emits", name=name, kind=job.kind, job=job.id, why=why)
+                if self._escalations is None:
+                    self._escalations = EscalationWriter(self.tenure)
+                self._escalations.put(name, why)
                 self._note = f"{name}: {why}"
                 self.speak()
+
+    async def escalated(self) -> None:
+        """Wait until what was emitted is stored."""
+        if self._escalations is not None:
+            await self._escalations.stored()
 
     def speak(self, state: TaskState | None = None, *, first: bool = True) -> None:
         """Send what is so now; with `first` False only if this job has sent one before."""

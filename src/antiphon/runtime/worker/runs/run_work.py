@@ -6,12 +6,13 @@ A run that has used up its beats, or one of its waits, has the escalations of it
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from antiphon.core.authority.parties import party_of
-from antiphon.core.families.jobs.given_results import with_results
+from antiphon.core.derivations.given_results import with_results
 from antiphon.core.families.jobs.ops import DEGRADED, Failure, JobKey, Result, ScheduleBody
 from antiphon.core.families.jobs.state import State
 from antiphon.core.policy.attempt_end import Fault
@@ -25,6 +26,7 @@ from antiphon.errors import (
     StaleFence,
     Unavailable,
     WaitExhausted,
+    is_away,
 )
 from antiphon.runtime import tracing
 from antiphon.runtime.caller.bulk_submission import submit_many
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 
 FALLBACK_S: Final = 1.0
 """A fallback has one beat, and at least this long."""
+
+LONGEST_PAUSE: Final = 6
+"""Doublings of the pause between two tries."""
 
 log = LazyLogger(__name__)
 
@@ -75,15 +80,15 @@ def assignment_of(run: JobRun) -> Assignment:
     )
 
 
-async def work_of(session: Session, executor: Executor, assignment: Assignment) -> Ran:
+async def work_of(run: JobRun, executor: Executor, assignment: Assignment) -> Ran:
     """Run the job, and submit the jobs that it wants to wait for while its lease is kept."""
-    job = assignment
+    job, session = assignment, run.tenure.session
     with tracing.running(job.kind, job.job_id, job.attempt, job.trace) as span:
         try:
             ran = await executor.run(await _with_answers(session, assignment))
             new = [one for one in ran.after if isinstance(one, ScheduleBody)]
             if new:
-                await _submit(session, new)
+                await _submit(run.tenure, new, is_patient=executor.goes_on)
         except asyncio.CancelledError:
             span.end("stopped")
             raise
@@ -129,14 +134,35 @@ async def _answer(session: Session, key: JobKey, said: Result) -> Result:
     return Result(text=answer_in(ended.outputs) or "null", is_answer=True)
 
 
-async def _submit(session: Session, new: list[ScheduleBody]) -> None:
-    try:
-        await submit_many(session, new)
-    except (Rejected, PartlySubmitted) as refused:
-        raise Rejected(
-            f"this worker could not submit what the handler asked for: {refused.message}",
-            reason=getattr(refused, "reason", "rejected"),
-        ) from refused
+async def _submit(tenure: Tenure, new: list[ScheduleBody], *, is_patient: bool) -> None:
+    """Submit what a handler waits for. Others are asked by it, so it never waits in an outbox.
+
+    A run that goes on without the engine waits for that here. A job's id follows from its content,
+    so it is submitted once however often that is tried. What it names may wait in the outbox, where
+    nothing else would send it.
+    """
+    session, outbox = tenure.session, tenure.outbox
+    for attempt in count():
+        try:
+            if outbox is not None:
+                await outbox.bring(new)
+            await submit_many(session, new)
+        except (Unavailable, Rejected, PartlySubmitted) as problem:
+            why = problem.__cause__ if isinstance(problem, PartlySubmitted) else problem
+            if is_patient and isinstance(why, Unavailable) and is_away(why):
+                if attempt == 0:
+                    log.warning("children_wait_for_engine", jobs=len(new), problem=why.message)
+                await session.pause(min(attempt, LONGEST_PAUSE))
+                continue
+            if isinstance(problem, Unavailable):
+                raise
+            raise Rejected(
+                f"this worker could not submit what the handler asked for: {problem.message}",
+                reason=getattr(problem, "reason", "rejected"),
+            ) from problem
+        if outbox is not None:
+            outbox.brought(new)
+        return
 
 
 async def result_of(
@@ -258,11 +284,12 @@ async def after_wait(
 async def accounted(calls: ModelCalls, tenure: Tenure) -> Account | Fault:
     """The model calls of a run that has ended; a fault if their snapshots cannot be stored.
 
-    They are stored under the lease, so there is no point in waiting longer than that. `StaleFence`
-    if another worker has the job.
+    They are stored under the lease, so there is no point in waiting longer than that, unless the
+    run went on without it. `StaleFence` if another worker has the job.
     """
+    limit_s = None if tenure.outbox is not None else max(tenure.lease_left_s, 0.0)
     try:
-        async with asyncio.timeout(max(tenure.lease_left_s, 0.0)):
+        async with asyncio.timeout(limit_s):
             return await calls.account()
     except TimeoutError:
         raise Unavailable("the snapshots of its model calls could not be stored in time") from None

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs.ops import MAX_ARTIFACT_TEXT, MAX_ARTIFACT_TEXTS
-from antiphon.core.families.jobs.run_artifacts import NONE, count_of
+from antiphon.core.families.jobs.run_artifacts import NONE
 from antiphon.errors import AntiphonError
 from antiphon.runtime.values.checkpoint_bytes import read_checkpoint, stored_size
 from antiphon.runtime.values.part_groups import count_in, group_name, group_text, parts_in
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PAUSES_S: Final = (0.1, 1.0, 10.0, 60.0)
 """How long a part waits for others, in each quarter of the groups that a job can have."""
 GROUPS_EACH: Final = 1_024
+AWAY: Final = 2
+"""The quarter whose pause holds at least while what the run makes waits in the outbox."""
 MAX_PARTS: Final = 1_000
 """In one group."""
 SMALL_BYTES: Final = MAX_ARTIFACT_TEXT
@@ -97,12 +99,15 @@ class StreamWriter:
 
     @property
     def _pause_s(self) -> float:
-        quarter = count_of(self._tenure.job, "part") // GROUPS_EACH
+        quarter, outbox = self._writer.number // GROUPS_EACH, self._tenure.outbox
+        if outbox is not None and outbox.is_waiting:
+            quarter = max(quarter, AWAY)  # nobody reads it soon, and the outbox has few items
         return PAUSES_S[min(quarter, len(PAUSES_S) - 1)]
 
     @property
     def _most_bytes(self) -> int:
-        used = (self._tenure.job.artifacts or NONE).text_bytes
+        job, outbox = self._tenure.job, self._tenure.outbox
+        used = (job.artifacts or NONE).text_bytes if outbox is None else outbox.text_bytes(job)
         return SMALL_BYTES if used + SMALL_BYTES <= MAX_ARTIFACT_TEXTS else LARGE_BYTES
 
     def _due(self) -> None:

@@ -19,12 +19,12 @@ archive = typer.Typer(
 )
 
 FromOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--from",
-        metavar="DIR",
-        help="The archive's directory. Default: ANTIPHON_ARCHIVE, or archive in the state"
-        " directory.",
+        metavar="DIR|BUCKET",
+        help="Where the archive is: a directory, or s3://bucket/prefix. Default:"
+        " ANTIPHON_ARCHIVE, or archive in the state directory.",
         show_default=False,
     ),
 ]
@@ -36,21 +36,21 @@ NameArgument = Annotated[
 
 @archive.command()
 @command
-async def status(home: Path | None, *, folder: FromOption = None) -> Answer:
+async def status(home: Path | None, *, place: FromOption = None) -> Answer:
     """Show how far an archive goes; nothing is checked."""
     from antiphon.sdk.archive.archives import open_archive
 
-    async with open_archive(folder, home=home) as opened:
+    async with open_archive(place, home=home) as opened:
         found = await opened.status()
 
     def words() -> None:
-        out.say(f"{found.folder}: {counted(found.records, 'record')} of mesh {found.mesh}")
+        out.say(f"{found.place}: {counted(found.records, 'record')} of mesh {found.mesh}")
         out.hanging([("  sealed up to  ", "")], [(f"record {found.upto:,}", "")])
         out.hanging([("  sealed by     ", "")], [(found.sealed_by, "")])
         out.hanging([("  root          ", "")], [(found.root, "")])
         out.hanging([("  its key       ", "")], [(found.vkey, "")])
 
-    names = ("folder", "mesh", "records", "upto", "sealed_by", "root", "vkey")
+    names = ("place", "mesh", "records", "upto", "sealed_by", "root", "vkey")
     return Answer(fields(found, *names), words)
 
 
@@ -59,7 +59,7 @@ async def status(home: Path | None, *, folder: FromOption = None) -> Answer:
 async def verify(
     home: Path | None,
     *,
-    folder: FromOption = None,
+    place: FromOption = None,
     owner: str | None = typer.Option(
         None, metavar="DID", help="The whole id of the mesh's owner, as you know it."
     ),
@@ -71,7 +71,7 @@ async def verify(
     """
     from antiphon.sdk.archive.archives import open_archive
 
-    async with open_archive(folder, home=home) as opened:
+    async with open_archive(place, home=home) as opened:
         report = await opened.check()
     if owner is not None and report.owner != owner:
         raise WrongUsage(
@@ -97,7 +97,7 @@ async def find(
     home: Path | None,
     job: NameArgument,
     *,
-    folder: FromOption = None,
+    place: FromOption = None,
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="FILE", help="Also write the job's bundle to this file."
     ),
@@ -105,7 +105,7 @@ async def find(
     """Find a job in an archive, check it, and show its history."""
     from antiphon.sdk.archive.archives import open_archive
 
-    async with open_archive(folder, home=home) as opened:
+    async with open_archive(place, home=home) as opened:
         key = await opened.find(job)
         data, report = await opened.export(key), await opened.report(key)
     if output is not None:

@@ -1,4 +1,4 @@
-"""`antiphon forget JOB`: removes the bytes of an ended job from the archive and the blob store."""
+"""`antiphon forget JOB`: has the bytes of an ended job removed everywhere."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.screen.options import short
-from antiphon.interfaces.cli.screen.terminal import counted, err, out
+from antiphon.interfaces.cli.screen.terminal import counted, err, out, span
 
 if TYPE_CHECKING:
-    from antiphon.sdk.mesh import Job, Mesh
+    from antiphon.sdk.mesh import Mesh
 
 
 @command
@@ -27,40 +27,65 @@ async def forget(
 ) -> Answer:
     """Remove what an ended job was given and what it returned.
 
-    Its stored arguments, outputs and checkpoints are evicted from the blob store. The bytes of its
-    records go from the archive of this machine, which then says who removed them, and when.
-    Digests, verdicts and proofs of inclusion stay. Records on the log and in replicas stay for now.
+    The order is a record on the log, which every full node follows: from now on the job is not
+    shown, its stored values are evicted, and its records leave the archive. The log and the
+    replicas lose them when the job is archived, since others may be judged by them until then.
+    Digests, verdicts and proofs of inclusion stay. Whoever looks for the job is told who had it
+    forgotten, and when. If it is a replica or a question of another job, that one's result stays,
+    but it can no longer be exported and verified.
     """
-    from antiphon.sdk.archive.archives import has_archive
-    from antiphon.sdk.archive.erasure import erase_archived, evict_stored
+    from antiphon.sdk.archive.erasure import erase_archived, forget_job, leaves_log_ms
+
+    kind, name = await _ended(mesh, job)
+    if not yes:
+        raise WrongUsage(
+            "what is forgotten cannot be brought back", hint=f"antiphon forget {job} --yes"
+        )
+    order = await forget_job(mesh, kind, name)
+    erased = await erase_archived(name, order, home=mesh.home.path)
+    leaves_ms = await leaves_log_ms(mesh, kind, name)
+
+    def words() -> None:
+        out.say(f"{kind} {short(name)} is forgotten: full nodes remove its bytes")
+        out.say(f"  archive   {counted(erased, 'record')} erased from the one of this machine")
+        out.say("  values    the coordinator's node evicts them within a minute")
+        if leaves_ms is None:
+            out.say("  log       its records have left it; replicas lose them now")
+        else:
+            left = span(max(leaves_ms / 1000 - time.time(), 0))
+            out.say(f"  log       its records leave it, and replicas, after {left}")
+        err.say("  copies that were made before, such as backups, still have them")
+
+    facts = {
+        "job": name,
+        "kind": kind,
+        "by": order.by,
+        "at_ms": order.at_ms,
+        "erased": erased,
+        "leaves_log_ms": leaves_ms,
+    }
+    return Answer(facts, words)
+
+
+async def _ended(mesh: Mesh, job: str) -> tuple[str, str]:
+    """The kind and the id of a job that has ended, on the log or in the archive."""
+    from antiphon.sdk.archive.archives import has_archive, open_archive
 
     home = mesh.home.path
-    found: Job | None = None
     try:
         found = await find_job(mesh, job)
     except Rejected as refused:
-        if refused.reason != "no_job" or not has_archive(home):
+        if refused.reason != "no_job" or not await has_archive(home):
             raise
-    if found is not None and not found.is_terminal:
+        async with open_archive(home=home) as archive:
+            key = await archive.find(job)
+        if key.family != "jobs":
+            raise
+        return key.kind, key.name
+    if not found.is_terminal:
         raise Rejected(
             f"job {short(found.id)} has not ended",
             reason="not_ended",
             hint=f"antiphon cancel {short(found.id)}",
         )
-    if not yes:
-        raise WrongUsage(
-            "what is forgotten cannot be brought back", hint=f"antiphon forget {job} --yes"
-        )
-    name = found.id if found is not None else job
-    evicted = 0 if found is None else await evict_stored(mesh, found)
-    now_ms = time.time_ns() // 1_000_000
-    erased = await erase_archived(name, by=mesh.did, at_ms=now_ms, home=home)
-
-    def words() -> None:
-        out.say(f"{short(name)}: {counted(erased, 'record')} erased from the archive")
-        out.say(f"{counted(evicted, 'stored value')} evicted from the blob store")
-        if found is not None:
-            err.say("  its records are still on the log, and in replicas and older copies")
-
-    facts = {"job": name, "erased": erased, "evicted": evicted, "on_log": found is not None}
-    return Answer(facts, words)
+    return found.kind, found.id

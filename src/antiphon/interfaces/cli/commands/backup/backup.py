@@ -1,4 +1,4 @@
-"""`antiphon backup DIR`: copies what is new in a running mesh; `--verify` checks such a copy."""
+"""`antiphon backup DIR|BUCKET`: copies what is new in a running mesh; `--verify` checks a copy."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
     from antiphon.sdk.hosting.backups import BackupReport, Written
 
-DirectoryArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The backup's directory.", show_default=False)
+PlaceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR|BUCKET",
+        help="Where the backup is: a directory, or s3://bucket/prefix.",
+        show_default=False,
+    ),
 ]
 KeysOption = Annotated[
     Path | None,
@@ -35,7 +40,7 @@ KeysOption = Annotated[
 @command
 def backup(
     home: Path | None,
-    directory: DirectoryArgument,
+    place: PlaceArgument,
     *,
     keys: KeysOption = None,
     passphrase_file: PassphraseFileOption = None,
@@ -45,25 +50,25 @@ def backup(
 
     Copies the log, stored messages and values, the gate's members, and the archive if there is one.
     The next time, only what is new is written. A backup that was interrupted leaves the former one
-    as it was. Keys are never in the directory: use --keys once, and whenever a key changes.
+    as it was. Keys are never in it: use --keys once, and whenever a key changes.
     """
     if verify:
         if keys is not None:
             raise WrongUsage("--verify writes nothing", hint="leave --keys out")
-        return _verify(directory)
-    if keys is not None and keys.resolve().is_relative_to(directory.resolve()):
+        return _verify(place)
+    if keys is not None and keys.resolve().is_relative_to(Path(place).resolve()):
         raise WrongUsage(
             "the keys must not be in the backup: whoever has both can be the mesh's owner",
             hint="name a file elsewhere, best on another medium",
         )
     passphrase = ask_passphrase(passphrase_file, twice=True) if keys is not None else ""
-    return _back_up(home, directory, keys, passphrase)
+    return _back_up(home, place, keys, passphrase)
 
 
-async def _back_up(home: Path | None, directory: Path, keys: Path | None, secret: str) -> Answer:
+async def _back_up(home: Path | None, place: str, keys: Path | None, secret: str) -> Answer:
     from antiphon.sdk.hosting.backups import back_up, store_keys
 
-    written = await back_up(directory, home=home)
+    written = await back_up(place, home=home)
     stored = store_keys(keys, secret, home=home) if keys is not None else 0
     facts = {
         **fields(written.manifest, "mesh", "name", "upto", "last_ms", "made_ms"),
@@ -74,26 +79,26 @@ async def _back_up(home: Path | None, directory: Path, keys: Path | None, secret
         "bytes_written": written.bytes,
         "keys": stored,
     }
-    return Answer(facts, lambda: _say_written(written, directory, keys, stored))
+    return Answer(facts, lambda: _say_written(written, place, keys, stored))
 
 
-def _say_written(written: Written, directory: Path, keys: Path | None, stored: int) -> None:
+def _say_written(written: Written, place: str, keys: Path | None, stored: int) -> None:
     manifest = written.manifest
     total = counted(manifest.records, "record")
     news = "" if written.is_first else f", {written.records:,} of them new"
-    out.say(f"{directory}: {total} of the mesh {manifest.name!r}{news}")
+    out.say(f"{place}: {total} of the mesh {manifest.name!r}{news}")
     values = f"  {counted(written.total_blobs, 'stored value')}, {written.blobs:,} of them new;"
     out.say(f"{values} {size_words(written.bytes)} written")
     if keys is not None:
         out.say(f"{keys}: {counted(stored, 'key')}, encrypted. Keep it apart from the backup.")
     elif written.is_first:
-        err.say("  without its keys nobody can restore it: antiphon backup DIR --keys FILE")
+        err.say(f"  without its keys nobody can restore it: antiphon backup {place} --keys FILE")
 
 
-async def _verify(directory: Path) -> Answer:
+async def _verify(place: str) -> Answer:
     from antiphon.sdk.hosting.backups import check_backup
 
-    report = await check_backup(directory, told=telling())
+    report = await check_backup(place, told=telling())
     err.erase()
     return Answer({"ok": True, **report_facts(report)}, lambda: say_backup(report))
 

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 SHOWN: Final = 20
 """Lost records that are listed for a person; --json lists them all."""
 
-DirectoryArgument = Annotated[
-    Path | None,
-    typer.Argument(metavar="[DIR]", help="The backup's directory.", show_default=False),
+PlaceArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[DIR|BUCKET]",
+        help="Where the backup is: a directory, or s3://bucket/prefix.",
+        show_default=False,
+    ),
 ]
 KeysOption = Annotated[
     Path | None,
@@ -42,7 +46,7 @@ KeysOption = Annotated[
 @command
 def restore(
     home: Path | None,
-    directory: DirectoryArgument = None,
+    backup: PlaceArgument = None,
     *,
     keys: KeysOption = None,
     passphrase_file: PassphraseFileOption = None,
@@ -67,26 +71,26 @@ def restore(
     it stop and say so; there, 'antiphon restore --accept' lists what is lost and goes on.
     """
     if accept:
-        if directory is not None or keys is not None:
+        if backup is not None or keys is not None:
             raise WrongUsage("--accept takes no backup", hint="antiphon restore --accept")
         return _accept(home)
-    if directory is None or keys is None:
+    if backup is None or keys is None:
         raise WrongUsage(
             "a restore needs a backup and its keys", hint="antiphon restore DIR --keys FILE"
         )
     if reach and not listen:
         raise WrongUsage("--reach needs --listen", hint="for example: --listen 0.0.0.0:4222")
     secret = keys, ask_passphrase(passphrase_file, twice=False)
-    return _restore(directory, secret, place_of(home), listen, reach or [])
+    return _restore(backup, secret, place_of(home), listen, reach or [])
 
 
 async def _restore(
-    directory: Path, keys: tuple[Path, str], place: Path, listen: str, reach: list[str]
+    backup: str, keys: tuple[Path, str], place: Path, listen: str, reach: list[str]
 ) -> Answer:
     from antiphon.sdk.hosting.backups import restore as put_back
 
     where = parse_listen(listen, reach) if listen else None
-    restored = await put_back(directory, keys, place, listen=where, told=telling())
+    restored = await put_back(backup, keys, place, listen=where, told=telling())
     err.erase()
     facts = {
         **report_facts(restored.report),

@@ -46,14 +46,24 @@ async def serve(
     read_only: bool = typer.Option(
         False, "--read-only", help="Take no jobs from pushes, and write no hooks."
     ),
+    follow: list[str] = typer.Option(
+        [],
+        metavar="BRANCH",
+        help="Make a job git.push.NAME of each commit that comes to this branch; 'release/*' for"
+        " several. Repeat it for more.",
+    ),
+    name: str = typer.Option(
+        "", metavar="NAME", help="The NAME in git.push.NAME; from the folder's name if left out."
+    ),
 ) -> Answer:
     """Show the jobs of the mesh in a repository, and take jobs that are pushed to it.
 
     REPO is made if it does not exist. Everyone who can fetch from it can read the jobs with git
     alone, below refs/gatos/jobs. A commit with a job.yaml that is pushed to
-    refs/gatos/jobs/new/KIND is a job, if a key signed it that may submit that kind.
+    refs/gatos/jobs/new/KIND is a job, if a key signed it that may submit that kind. How the jobs
+    ended that plans submit for a pushed commit is noted on the commit: refs/notes/antiphon.
     """
-    from antiphon.interfaces.git.bridge import serving
+    from antiphon.interfaces.git.bridge import Following, serving
 
     load_settings()
 
@@ -62,14 +72,20 @@ async def serve(
             about = {"event": "ready", "repo": str(repo.resolve()), "pid": os.getpid()}
             print_json({**about, "mesh": mesh.id, **fields(status, "upto", "jobs", "bundles")})
             return
+        pushed = f"  a commit that comes to {', '.join(follow)} is a job {bridge.kind}"
         out.say(
             f"{repo} shows the jobs of mesh {mesh.id} up to record {status.upto:,} and follows the"
             " log; Ctrl-C stops it"
         )
+        if follow:
+            out.say(pushed)
         if bundles and not status.is_whole:
             err.say("  this machine may not read every kind, so there are no bundles here")
 
-    async with serving(repo, mesh, has_bundles=bundles, takes_jobs=not read_only) as bridge:
+    following = Following(branches=tuple(follow), name=name)
+    async with serving(
+        repo, mesh, has_bundles=bundles, takes_jobs=not read_only, following=following
+    ) as bridge:
         if again:
             deleted = await bridge.mirror.rewrite()
             err.say(f"compared every job with the log; {counted(deleted, 'ref')} deleted")
@@ -126,11 +142,14 @@ async def verify(
     job: Annotated[str, typer.Argument(metavar="[JOB]", help="Only jobs whose id begins so.")] = "",
     *,
     owner: OwnerOption = None,
+    sources: bool = typer.Option(
+        False, "--sources", help="Compare pushed commits with the files that were given to jobs."
+    ),
 ) -> Answer:
-    """Check the jobs in a clone offline.
+    """Check the jobs in a clone, and the notes on its commits, offline.
 
-    Checks the bundle of each job, and that its refs show exactly what the bundle proves. Needs no
-    server and no state directory.
+    Checks the bundle of each job, and that its refs and the notes in refs/notes/antiphon show
+    exactly what the bundles prove. Needs no server and no state directory.
     """
     from msgspec import to_builtins
 
@@ -138,7 +157,8 @@ async def verify(
     from antiphon.interfaces.git.repository import open_repository
 
     require_whole_key(owner)
-    found = await check_clone(await open_repository(repo), owner=owner, job=job)
+    repository = await open_repository(repo)
+    found = await check_clone(repository, owner=owner, job=job, with_sources=sources)
     facts = {"ok": not found.wrong, **to_builtins(found)}
     code = Exit.REJECTED if found.wrong else Exit.OK
     return Answer(facts, lambda: _tell(found, is_owner_given=owner is not None), code)
@@ -148,6 +168,10 @@ def _tell(found: Checked, *, is_owner_given: bool) -> None:
     out.say(f"{counted(found.verified, 'job')} verified, of {found.jobs:,}")
     if found.unsealed:
         out.say(f"{counted(found.unsealed, 'job')} without a bundle: not ended, or not sealed yet")
+    if found.notes:
+        out.say(f"{counted(found.notes, 'note')} on commits verified")
+    if found.sources:
+        out.say(f"the files that {counted(found.sources, 'job')} stored are those of the commits")
     for one in found.findings:
         out.hanging([("✗ ", "failed")], [(f"{one.ref}: {one.problem}", "")])
     if found.wrong > len(found.findings):

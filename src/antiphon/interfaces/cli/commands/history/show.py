@@ -42,6 +42,7 @@ from antiphon.interfaces.cli.shared.wait import progress_words, say_it_keeps_run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from antiphon.sdk.archive.erasure import Erasure
     from antiphon.sdk.dead_letters import RetryLinks
     from antiphon.sdk.graphs.neighbours import Around
     from antiphon.sdk.handle import JobHandle, Progress
@@ -85,6 +86,7 @@ async def show(
 
 
 async def _show(mesh: Mesh, job: str, *, as_json: bool, follow: bool) -> Answer:
+    from antiphon.sdk.archive.erasure import forgotten_jobs
     from antiphon.sdk.graphs.neighbours import around
     from antiphon.sdk.handle import progress_of
     from antiphon.sdk.results.job_details import details_of
@@ -100,6 +102,9 @@ async def _show(mesh: Mesh, job: str, *, as_json: bool, follow: bool) -> Answer:
         return Answer(report_object(report), lambda: say_report(report))
     if isinstance(found, tuple):
         return await _show_other(mesh, found)
+    order = (await forgotten_jobs(mesh, [found])).get(found.id)
+    if order is not None:
+        return await _show_forgotten(mesh, found, order)
     handle = mesh.job(found.kind, found.id)
     state, story = await handle.state(), await handle.story()
     view = await handle.lane()
@@ -130,6 +135,18 @@ async def _show(mesh: Mesh, job: str, *, as_json: bool, follow: bool) -> Answer:
         "story": lines,
     }
     return Answer(facts, words)
+
+
+async def _show_forgotten(mesh: Mesh, job: Job, order: Erasure) -> Answer:
+    """Show a job of which nothing but its name and its end is left."""
+    name = await node_names(mesh, [order.by])
+
+    def words() -> None:
+        out.pieces(state_piece(job.state.value), (f"  {job.kind} {short(job.id)}", "strong"))
+        out.say(f"  forgotten by {name(order.by)} {ago(order.at_ms)}")
+        out.say("  what it was given and what it returned is removed")
+
+    return Answer({**job_object(job), "forgotten": fields(order, "by", "at_ms")}, words)
 
 
 async def _end_of(handle: JobHandle[Any]) -> dict[str, Any]:

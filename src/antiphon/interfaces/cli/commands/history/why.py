@@ -95,13 +95,15 @@ def _as_object(told: Explanation, names: dict[str, str]) -> dict[str, Any]:
     for part in (*plain["lots"], *plain["tenures"]):
         part["alias"] = names.get(part["node"], "")
     for wait, said in zip(plain["waits_for"], told.waits_for, strict=True):
-        wait["words"] = _wait_words(said, names)
+        wait["words"] = _waiting(said, names)
     return plain
 
 
 def _tell(told: Explanation, names: dict[str, str]) -> None:
+    from antiphon.sdk.explanation import selection_words
+
     out.pieces(state_piece(told.state), (f"  {told.kind} {short(told.job_id)}", "strong"))
-    out.pieces((f"  {_selection_words(told)}", "quiet"))
+    out.pieces((f"  {selection_words(told)}", "quiet"))
     if told.requires:
         out.pieces((f"  requires {', '.join(told.requires)}", "quiet"))
     if told.route:
@@ -109,7 +111,7 @@ def _tell(told: Explanation, names: dict[str, str]) -> None:
     if told.selection == "rendezvous":
         out.pieces((f"  seed {told.seed}", "quiet"))
     for wait in told.waits_for:
-        out.say(f"  {_wait_words(wait, names)}")
+        out.say(f"  {_waiting(wait, names)}")
     if told.lots:
         out.say("")
         heads, rows = _filled(
@@ -131,58 +133,14 @@ def _filled(heads: Sequence[str], rows: list[list[Piece]]) -> tuple[list[str], l
     return [heads[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
+def _waiting(wait: Wait, names: dict[str, str]) -> str:
+    from antiphon.sdk.explanation import wait_words
+
+    return wait_words(wait, lambda node: _name(node, names), clock, moment)
+
+
 def _name(node: str, names: dict[str, str]) -> str:
     return names.get(node) or short_node(node)
-
-
-def _selection_words(told: Explanation) -> str:
-    match told.because.value:
-        case "requires":
-            how = "rendezvous selection, since it requires labels"
-        case "rule" if told.selection == "rendezvous":
-            how = f"rendezvous selection, by the mesh's rule for {told.prefix}"
-        case "rule":
-            how = f"queue selection, by the mesh's rule for {told.prefix}"
-        case _:
-            how = "queue selection, the default"
-    if told.selection == "rendezvous":
-        how += f"; each rank waits {told.claim_window_ms / 1000:g} s for the one before"
-    return how
-
-
-def _wait_words(wait: Wait, names: dict[str, str]) -> str:
-    node = _name(wait.node, names) if wait.node else "none"
-    return {
-        "time": f"it waits until {moment(wait.until_ms)}",
-        "node": "its time has come; it waits for a full node to offer it (antiphon node)",
-        "offer": f"{_offer_words(wait)}; {node}, the coordinator, offers it then",
-        "replicas": f"it waits until enough of its replicas agree; {node} counts them, and submits"
-        f" up to {wait.per_minute:,} for one member in a minute (rule derived_per_minute)",
-        "retry": "its last attempt has no result; it may be claimed again from"
-        f" {clock(wait.until_ms)}",
-        "worker": "no worker that is online runs this kind: start one with antiphon worker",
-        "labels": f"no worker that is online has {', '.join(wait.labels)}:"
-        " antiphon worker … --label",
-        "paused": f"such jobs are paused since {moment(wait.since_ms)}, by {node}"
-        f"{': ' + wait.reason if wait.reason else ''} (antiphon pause lists what is paused)",
-        "route": f"only {node} may claim it, and it is not online with this kind",
-        "authority": "workers for this kind are online, but none has permission to claim it"
-        " (antiphon who shows who has)",
-        "cooldown": "all workers for it that are online lost their lease on it; the first may claim"
-        f" it again at {clock(wait.until_ms)}",
-        "slot": "all workers that could run it are busy",
-        "claim": "a worker can claim it now, and should soon",
-    }[wait.what.value]
-
-
-def _offer_words(wait: Wait) -> str:
-    parts = []
-    if wait.jobs:
-        others = f"{wait.jobs:,} other jobs have ended (antiphon show draws them)"
-        parts.append(f"until {'another job has ended' if wait.jobs == 1 else others}")
-    if wait.labels:
-        parts.append(f"for room under {wait.labels[0]} (antiphon limits)")
-    return f"it waits {' and '.join(parts)}"
 
 
 def _lot_row(lot: WorkerDraw, names: dict[str, str]) -> list[Piece]:

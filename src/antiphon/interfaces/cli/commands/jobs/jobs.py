@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -28,9 +30,12 @@ from antiphon.interfaces.cli.shared.outbox_words import item_object, tentative_r
 from antiphon.sdk.defaults import MOST_LISTED, StateName
 
 if TYPE_CHECKING:
+    from antiphon.sdk.archive.erasure import Erasure
     from antiphon.sdk.costs.cost_report import Spent
     from antiphon.sdk.dead_letters import DeadLetter
     from antiphon.sdk.mesh import Job
+
+NONE_FORGOTTEN: Final[Mapping[str, Erasure]] = MappingProxyType({})
 
 
 @command
@@ -91,14 +96,17 @@ async def jobs(
             from antiphon.sdk.dead_letters import letters_of
 
             async with mesh.replica() as replica:
-                return _failed(letters_of(mesh, replica, found), wanted.kind, counts, found.next)
+                return _failed(letters_of(replica, found), wanted.kind, counts, found.next)
+        from antiphon.sdk.archive.erasure import forgotten_jobs
+
+        orders = await forgotten_jobs(mesh, found)
         claimers = [] if as_json else [job.claimer for job in found]
         name = await node_names(mesh, claimers) if is_connected else short_node
 
     def words() -> None:
         if found or kept:
             heads = ("JOB", "STATE", "KIND", "SUBMITTED", "TOOK", "TRIES", "BY")
-            rows = [*map(tentative_row, kept), *(_row(job, name) for job in found)]
+            rows = [*map(tentative_row, kept), *(_row(job, name, orders) for job in found)]
             out.table(heads, rows, flexible=2)
         elif chosen or filters:
             out.say("no job matches" + (" so far" if found.next else ""))
@@ -114,7 +122,12 @@ async def jobs(
             err.say("the mesh cannot be reached: these are the jobs that this machine knew of")
 
     facts = {
-        "jobs": [job_object(job) for job in found],
+        "jobs": [
+            {**job_object(job), "forgotten": fields(orders[job.id], "by", "at_ms")}
+            if job.id in orders
+            else job_object(job)
+            for job in found
+        ],
         "tentative": [item_object(one) for one in reversed(kept)],
         "is_connected": is_connected,
         "counts": counts,
@@ -185,13 +198,14 @@ def _letter_object(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _row(job: Job, name: NodeName) -> list[Piece]:
+def _row(job: Job, name: NodeName, orders: Mapping[str, Erasure] = NONE_FORGOTTEN) -> list[Piece]:
     end_ms = job.ended_ms if job.is_terminal else time.time() * 1000
     took = (
         ""
         if not job.is_terminal and not job.claimer
         else span(max(end_ms - job.scheduled_ms, 0) / 1000)
     )
+    by = wait_words(job) if job.state == "waiting" else name(job.claimer)
     return [
         (short(job.id), ""),
         state_piece(job.state.value),
@@ -199,7 +213,7 @@ def _row(job: Job, name: NodeName) -> list[Piece]:
         (ago(job.scheduled_ms), "quiet"),
         (took, "quiet"),
         (f"{job.tries}/{job.attempts_max}", "quiet"),
-        (wait_words(job) if job.state == "waiting" else name(job.claimer), "quiet"),
+        (f"{by}, forgotten {ago(orders[job.id].at_ms)}" if job.id in orders else by, "quiet"),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -13,11 +14,14 @@ from antiphon.interfaces.cli.screen.command import Answer, Told, command, fields
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.node_names import node_names
-from antiphon.interfaces.cli.screen.options import print_json
+from antiphon.interfaces.cli.screen.options import open_mesh, print_json
 from antiphon.interfaces.cli.screen.terminal import err, out
 from antiphon.interfaces.cli.shared.job_options import parse_value
+from antiphon.interfaces.cli.shared.outbox_words import say_sent, say_tentative
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from antiphon.sdk.memory.memory_space import Document, PutResult
     from antiphon.sdk.mesh import Mesh
 
@@ -78,16 +82,17 @@ async def get(mesh: Mesh, space: SpaceArgument, key: KeyArgument) -> Told:
 
 @memory.command("put")
 @command
-async def put(
-    mesh: Mesh,
+def put(
+    home: Path | None,
+    as_json: bool,
     space: SpaceArgument,
     key: KeyArgument,
     value: ValueArgument,
     *,
     base: BaseOption = None,
     strategy: StrategyOption = "remote",
-) -> Answer:
-    """Write a document.
+) -> Coroutine[Any, Any, Answer]:
+    """Write a document. Without a connection it waits on this machine: antiphon outbox.
 
     \b
     Examples:
@@ -95,24 +100,41 @@ async def put(
       antiphon memory put notes.team plan '{"steps": 5}' --base 4711
       antiphon memory put notes.team plan '{"steps": 6}' --base 4711 --strategy defer
     """  # noqa: D301 - \b keeps the lines apart
-    documents = mesh.memory[space]
-    if base is None:
-        base = 0
-        with suppress(NotPermitted):  # the put then says what it takes to write
-            present = await documents.get(key)
-            base = present.revision if present is not None else 0
-    return await _told(
-        mesh, await documents.put(key, parse_value(value), base=base, strategy=strategy)
-    )
+
+    async def go() -> Answer:
+        async with open_mesh(home, offline=True) as mesh:
+            documents, found = mesh.memory[space], base
+            if found is None:
+                found = 0
+                with suppress(NotPermitted):  # the put then says what it takes to write
+                    present = await documents.get(key)
+                    found = present.revision if present is not None else 0
+            said = await documents.put(key, parse_value(value), base=found, strategy=strategy)
+            say_sent(mesh, as_json=as_json)
+            return await _told(mesh, said)
+
+    return go()
 
 
 @memory.command("delete")
 @command
-async def delete(
-    mesh: Mesh, space: SpaceArgument, key: KeyArgument, *, base: BaseOption = None
-) -> Answer:
+def delete(
+    home: Path | None,
+    as_json: bool,
+    space: SpaceArgument,
+    key: KeyArgument,
+    *,
+    base: BaseOption = None,
+) -> Coroutine[Any, Any, Answer]:
     """Delete a document. Its history stays on the log."""
-    return await _told(mesh, await mesh.memory[space].delete(key, base=base))
+
+    async def go() -> Answer:
+        async with open_mesh(home, offline=True) as mesh:
+            said = await mesh.memory[space].delete(key, base=base)
+            say_sent(mesh, as_json=as_json)
+            return await _told(mesh, said)
+
+    return go()
 
 
 @memory.command("resolve")
@@ -136,6 +158,10 @@ async def resolve(
 
 async def _told(mesh: Mesh, result: PutResult) -> Answer:
     document = result.document
+    if result.outcome == "tentative":
+        why = mesh.outbox.unreachable
+        told = {"outcome": "tentative", "is_tentative": True}
+        return Answer(told, lambda: say_tentative("document", why))
     skipped = [document.author] if document is not None and result.outcome == "skipped" else []
     name = await node_names(mesh, skipped)
 

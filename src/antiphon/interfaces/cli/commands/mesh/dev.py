@@ -11,7 +11,7 @@ import os
 import shlex
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -28,6 +28,9 @@ from antiphon.sdk.defaults import COMMAND_KIND
 if TYPE_CHECKING:
     from antiphon.sdk.hosting.dev_mesh import Development
     from antiphon.sdk.mesh import Mesh, StateDirectory
+
+SEAL_EVERY_S: Final = 2.0
+"""Who tries things out exports a bundle at once, and should not wait for a seal."""
 
 
 @command
@@ -62,7 +65,7 @@ async def dev(
         if not offer.kinds:
             offer, missing = await _usual_offer(running.home)
         await stack.enter_async_context(mesh)
-        node = await stack.enter_async_context(mesh.node())
+        node = await stack.enter_async_context(mesh.node(seal_every_s=SEAL_EVERY_S))
         await running.coordinate(node)
         worker = await stack.enter_async_context(mesh.worker(slots=slots, **offer.for_worker))
         before = sum(node.replica.sizes.by_state().values())

@@ -17,7 +17,9 @@ async def token(
     mesh: Mesh,
     *,
     project: str = typer.Option("*", metavar="PREFIX", help="The beginning of kinds; '*' for all."),
-    role: str = typer.Option("read", help="One of read, schedule, claim, cancel, tempo, all."),
+    role: str = typer.Option(
+        "read", help="One of read, schedule, claim, cancel, answer, message, tempo, all."
+    ),
 ) -> Answer:
     """Print a token for a node's HTTP interface.
 

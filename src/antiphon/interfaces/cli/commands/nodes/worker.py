@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
@@ -66,6 +66,17 @@ RatesOption = Annotated[
         show_default=False,
     ),
 ]
+PostsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--post-to",
+        metavar="HOST",
+        help="Run http.post jobs: requests to this host, such as hooks.example or"
+        " http://127.0.0.1:8000; may be repeated. An address or a network permits what is not"
+        " public.",
+        show_default=False,
+    ),
+]
 
 
 @command
@@ -80,6 +91,7 @@ async def worker(
     label: LabelsOption = None,
     weight: WeightOption = None,
     rate: RatesOption = None,
+    post_to: PostsOption = None,
     http: HttpOptions,
 ) -> Answer:
     """Run jobs: the tasks of a module, and commands.
@@ -90,7 +102,7 @@ async def worker(
     SIGUSR1 says that the machine goes to sleep: jobs go back at once. SIGUSR2: it is awake again.
     """
     offer = commands.offered()
-    if not module and not offer.kinds:
+    if not module and not offer.kinds and not post_to:
         raise WrongUsage(
             "a worker needs something to run: a module with tasks, or commands",
             hint=f"antiphon worker MODULE, or antiphon worker --commands {COMMAND_KIND}",
@@ -106,6 +118,7 @@ async def worker(
         as_json=as_json,
         slots=slots,
         http=http,
+        post_to=post_to or (),
         traits={"labels": label, "weight": weight, "rates": rates},
     )
 
@@ -125,6 +138,7 @@ async def run_jobs(
     as_json: bool,
     slots: int | None = None,
     http: HttpOptions | None = None,
+    post_to: Sequence[str] = (),
     traits: dict[str, Any] | None = None,
 ) -> Answer:
     """Run jobs until told to stop."""
@@ -133,6 +147,10 @@ async def run_jobs(
     settings, traits = load_settings(usual_level="info"), traits or {}
     serving = settings, http_address(http or HttpOptions(http="", http_exposed=False), settings)
     mesh = find_mesh(module) if module else open_mesh(None)
+    if post_to:
+        from antiphon.sdk.webhooks.outgoing import offer_posts
+
+        offer_posts(mesh, post_to, secrets=settings.secrets or mesh.home.path / "secrets")
     _check_rated({*mesh.kinds, *offer.kinds}, traits.get("rates", {}))
     async with AsyncExitStack() as stack:
         countdown = stack.enter_context(Countdown())

@@ -66,8 +66,12 @@ class PlanOptions(JobOptions, CommandOptions):
     missed: Literal["skip", "last", "all"] = typer.Option(
         "last", help="Which times to make up for if no coordinator was running."
     )
-    on: Literal["succeeded", "failed", "aborted", "ended"] | None = typer.Option(
-        None, help="Run whenever a job of --of ends in this way."
+    on: str | None = typer.Option(
+        None,
+        metavar="END|KIND",
+        help="Run whenever a job of --of has succeeded, failed, aborted or ended in any way; --on"
+        " KIND is short for --on succeeded --of KIND.",
+        autocompletion=complete_kind,
     )
     of: str | None = typer.Option(
         None,
@@ -80,6 +84,12 @@ class PlanOptions(JobOptions, CommandOptions):
         metavar="NAME",
         help="With --on succeeded: give the job that job's result, as a file of this name; to a"
         " task, at a place such as /args/0.",
+    )
+    with_output: str | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="With --on succeeded: give the job that job's output of this name, as a file. Plans"
+        " on git.push.* have source.tar unless you say otherwise.",
     )
     kind: str | None = typer.Option(
         None,
@@ -116,6 +126,7 @@ async def add(
       antiphon plan add nightly --cron '0 3 * * *' --tz Europe/Berlin -- ./backup.sh
       antiphon plan add report --cron @hourly --task report.daily -- '"eu"'
       antiphon plan add tests --on succeeded --of 'build.*' --kind test.unit -- make test
+      antiphon plan add ci --on git.push.app --kind ci.app -- ./test.sh
     """  # noqa: D301 - \b keeps the lines apart
     from antiphon.sdk.plans.namespace import check_name
 
@@ -145,21 +156,41 @@ async def add(
 def _trigger(asked: PlanOptions) -> Trigger:
     from antiphon.sdk.plans import triggers
 
-    on, of = asked.on, asked.of
-    if (asked.cron is None) == (on is None):
+    if (asked.cron is None) == (asked.on is None):
         raise WrongUsage(
             "a plan needs either --cron or --on",
             hint="--cron '0 3 * * *' for times, or --on succeeded --of 'build.*' for other jobs",
         )
     if asked.cron is not None:
-        if of is not None:
+        if asked.of is not None:
             raise WrongUsage("--of belongs to --on", hint="leave out --of, or use --on instead")
-        if asked.with_result is not None:
-            raise WrongUsage("--with-result belongs to --on", hint="--on succeeded --of KIND")
+        if asked.with_result is not None or asked.with_output is not None:
+            raise WrongUsage("results belong to --on", hint="--on succeeded --of KIND")
         return triggers.cron(asked.cron, zone=asked.tz, missed=asked.missed)
-    if on is None or of is None:
+    return _reaction(asked, asked.on or "")
+
+
+def _reaction(asked: PlanOptions, on: str) -> Trigger:
+    from antiphon.sdk.git.pushes import SOURCE, is_push_kind
+    from antiphon.sdk.plans import triggers
+
+    ending, of = triggers.ending_of(on), asked.of
+    if ending is None:
+        if of is not None or "." not in on:
+            raise WrongUsage(
+                f"{on!r} is not how a job ends",
+                hint="--on succeeded, failed, aborted or ended; or a kind: --on build.app",
+            )
+        ending, of = "succeeded", on
+    if of is None:
         raise WrongUsage(f"--on {on} needs --of", hint=f"--on {on} --of 'build.*'")
-    return triggers.on(on, kind=of, result=asked.with_result)
+    if asked.with_result is not None and asked.with_output is not None:
+        raise WrongUsage("a job gets one of --with-result and --with-output")
+    output = asked.with_output
+    is_command = asked.task is None and ending == "succeeded"
+    if is_push_kind(of) and is_command and asked.with_result is None:
+        output = output or SOURCE
+    return triggers.on(ending, kind=of, result=asked.with_result, output=output)
 
 
 def _call_options(asked: PlanOptions) -> CallOptions:

@@ -63,21 +63,21 @@ def verify(
     give the one that you trust. Only --rerun uses the mesh of this directory, for inputs that are
     not in DIR.
     """
-    from antiphon.sdk.archive.archives import has_archive
     from antiphon.sdk.proofs.bundles import open_bundle
 
     require_whole_key(owner)
     if network and not rerun:
         raise WrongUsage("--network needs --rerun", hint="--rerun --network")
 
-    if not rerun and not bundle.exists() and has_archive(home):
-        return _verify_archived(home, str(bundle), owner, artifacts)
     try:
         data = bundle.read_bytes()
     except OSError as problem:
-        raise Misconfigured(
+        unreadable = Misconfigured(
             f"{bundle} cannot be read: {problem.strerror}", hint="antiphon export JOB writes one"
-        ) from problem
+        )
+        if rerun or not isinstance(problem, FileNotFoundError):
+            raise unreadable from problem
+        return _verify_archived(home, str(bundle), owner, artifacts, unreadable)
     if open_page:
         return _shown_on_a_page(bundle.name, data, owner)
     report = open_bundle(data, owner=owner)
@@ -87,12 +87,18 @@ def verify(
 
 
 async def _verify_archived(
-    home: Path | None, job: str, owner: str | None, artifacts: Path | None
+    home: Path | None,
+    job: str,
+    owner: str | None,
+    artifacts: Path | None,
+    otherwise: Misconfigured,
 ) -> Answer:
     """The same for a job in the archive, whose bundle is composed here."""
-    from antiphon.sdk.archive.archives import open_archive
+    from antiphon.sdk.archive.archives import has_archive, open_archive
     from antiphon.sdk.proofs.bundles import open_bundle
 
+    if not await has_archive(home):
+        raise otherwise
     async with open_archive(home=home) as archive:
         report = open_bundle(await archive.export(await archive.find(job)), owner=owner)
     return _told(report, artifacts, is_owner_given=owner is not None)

@@ -10,20 +10,12 @@ from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.node_names import node_names
 from antiphon.interfaces.cli.screen.options import short
-from antiphon.interfaces.cli.screen.terminal import out
+from antiphon.interfaces.cli.screen.terminal import ago, out
 
 if TYPE_CHECKING:
     from antiphon.sdk.mesh import Attention, Mesh
 
 FULL_ID: Final = 64
-TYPED: Final = {
-    "questions": "antiphon answer {name}",
-    "dead jobs": "antiphon show {name}; antiphon retry {name}",
-    "conflicts": "antiphon memory conflicts {first}",
-    "alarms": "antiphon report",
-    "coordinator": "antiphon coordinator NODE names another",
-}
-"""What to type about an item of a sort; about what services have set aside: `doctor`."""
 
 
 @command
@@ -36,7 +28,7 @@ async def attention(
 ) -> Answer:
     """List what needs a person.
 
-    Open questions, jobs without a result, conflicts, alarms.
+    Open questions, jobs that asked for somebody or have no result, conflicts, alarms.
 
     Also a coordinator that does not answer, and what services of this machine's node have set
     aside. An item is gone as soon as it is resolved.
@@ -47,8 +39,11 @@ async def attention(
     """  # noqa: D301 - \b keeps the lines apart
     from msgspec import to_builtins
 
+    from antiphon.sdk.queries.attention import ends_with, resolved_by
+
     found = await mesh.queries.attention(limit=limit)
-    name = await node_names(mesh, () if as_json else (one.whose for one in found if one.whose))
+    nodes = [node for one in found for node in (one.whose, one.by) if node]
+    name = await node_names(mesh, () if as_json else nodes)
 
     def words() -> None:
         if not found:
@@ -56,18 +51,15 @@ async def attention(
         for one in found:
             whose = f", of {name(one.whose)}" if one.whose else ""
             out.pieces((one.service, "strong"), (f"  {_shown(one)}{whose}: {one.reason}", ""))
-            out.pieces((f"  {typed(one)}", "quiet"))
+            by = f", by {name(one.by)}" if one.by else ""
+            out.pieces((f"  {ago(one.since_ms)}{by}; ends with {ends_with(one)}", "quiet"))
+            out.pieces((f"  {resolved_by(one)}", "quiet"))
         if found.next:
             out.say("there is more: --limit")
 
-    facts = {"items": to_builtins(list(found)), "has_more": bool(found.next)}
+    items = [{**to_builtins(one), "ends_with": ends_with(one)} for one in found]
+    facts = {"items": items, "has_more": bool(found.next)}
     return Answer(facts, words, 1 if check and found else Exit.OK)
-
-
-def typed(one: Attention) -> str:
-    """What to type about an item."""
-    parts = one.item.split() or [""]
-    return TYPED.get(one.service, "antiphon doctor").format(first=parts[0], name=short(parts[-1]))
 
 
 def _shown(one: Attention) -> str:

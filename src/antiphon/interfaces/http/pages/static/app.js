@@ -48,17 +48,25 @@ const follow = $("[data-stream]");
 if (follow && !new URLSearchParams(location.search).has("after")) {
   const more = $("#more");
   let stream = null;
-  let waiting = null;
-  const jobs = (within) => new Set([...within.querySelectorAll("[data-job]")].map((row) => row.dataset.job));
+  const waiting = new Map();
+  const jobs = (parts) => new Set(parts.flatMap((part) => [...part.querySelectorAll("[data-job]")]).map((row) => row.dataset.job));
+  const isFilled = (field) =>
+    field.matches("select") ? [...field.options].some((one) => one.selected !== one.defaultSelected && one.value) : field.value !== field.defaultValue;
   const isUsed = () =>
     getSelection().type === "Range" ||
     [...document.querySelectorAll("[data-live]")].some(
-      (part) => part.querySelector("details[open], a.n:hover") || part.matches("#rows:hover, :focus-within"),
+      (part) =>
+        part.querySelector("details[open], a.n:hover") ||
+        part.matches("#rows:hover, :focus-within") ||
+        [...part.querySelectorAll("input, select, textarea")].some(isFilled),
     );
   const show = () => {
-    if (!waiting) return;
-    for (const part of waiting.querySelectorAll("[data-live]")) $(`#${part.id}`)?.replaceWith(part);
-    waiting = null;
+    if (!waiting.size) return;
+    for (const [id, part] of waiting) {
+      $(`#${id}`)?.replaceWith(part);
+      for (const end of part.querySelectorAll(".tall")) end.scrollTop = end.scrollHeight;
+    }
+    waiting.clear();
     more.hidden = true;
     say(true);
   };
@@ -69,10 +77,11 @@ if (follow && !new URLSearchParams(location.search).has("after")) {
     else live.textContent = live.textContent.replace(/^(as of|live, up to)/, isLive ? "live, up to" : "as of");
   };
   const take = (event) => {
-    waiting = new DOMParser().parseFromString(event.data, "text/html");
+    const sent = new DOMParser().parseFromString(event.data, "text/html");
+    for (const part of sent.querySelectorAll("[data-live]")) waiting.set(part.id, part);
     if (!isUsed()) return show();
-    const seen = jobs(document);
-    const newer = [...jobs(waiting)].filter((job) => !seen.has(job)).length;
+    const seen = jobs([document]);
+    const newer = [...jobs([...waiting.values()])].filter((job) => !seen.has(job)).length;
     more.textContent = newer ? `${newer} newer` : "Show what changed";
     more.hidden = false;
   };

@@ -1,0 +1,1 @@
+"""`chaos offline`: two laptops that touch the same things without a connection."""

@@ -1,0 +1,1 @@
+"""Webhooks: signed requests from other systems, and requests to them (docs/do/webhooks.md)."""
