@@ -19,46 +19,45 @@ import asyncio
 import random
 import tempfile
 import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 
 from antiphon import assembly
-from antiphon.assembly.hosted_mesh import coordinate
+from antiphon.assembly.mesh_connection import MeshConnection
 from antiphon.core import manifest
-from antiphon.core.authority import rules as mesh_rules
-from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, ScheduleBody
 from antiphon.core.families.jobs.state import job_key
 from antiphon.errors import AntiphonError
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.archive_store import FolderStore
-from antiphon.runtime.archive.archive_writer import ArchiveWriter
 from antiphon.runtime.archive.bundle_assembly import assembled
 from antiphon.runtime.caller.bulk_submission import submit_many
-from antiphon.runtime.coordinator.archiver import Archiver, Archiving
+from antiphon.runtime.file_store import FolderStore
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.log import session as log_session
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, Policy, unread, write
-from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.sealer import Sealer
+from bench.measurement.line_chart import Line, Panel, svg
 from bench.measurement.report import conclude, median, say
+from bench.meshes.archiving_node import (
+    Coordinating,
+    Hot,
+    archive_bytes,
+    coordinating,
+    hot,
+    newcomer,
+)
 from bench.meshes.local_cluster import found_mesh, running_servers
+from bench.meshes.short_hours import short_hours, short_rules
 
 KIND: Final = "bench.job"
 OPS: Final = 5_000_000
 QUICK_OPS: Final = 6_000
 PART: Final = 100
 """Jobs between two looks at the clock."""
-ARCHIVES_AN_HOUR: Final = 10
 DRAWN: Final = 1_000
 LOOKS: Final = 40
 """How often the hot log is read, from the first job to the last."""
-WIDTH: Final = 640
-HEIGHT: Final = 240
 
 
 class Look(Struct, frozen=True):
@@ -66,9 +65,7 @@ class Look(Struct, frozen=True):
 
     jobs: int
     at_s: float
-    records: int
-    subjects: int
-    size: int
+    hot: Hot
 
 
 def body_of(number: int) -> ScheduleBody:
@@ -91,86 +88,72 @@ async def some_jobs(session: Session, first: int, count: int) -> None:
 class Hour:
     """A mesh whose hours are short."""
 
+    coordinator: Coordinating
+
     def __init__(self, place: Path, hour_s: float) -> None:
         """Nothing runs yet."""
         self.hour_s, self.place = hour_s, place
         self.looks: list[Look] = []
         self.rates: list[tuple[bool, float]] = []
         """Jobs in a second, and whether purges had begun."""
-        for module in (mesh_rules, log_session):  # no mesh may have such rules
-            setattr(module, "RETENTION_LEAST_MS", 1)  # noqa: B010 - a constant
 
     async def run(self, jobs: int) -> dict[str, object]:
         """All of it."""
-        home = StateDirectory(self.place / "home")
-        rules = Rules(
-            authority="open",
-            retention_ms=round(self.hour_s * 1000),
-            max_drift_ms=200,
-        )
-        async with (
-            running_servers(self.place, 1) as servers,
-            AsyncExitStack() as stack,
-        ):
-            await found_mesh(home, servers, rules)
-            own = await stack.enter_async_context(assembly.join(home, "node"))
-            caller = await stack.enter_async_context(assembly.join(home, "client"))
-            replica = await stack.enter_async_context(
-                assembly.owned_replica(self.place / "replica.db", None, own)
-            )
-            node = await stack.enter_async_context(
-                assembly.replicating(own, replica, caretaking=False)
-            )
-            await coordinate(home, own.session)
-            await caller.session.sync_control()
-            files = FolderStore(self.place / "archive")
-            self.writer = ArchiveWriter(node, own.keyring, files, round_s=0.2)
-            self.archiver = Archiver(
-                node,
-                Archiving(every_s=self.hour_s / ARCHIVES_AN_HOUR, is_purging=True),
-                copied=lambda: self.writer.size,
-            )
-            sealer = Sealer(node, bar_s=min(1.0, self.hour_s / 60), calm_s=0.05)
-            services = [self.writer.run(), self.archiver.run(), sealer.run()]
-            running = [asyncio.ensure_future(one) for one in services]
-            began_s = time.monotonic()
-            try:
-                await self._work(caller.session, node, jobs, began_s)
-                took_s = time.monotonic() - began_s
-            finally:
-                for one in running:
-                    one.cancel()
-                await asyncio.gather(*running, return_exceptions=True)
-            found = await self._after(files, jobs)
-            start = await self._newcomer(home)
-        return {**self._hot(jobs), **self._rates(took_s), **found, **start}
+        with short_hours():
+            return await self._run(jobs)
 
-    async def _work(self, session: Session, node: FullNode, jobs: int, began_s: float) -> None:
+    async def _run(self, jobs: int) -> dict[str, object]:
+        home = StateDirectory(self.place / "home")
+        files = FolderStore(self.place / "archive")
+        async with running_servers(self.place, 1) as servers:
+            await found_mesh(home, servers, short_rules(self.hour_s))
+            async with assembly.join(home, "client") as caller:
+                replica = self.place / "replica.db"
+                async with coordinating(home, replica, files, self.hour_s) as self.coordinator:
+                    await caller.session.sync_control()
+                    began_s = time.monotonic()
+                    await self._work(caller, jobs, began_s)
+                    took_s = time.monotonic() - began_s
+                found = await self._after(files, jobs)
+                start = await newcomer(home, self.place / "newcomer.db")
+        return {
+            **self._hot(jobs),
+            **self._rates(took_s),
+            **found,
+            "snapshot_start_s": start.start_s,
+            "snapshot_left_out": start.left_out,
+            "snapshot_replica_mb": start.replica_mb,
+            "records": start.applied,
+        }
+
+    async def _work(self, caller: MeshConnection, jobs: int, began_s: float) -> None:
+        session, node = caller.session, self.coordinator.node
         every = max(PART, jobs // LOOKS)
         for first in range(0, jobs, PART):
             before_s = time.monotonic()
             await some_jobs(session, first, min(PART, jobs - first))
             rate = min(PART, jobs - first) / (time.monotonic() - before_s)
-            self.rates.append((self.archiver.requests > 0, rate))
+            self.rates.append((self.coordinator.archiver.requests > 0, rate))
             await node.reached((await _newest(session)) - 4 * PART)  # it keeps pace
             if first // every != (first + PART) // every:
-                self.looks.append(await _hot(session, first + PART, time.monotonic() - began_s))
-                last = self.looks[-1]
-                say(f"{last.at_s:.0f} s, {last.jobs:,} jobs: {last.records:,} records are hot")
+                seen = await hot(caller.engine, session.mesh)
+                at_s = time.monotonic() - began_s
+                self.looks.append(Look(first + PART, at_s, seen))
+                say(f"{at_s:.0f} s, {first + PART:,} jobs: {seen.records:,} records are hot")
 
     def _hot(self, jobs: int) -> dict[str, object]:
         """What stayed on the log after the first hour, and whether it grew."""
         later = [one for one in self.looks if one.at_s > 1.5 * self.hour_s] or self.looks[-1:]
         half = max(1, len(later) // 2)
         first, last = later[:half], later[-half:]
-        mean = [sum(one.records for one in part) / len(part) for part in (first, last)]
+        mean = [sum(one.hot.records for one in part) / len(part) for part in (first, last)]
         return {
             "ops": 2 * jobs,
-            "hot_mb": round(max(one.size for one in later) / 1e6, 3),
-            "hot_records": max(one.records for one in later),
-            "hot_subjects": max(one.subjects for one in later),
+            "hot_mb": round(max(one.hot.size for one in later) / 1e6, 3),
+            "hot_records": max(one.hot.records for one in later),
+            "hot_subjects": max(one.hot.subjects for one in later),
             "hot_growth": round(mean[1] / mean[0], 3),
-            "bytes_per_job": round(later[-1].size / max(1, later[-1].records) * 2),
+            "bytes_per_job": round(later[-1].hot.size / max(1, later[-1].hot.records) * 2),
         }
 
     def _rates(self, took_s: float) -> dict[str, object]:
@@ -179,14 +162,14 @@ class Hour:
         return {
             "jobs_per_s": round(median(beside)),
             "rate_kept": round(median(beside) / median(before or beside), 3),
-            "requests": self.archiver.requests,
-            "purged": self.archiver.purged,
-            "purge_share": round(self.archiver.purging_s / took_s, 4),
+            "requests": self.coordinator.archiver.requests,
+            "purged": self.coordinator.archiver.purged,
+            "purge_share": round(self.coordinator.archiver.purging_s / took_s, 4),
         }
 
     async def _after(self, files: FolderStore, jobs: int) -> dict[str, object]:
         """Jobs that left the log, proved from the files alone."""
-        rest, gone = random.Random("archive"), self.archiver.purged // 2
+        rest, gone = random.Random("archive"), self.coordinator.archiver.purged // 2
         drawn = [rest.randrange(max(1, gone)) for _ in range(min(DRAWN, gone))]
         reader = await ArchiveReader.open(files)
         verified = 0
@@ -196,30 +179,12 @@ class Hour:
                 verified += await assembled(reader, key) is not None
             except AntiphonError as problem:
                 say(f"job {number}: {problem}")
-        size = sum(one.stat().st_size for one in files.folder.rglob("*") if one.is_file())
         return {
             "drawn": len(drawn),
             "verified": verified,
-            "archive_bytes_per_job": round(size / jobs),
+            "archive_bytes_per_job": round(archive_bytes(files.folder) / jobs),
             "replica_bytes_per_job": round((self.place / "replica.db").stat().st_size / jobs),
         }
-
-    async def _newcomer(self, home: StateDirectory) -> dict[str, object]:
-        """A full node that begins now."""
-        async with AsyncExitStack() as stack:
-            fresh = await stack.enter_async_context(assembly.join(home, "node"))
-            path = self.place / "newcomer.db"
-            replica = await stack.enter_async_context(assembly.owned_replica(path, None, fresh))
-            began_s = time.monotonic()
-            node = assembly.replicating(fresh, replica, caretaking=False)
-            entered = await stack.enter_async_context(node)
-            took_s = time.monotonic() - began_s
-            return {
-                "snapshot_start_s": round(took_s, 2),
-                "snapshot_left_out": replica.tree.base,
-                "snapshot_replica_mb": round(path.stat().st_size / 1e6, 2),
-                "records": entered.applied,
-            }
 
 
 async def _newest(session: Session) -> int:
@@ -227,31 +192,10 @@ async def _newest(session: Session) -> int:
     return newest.seq if newest is not None else 0
 
 
-async def _hot(session: Session, jobs: int, at_s: float) -> Look:
-    """Records, subjects and bytes that are on the log now."""
-    records, size, after, named, more = 0, 0, 0, set[str](), True
-    while more:
-        page = await session.log.read(after, limit=1_000)
-        for one in page.records:
-            records, size, after = records + 1, size + len(one.payload), one.seq
-            named.add(one.subject)
-        more = page.more
-    return Look(jobs, at_s, records, len(named), size)
-
-
 def plot(looks: list[Look]) -> str:
     """The hot records, from the first job to the last."""
-    most, last = max(one.records for one in looks), looks[-1].jobs
-    points = " ".join(
-        f"{50 + 540 * one.jobs / last:.1f},{210 - 180 * one.records / most:.1f}" for one in looks
-    )
-    line = f'<polyline fill="none" stroke="#2166ac" stroke-width="1.5" points="{points}"/>'
-    top = f'<text x="50" y="20">records on the log (0…{most:,})</text>'
-    foot = f'<text x="50" y="{HEIGHT - 8}">from the first job to job {last:,}</text>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"'
-        f' font-family="sans-serif" font-size="11">{line}{top}{foot}</svg>\n'
-    )
+    line = Line("records", [one.jobs for one in looks], [one.hot.records for one in looks])
+    return svg("What stays on the log", [Panel("records", [line])], "jobs", "bench archive")
 
 
 def main(argv: list[str]) -> int:

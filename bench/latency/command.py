@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from pathlib import Path
 from typing import Final
 
-from bench.latency import fleet, growth
-from bench.latency.setup import idle_worker, measure
+from bench.latency import fleet, growth, interleaved
 from bench.measurement.report import conclude, percentile, say
+from bench.meshes.idle_worker import idle_worker, measure
 
 RATIO: Final = 3.5
 """Of the median start to the engine's own median, in the same run: milliseconds say as much about
@@ -51,10 +52,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--growth", action="store_true", help="beside a mesh that grows")
     parser.add_argument("--fleet", type=int, metavar="N", help="N idle workers on one server")
+    parser.add_argument("--before", type=Path, help="a source tree to run the fleet with in turn")
+    parser.add_argument("--rounds", type=int, default=3, help="of both trees")
     args = parser.parse_args(argv)
     if args.growth:
         size = (4_000, 2, 50) if args.quick else (100_000, 4, 200)
         return asyncio.run(growth.run(*size))
+    if args.fleet and args.before:
+        return interleaved.run(args.fleet, args.before, args.rounds, is_quick=args.quick)
     if args.fleet:
-        return asyncio.run(fleet.run(args.fleet, 10.0 if args.quick else 60.0))
+        return asyncio.run(fleet.run(args.fleet, is_quick=args.quick))
     return asyncio.run(run(args.jobs or (200 if args.quick else 1_000)))

@@ -13,23 +13,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core import manifest
-from antiphon.core.clock import hlc
-from antiphon.core.families.jobs.ops import (
-    ClaimBody,
-    CompleteBody,
-    JobClaim,
-    JobComplete,
-    JobSchedule,
-    ScheduleBody,
-)
-from antiphon.runtime.executors.handler_call import call_text, inline_output
 from antiphon.runtime.log.session import Session
-from bench.latency.setup import LatencySetup, idle_worker, measure
 from bench.measurement.process_usage import cpu_s, resident_mb
 from bench.measurement.report import conclude, percentile, say
+from bench.meshes.idle_worker import LatencySetup, idle_worker, measure
+from bench.meshes.other_jobs import run_other_job
 
-OTHER: Final = "bench.other"
 WINDOW: Final = 256
 GROWS_BY: Final = 0.2
 """More than this between the first milestone and the last is not flat."""
@@ -44,30 +33,6 @@ class Milestone(Struct, frozen=True, kw_only=True):
     start_p50_ms: float
     idle_cpu_pct: float
     """Of one core, while others wrote."""
-
-
-async def run_other_job(session: Session, number: int) -> None:
-    """One other job from its call to its end."""
-    content = manifest.author(
-        {"command": [f"@{OTHER}"], "args": [call_text((number,), {})], "timeout": 60}
-    )
-    job_id, log = manifest.job_id(content), session.log
-    called = session.draft(JobSchedule, ScheduleBody(kind=OTHER, manifest=content), prev=0)
-    await log.append(called.subject, called.payload, message_id=called.op_id, expected_last=0)
-    claim = ClaimBody(kind=OTHER, job=job_id, lease_ms=30_000, begin=True)
-    claimed = session.draft(JobClaim, claim, prev=0)
-    seq = await log.append(
-        claimed.subject, claimed.payload, message_id=claimed.op_id, expected_last=0
-    )
-    done = CompleteBody(
-        kind=OTHER,
-        job=job_id,
-        fence=hlc.pack(claimed.op.hlc),
-        status="succeeded",
-        outputs=(inline_output("result", "0", "application/json"),),
-    )
-    ended = session.draft(JobComplete, done, prev=seq)
-    await log.append(ended.subject, ended.payload, message_id=ended.op_id, expected_last=seq)
 
 
 async def grow(session: Session, first: int, count: int) -> None:

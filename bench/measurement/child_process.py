@@ -15,7 +15,9 @@ ENDED_WITHIN_S: Final = 15.0
 
 
 @asynccontextmanager
-async def child_process(module: str, *arguments: str) -> AsyncIterator[tuple[Process, str]]:
+async def child_process(
+    module: str, *arguments: str, within_s: float = READY_WITHIN_S
+) -> AsyncIterator[tuple[Process, str]]:
     """`python -m module` beside a block, and what it said after `ready`.
 
     Its standard input is closed when the block ends; a process that waits for that ends by itself,
@@ -25,7 +27,7 @@ async def child_process(module: str, *arguments: str) -> AsyncIterator[tuple[Pro
         sys.executable, "-m", module, *arguments, stdin=PIPE, stdout=PIPE
     )
     try:
-        yield process, await wait_for_word(process, READY, READY_WITHIN_S)
+        yield process, await wait_for_word(process, READY, within_s)
     finally:
         await _end(process)
 

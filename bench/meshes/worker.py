@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import structlog  # noqa: F401 - a worker loads it with its first job; that is not counted
@@ -19,6 +20,7 @@ from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.worker.worker import WorkerSettings
 from bench.meshes.event_loop import run
+from bench.meshes.short_hours import short_hours
 from bench.signed_log import KIND
 
 
@@ -51,8 +53,10 @@ def main() -> None:
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--work-ms", type=float, default=0)
+    parser.add_argument("--short-hours", action="store_true", help="as the mesh of growth has")
     args = parser.parse_args()
-    run(work(StateDirectory(args.home), args.slots, args.jobs, args.work_ms))
+    with short_hours() if args.short_hours else nullcontext():
+        run(work(StateDirectory(args.home), args.slots, args.jobs, args.work_ms))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.latency.setup import idle_worker, measure
+from bench.meshes.idle_worker import idle_worker, measure
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 

@@ -23,6 +23,7 @@ from antiphon.runtime.worker.worker import WorkerSettings
 KIND = "bench.start"
 BARE = "bench.bare"
 """A kind without jobs: bare records lie on its call subjects."""
+BARE_AHEAD = 64
 
 
 def boot_ns() -> int:
@@ -37,9 +38,10 @@ def bare_queue(mesh: str) -> tuple[str, str]:
 async def note_bare(log: OpLog, mesh: str, out: int) -> None:
     subject, name = bare_queue(mesh)
     async with log.work(subject, name=name) as queue:
+        queue.grant(BARE_AHEAD)
         while True:
-            queue.grant(1)
             delivery = await queue.next()
+            queue.grant(1)
             at_ns = boot_ns()
             os.write(out, b"bare %b %d\n" % (delivery.record.subject[-64:].encode(), at_ns))
             delivery.ack()

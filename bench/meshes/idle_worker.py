@@ -7,7 +7,7 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,9 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
-from bench.latency.worker import BARE, KIND, boot_ns
+from bench.measurement.process_usage import cpu_s, resident_mb
+from bench.meshes.local_cluster import found_mesh, running_servers
+from bench.meshes.timed_worker import BARE, KIND, boot_ns
 
 IDLE_S: Final = 0.01
 """Between two jobs: the worker is idle again."""
@@ -42,21 +44,30 @@ class LatencySetup(Struct, frozen=True):
     worker: Process
     times: Path
     """Where the worker writes when a handler started and when a bare record arrived."""
+    servers: tuple[LocalServer, ...]
+
+    def server_mb(self) -> float:
+        """Resident memory of all servers."""
+        return sum(resident_mb(server.pid or 0) for server in self.servers)
+
+    def server_cpu_s(self) -> float:
+        """Processor time of all servers so far."""
+        return sum(cpu_s(server.pid or 0) for server in self.servers)
 
 
 @asynccontextmanager
-async def idle_worker(sync: Sync = "always") -> AsyncIterator[LatencySetup]:
-    """A server, an open mesh, a caller, an idle worker."""
+async def idle_worker(sync: Sync = "always", replicas: int = 1) -> AsyncIterator[LatencySetup]:
+    """A server or three, an open mesh, a caller, an idle worker."""
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as directory:
         home = StateDirectory(Path(directory) / "home")
         times = Path(directory) / "times"
-        async with LocalServer(Path(directory) / "server", sync=sync) as server:
-            await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
+        async with AsyncExitStack() as stack:
+            servers = await _founded(stack, home, Path(directory), sync, replicas)
             async with assembly.join(home, "client") as connection:
                 await connection.session.sync_control()
                 worker = await asyncio.create_subprocess_exec(
                     sys.executable,
-                    *("-m", "bench.latency.worker"),
+                    *("-m", "bench.meshes.timed_worker"),
                     *("--home", str(home.path), "--times", str(times)),
                     stdout=PIPE,
                 )
@@ -65,11 +76,23 @@ async def idle_worker(sync: Sync = "always") -> AsyncIterator[LatencySetup]:
                     async with asyncio.timeout(30):
                         if await worker.stdout.readline() != b"ready\n":
                             raise SystemExit("the worker did not come up")
-                    yield LatencySetup(home, connection.session, worker, times)
+                    yield LatencySetup(home, connection.session, worker, times, servers)
                 finally:
                     with suppress(ProcessLookupError):
                         worker.kill()
                     await worker.wait()
+
+
+async def _founded(
+    stack: AsyncExitStack, home: StateDirectory, place: Path, sync: Sync, replicas: int
+) -> tuple[LocalServer, ...]:
+    if replicas > 1:
+        servers = await stack.enter_async_context(running_servers(place, replicas))
+        await found_mesh(home, servers, RULES)
+        return tuple(servers)
+    server = await stack.enter_async_context(LocalServer(place / "server", sync=sync))
+    await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
+    return (server,)
 
 
 class Times(Struct):
