@@ -216,3 +216,31 @@ async def test_a_forked_child_sends_nothing_through_its_parents_connection():
         assert await engine.log.last() is None
     finally:
         await engine.close()
+
+
+@pytest.mark.parametrize("turn", range(3, 9))
+async def test_a_close_in_the_middle_of_a_reconnect_leaves_no_socket_and_no_task(monkeypatch, turn):
+    """nats-py swallows a cancellation that comes in the very turn in which it is connected."""
+    dial, writers, dialled = asyncio.open_connection, [], asyncio.Event()
+
+    async def slow_dial(*args, **kwargs):
+        reader, writer = await dial(*args, **kwargs)
+        writers.append(writer)
+        dialled.set()
+        try:
+            for _ in range(6):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
+        return reader, writer
+
+    connection = await Connection.open(shared_server().url, login=shared_server().login)
+    monkeypatch.setattr(asyncio, "open_connection", slow_dial)
+    connection._client.hang_up()
+    await dialled.wait()
+    for _ in range(turn):
+        await asyncio.sleep(0)
+    await connection.close()
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+    assert all(writer.transport.is_closing() for writer in writers)

@@ -49,6 +49,7 @@ class ReconnectingClient(Client):
         self.has_secret = False
         self.addresses: Callable[[], str] = str
         """Where the servers are now, comma-separated: asked before each try to reconnect."""
+        self._is_ended = False
 
     @property
     def server_info(self) -> dict[str, Any]:
@@ -130,9 +131,22 @@ class ReconnectingClient(Client):
             if writer is not None:
                 writer.transport.abort()
 
+    async def end(self) -> None:
+        """Close it for good: nothing of it connects from now on."""
+        self._is_ended = True
+        await self.close()
+
     async def _connect_to_server(self, s: Any) -> None:
         self.hang_up()
+        self._stop_if_ended()
         await super()._connect_to_server(s)
+        self._stop_if_ended()
+
+    def _stop_if_ended(self) -> None:
+        """End nats-py's loop of tries: it may swallow the cancellation that should (`ping`)."""
+        if self._is_ended:
+            self.hang_up()
+            raise asyncio.CancelledError
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - nats-py's signature
         # nats-py would continue unencrypted if the server's first answer says so.

@@ -272,6 +272,8 @@ class Connection:
         self.went_down("")
 
     async def _on_reconnected(self) -> None:
+        if self._closed:
+            return
         self._ready = True
         self.ended = None
         self._ending = ""
@@ -409,7 +411,7 @@ class Connection:
         self._closed = True
         self._ready = False
         # In its own task: nats-py may cancel what it itself waits for.
-        closing = asyncio.ensure_future(self._client.close())
+        closing = asyncio.ensure_future(self._client.end())
         try:
             await asyncio.wait((closing,), timeout=_CLOSE_S)
         finally:
