@@ -25,6 +25,7 @@ def in_child(work: Callable[[], object]) -> str:
 
 
 def _answer(work: Callable[[], object], writes: int) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest's timeout would wait for the child
     signal.alarm(int(PATIENCE_S))
     try:
         said = str(work())

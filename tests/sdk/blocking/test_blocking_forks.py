@@ -1,7 +1,9 @@
 """Forked children: each has its own loop, connection and key; the parent notices nothing."""
 
+import asyncio
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +76,25 @@ def test_a_fork_while_threads_hold_every_lock_leaves_the_child_usable():
         forked.set()
         blocked.join()
     assert said.startswith("did:key:")
+
+
+def test_no_child_inherits_a_lock_that_the_loop_holds():
+    """As it holds that of the program's log while it writes a line."""
+    lock, is_over = threading.Lock(), threading.Event()
+
+    async def write() -> None:
+        while not is_over.is_set():
+            with lock:
+                time.sleep(0.01)
+            await asyncio.sleep(0)
+
+    writing = threading.Thread(target=run, args=(write(),))
+    writing.start()
+    try:
+        assert {in_child(lambda: lock.acquire(timeout=0)) for _ in range(8)} == {"True"}
+    finally:
+        is_over.set()
+        writing.join()
 
 
 @pytest.fixture

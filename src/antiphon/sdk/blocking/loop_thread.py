@@ -2,8 +2,9 @@
 
 The thread starts with the first call and is kept with the process's id. A forked child begins
 without one: it drops what it inherited and closes none of it, because loop, selector and sockets
-are the parent's too. No signal handler is installed. What is still open when the program ends is
-closed then, in at most two seconds.
+are the parent's too. The loop rests during a fork: a lock that it held then, such as that of the
+program's log, would be held in the child for ever. No signal handler is installed. What is still
+open when the program ends is closed then, in at most two seconds.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 AT_EXIT_S: Final = 2.0
 """What a program that ends waits, all in all, for what it left open."""
+REST_S: Final = 1.0
+"""How long a fork waits for the loop to rest; a coroutine may hold it up for longer."""
 _USERS_FRAME: Final = 4
 """From the warning up to the line that called a method of the façade."""
 
@@ -57,6 +60,18 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    def rest(self) -> threading.Event:
+        """Return when nothing runs on it, or after a while; it goes on once the event is set."""
+        rests, over = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            rests.set()
+            over.wait()
+
+        self.loop.call_soon_threadsafe(wait)
+        rests.wait(REST_S)
+        return over
+
     def end(self) -> None:
         """Close what is open, newest first, as far as the time allows, and stop."""
         closing = asyncio.run_coroutine_threadsafe(self._close_all(), self.loop)
@@ -80,7 +95,14 @@ class _Process:
         self.has_warned = False
 
 
+class _Fork(threading.local):
+    """A fork that this thread is about to make, or has just made."""
+
+    over: threading.Event | None = None
+
+
 _process = _Process()
+_fork = _Fork()
 _forgetful: WeakSet[Any] = WeakSet()
 _left_behind: list[_Process] = []
 """The parent's: kept, because the end of an object could touch a socket or selector of theirs."""
@@ -94,7 +116,22 @@ def _begin_anew() -> None:
         one.forget()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+def _before_fork() -> None:
+    _fork.over = None  # in a child it is the parent's, and its lock may be held for ever
+    ours = _process.loop_thread
+    if ours is None or ours.pid != os.getpid() or not ours.thread.is_alive():
+        return
+    if threading.current_thread() is not ours.thread:
+        _fork.over = ours.rest()
+
+
+def _after_fork() -> None:
+    if _fork.over is not None:
+        _fork.over.set()
+        _fork.over = None
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_begin_anew)
 
 
 def forget_after_fork(one: ForkAware) -> None:
