@@ -26,7 +26,8 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.session import Session
 from chaos.audit.execution_journal import JournalWriter, boot_ns
 from chaos.clock.fake_clock import SuspendableLoop
-from chaos.cluster.worker_process import KINDS, WorkerConfig, die_with_parent, work
+from chaos.cluster.child_process import die_with_parent
+from chaos.cluster.worker_process import KINDS, WorkerConfig, work
 
 ROLES: Final = ("worker", "caller", "node")
 FIRST_NUMBER: Final = 1_000_000

@@ -1,4 +1,4 @@
-"""A process of a run that can be killed, stopped and started again.
+"""A process of a run that can be killed, stopped and started again, and how such a one begins.
 
 Only what was started here is ever signalled, by its own handle.
 """
@@ -6,16 +6,42 @@ Only what was started here is ever signalled, by its own handle.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Final
+
+from antiphon import telemetry
+from chaos.network import namespaces
 
 PRELOADED: Final = ("antiphon.engines.nats", "antiphon.assembly.logins")
 """Modules that every process would load after the fork: loaded once, before it."""
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the one that forked it ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def begin(log: Path, *, network: Path | None = None, level: str = "error") -> None:
+    """What every forked process does first: it ends with its parent, and writes to its log."""
+    die_with_parent()
+    if network is not None:
+        namespaces.enter(network)
+        namespaces.end_with_owner(network)
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    telemetry.configure(level, "text")
+    print(f"--- {os.getpid()}", file=sys.stderr, flush=True)
 
 
 class ChildProcess:

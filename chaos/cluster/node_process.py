@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from pathlib import Path
 
 from msgspec import Struct
 
-from antiphon import assembly, telemetry
+from antiphon import assembly
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.replica.replica import Replica
-from chaos.cluster.worker_process import die_with_parent
+from chaos.cluster.child_process import begin
 
 
 class NodeConfig(Struct, frozen=True, kw_only=True):
@@ -38,10 +36,5 @@ async def follow(config: NodeConfig) -> None:
 
 def main(config: NodeConfig) -> None:
     """What `multiprocessing` calls after the fork."""
-    die_with_parent()
-    handle = os.open(config.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    telemetry.configure("warning", "text")
-    print(f"--- {os.getpid()}", file=sys.stderr, flush=True)
+    begin(config.log, level="warning")
     asyncio.run(follow(config))

@@ -8,8 +8,6 @@ is killed when the process that started it ends, even while it is stopped.
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import os
 import random
 import signal
 import sys
@@ -21,13 +19,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon import JobContext, assembly, telemetry
+from antiphon import JobContext, assembly
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.worker.worker import WorkerSettings
 from chaos.audit.execution_journal import JournalWriter
-from chaos.network import namespaces
+from chaos.cluster.child_process import begin
 
 ASYNC_KIND: Final = "chaos.await"
 """Jobs that yield to the event loop."""
@@ -40,7 +38,6 @@ ASK_KIND: Final = "chaos.ask"
 """Jobs that ask people, and return what they answer."""
 QUESTION_KIND: Final = "people.approve"
 CHOICES: Final = ("yes", "no", "later")
-_PR_SET_PDEATHSIG: Final = 1
 _CONNECT_WITHIN_S: Final = 60.0
 """A worker may start while the server is down: it tries to connect for this long."""
 
@@ -55,12 +52,6 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     drain_s: float = 2.0
     network: Path | None = None
     """The network namespace to work in; None for that of the parent."""
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the one that forked it ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def handlers_of(journal: JournalWriter) -> Handlers:
@@ -146,14 +137,7 @@ def _is_unavailable(problem: Exception) -> bool:
 
 def main(config: WorkerConfig) -> None:
     """What `multiprocessing` calls after the fork."""
-    die_with_parent()
-    if config.network is not None:
-        namespaces.enter(config.network)
-        namespaces.end_with_owner(config.network)
-    handle = os.open(config.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    telemetry.configure("warning", "text")
+    begin(config.log, network=config.network, level="warning")
     try:
         asyncio.run(work(config))
     except AntiphonError as problem:

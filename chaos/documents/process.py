@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 from typing import Final, get_args
 
 import msgspec
 from msgspec import Struct
 
-from antiphon import assembly, telemetry
+from antiphon import assembly
 from antiphon.core.families.memory.ops import MAX_SIBLINGS, Inline, Strategy
 from antiphon.core.families.memory.state import Document
 from antiphon.core.families.memory.writing import Wanted
@@ -19,7 +18,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected, Unavailable
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.memory.documents import Documents, Settled
-from chaos.cluster.worker_process import die_with_parent
+from chaos.cluster.child_process import begin
 
 SPACE: Final = "chaos.notes"
 STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
@@ -153,10 +152,5 @@ async def write(config: AgentConfig) -> None:
 
 def main(config: AgentConfig) -> None:
     """What `multiprocessing` calls after the fork."""
-    die_with_parent()
-    handle = os.open(config.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    telemetry.configure("error", "text")
-    print(f"--- {os.getpid()}", file=sys.stderr, flush=True)
+    begin(config.log)
     asyncio.run(write(config))

@@ -15,14 +15,14 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon import assembly, telemetry
+from antiphon import assembly
 from antiphon.core.policy.locks.lock_time import fixed
 from antiphon.errors import AntiphonError, Held, LockLost, Unavailable
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.locks.lock_line import LockLine
 from antiphon.runtime.log.session import Session
 from antiphon.sdk.locks.lock import Lock
-from chaos.cluster.worker_process import die_with_parent
+from chaos.cluster.child_process import begin
 
 SCOPE: Final = "chaos.locks"
 TTL_MS: Final = 2_000
@@ -153,10 +153,5 @@ async def _joined(stack: AsyncExitStack, config: ContenderConfig) -> Session:
 
 def main(config: ContenderConfig) -> None:
     """What `multiprocessing` calls after the fork."""
-    die_with_parent()
-    log = config.directory / f"{config.key}.log"
-    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    telemetry.configure("error", "text")
+    begin(config.directory / f"{config.key}.log")
     asyncio.run(contend(config))

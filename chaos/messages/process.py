@@ -12,13 +12,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon import telemetry
 from antiphon.assembly.hosted_mesh import gatekeeping
 from antiphon.errors import AntiphonError, InboxFull, RateLimited, Unavailable
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.mesh import Mesh
 from antiphon.sdk.messages.received_message import ReceivedMessage
-from chaos.cluster.worker_process import die_with_parent
+from chaos.cluster.child_process import begin
 from chaos.messages.journal import Journal, read_journal
 
 KEY: Final = "agent"
@@ -189,11 +188,7 @@ async def flood(config: FloodConfig) -> None:
 
 def main(config: AgentConfig | GateConfig | FloodConfig) -> None:
     """What `multiprocessing` calls after the fork."""
-    die_with_parent()
-    handle = os.open(config.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    telemetry.configure("error", "text")
+    begin(config.log)
     match config:
         case AgentConfig():
             asyncio.run(be_agents(config))

@@ -19,7 +19,6 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon import telemetry
 from antiphon.core.families.memory.ops import Strategy
 from antiphon.errors import AntiphonError
 from antiphon.runtime.artifacts.waiting_blobs import WaitingBlobs
@@ -27,8 +26,7 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.messages.message_client import MessageClient
 from antiphon.runtime.outbox.outbox_item import OfJob
 from antiphon.sdk.mesh import Mesh
-from chaos.cluster.worker_process import die_with_parent
-from chaos.network import namespaces
+from chaos.cluster.child_process import begin
 
 SPACE: Final = "chaos.notes"
 KIND: Final = "chaos.offline"
@@ -222,14 +220,7 @@ async def _explained(life: Coroutine[Any, Any, None]) -> None:
 
 def run(config: LaptopConfig, life: Coroutine[Any, Any, None]) -> None:
     """A process of a laptop, from its beginning to its end: on its network, and with its log."""
-    die_with_parent()
-    if config.network is not None:
-        namespaces.enter(config.network)
-        namespaces.end_with_owner(config.network)
-    handle = os.open(config.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    telemetry.configure("error", "text")
+    begin(config.log, network=config.network)
     asyncio.run(_explained(life))
 
 

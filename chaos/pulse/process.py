@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import sys
 from pathlib import Path
 
 from msgspec import Struct
 
-from antiphon import assembly, telemetry
+from antiphon import assembly
 from antiphon.core.tempo.messages import Suggestion
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.runtime.tempo.pulse import Pulse
-from chaos.cluster.worker_process import die_with_parent
+from chaos.cluster.child_process import begin
 
 
 class CandidateConfig(Struct, frozen=True, kw_only=True):
@@ -43,10 +41,5 @@ async def beat(config: CandidateConfig) -> None:
 
 def main(config: CandidateConfig) -> None:
     """What `multiprocessing` calls after the fork."""
-    die_with_parent()
-    handle = os.open(config.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    telemetry.configure("error", "text")
-    print(f"--- {os.getpid()}", file=sys.stderr, flush=True)
+    begin(config.log)
     asyncio.run(beat(config))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 from msgspec import Struct
 
-from antiphon import telemetry
 from antiphon.files import replace_file
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
-from chaos.cluster.worker_process import die_with_parent
+from chaos.cluster.child_process import begin
 
 
 class HostConfig(Struct, frozen=True, kw_only=True):
@@ -40,9 +38,5 @@ async def host(config: HostConfig) -> None:
 
 def main(config: HostConfig) -> None:
     """What `multiprocessing` calls after the fork."""
-    die_with_parent()
-    handle = os.open(config.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    telemetry.configure("error", "text")
+    begin(config.log)
     asyncio.run(host(config))
