@@ -50,9 +50,9 @@ async def sent(node, name, body, **headers):
         return await line.answer()
 
 
-def own(node, body, *, ago_s=0):
+def own(node, body, *, ago_s=0, same=""):
     at_s = node.mesh.wall.now_ms() // 1000 - ago_s
-    return {"Antiphon_Signature": signed_header(SECRET, json.dumps(body).encode(), at_s)}
+    return {"Antiphon_Signature": signed_header(SECRET, json.dumps(body).encode(), at_s, same)}
 
 
 def github(body):
@@ -70,6 +70,12 @@ async def test_a_signed_request_becomes_one_job_however_often_it_comes(tmp_path)
         assert (again.status, again.json["id"]) == (200, first.json["id"]), "sent again: the same"
         later = await sent(node, "ship", body, **own(node, body, ago_s=5))
         assert (later.status, later.json["id"] != first.json["id"]) == (201, True)
+        tries = [
+            await sent(node, "ship", body, **own(node, body, ago_s=ago_s, same="their-job"))
+            for ago_s in (20, 5)
+        ]
+        assert [one.status for one in tries] == [201, 200], "one that tries again says so"
+        assert tries[0].json["id"] == tries[1].json["id"]
         old = await sent(node, "ship", body, **own(node, body, ago_s=600))
         assert (old.status, old.json["reason"]) == (401, "late")
         theirs = [await sent(node, "ship", body, **github(body)) for _ in range(2)]

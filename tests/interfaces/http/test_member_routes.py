@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from antiphon.core.bus.http_request import MAX_AGE_MS, Asked, sign_request
+from antiphon.core.bus.http_request import MAX_AGE_MS, Asked, SeenRequests, sign_request
 from antiphon.core.clock.hlc import pack
 from antiphon.core.cost.usage import Usage
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
@@ -21,7 +21,8 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.mesh.ops import MeshPause, PauseBody
 from antiphon.core.proof.statement import UNSIGNED, Proof, Runner
-from antiphon.runtime.gate import relay_rules
+from antiphon.interfaces.http import guards
+from antiphon.runtime.gate import member_door, relay_rules
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.interfaces.http import client
@@ -237,6 +238,62 @@ async def test_offers_wait_until_there_is_something_to_claim():
         await asyncio.sleep(0.2)
         job = await world.submit("late")
         assert [one["job"]["id"] for one in await waiting] == [job]
+
+
+async def test_jobs_that_cannot_be_claimed_hide_none_behind_them(monkeypatch):
+    monkeypatch.setattr(member_door, "_PAGE", 2)
+    monkeypatch.setattr(member_door, "LOOKED_AT", 4)
+    async with a_world() as world:
+        pause = PauseBody(is_paused=True, kind=KIND)
+        await write_one(world.owner.session, Intent(MeshPause, pause))
+        for number in range(9):
+            await world.submit(number)
+        job = await world.submit(kind="test.other")
+        member = await world.member("claim", kinds=("test.*",))
+        assert await member.offers("test") == []
+        assert [one["job"]["id"] for one in await member.offers("test", wait=20)] == [job]
+
+
+async def test_one_party_waits_for_so_many_offers_alone(monkeypatch):
+    monkeypatch.setattr(member_door, "WAITS_EACH", 1)
+    async with a_world() as world:
+        member, other = await world.member("claim"), await world.member("claim")
+        waiting = asyncio.ensure_future(member.offers(wait=20))
+        while (await member.ask("GET", f"/v1/offers?kind={KIND}")).status != 429:
+            pass  # until the other has begun to wait
+        assert await other.offers() == []
+        job = await world.submit("late")
+        assert [one["job"]["id"] for one in await waiting] == [job]
+
+
+async def test_one_party_has_so_many_requests(monkeypatch):
+    monkeypatch.setattr(guards.Rates.__init__, "__defaults__", (0.001, 3.0))
+    async with a_world() as world:
+        member, other = await world.member("claim"), await world.member("claim")
+        answers = [await member.ask("GET", f"/v1/offers?kind={KIND}") for _ in range(4)]
+        assert [one.status for one in answers] == [200] * 3 + [429]
+        assert await other.offers() == []
+
+
+async def test_what_cannot_be_remembered_is_not_answered(monkeypatch):
+    """Else it could be sent again."""
+    monkeypatch.setattr(SeenRequests.__init__, "__kwdefaults__", {"each": 1, "in_all": 9})
+    async with a_world() as world:
+        member, other = await world.member("claim"), await world.member("claim")
+        assert await member.offers() == await other.offers() == []
+        refused = await member.ask("GET", f"/v1/offers?kind={KIND}")
+        assert (refused.status, refused.json["reason"]) == (429, "rate")
+
+
+async def test_a_record_is_stored_where_it_says_and_nowhere_else():
+    async with a_world() as world:
+        jobs, member = [await world.submit(n) for n in range(2)], await world.member("claim")
+        claim, other = await member.claim(jobs[0]), await member.claim(jobs[1])
+        before = await world.count()
+        target = f"/v1/records?subject={other.subject}&id={claim.op_id}&prev=0"
+        refused = await member.ask("POST", target, claim.payload)
+        assert (refused.status, refused.json["reason"]) == (422, "subject")
+        assert await world.count() == before
 
 
 async def test_a_paused_kind_is_not_offered():

@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -95,6 +98,42 @@ def test_no_child_inherits_a_lock_that_the_loop_holds():
     finally:
         is_over.set()
         writing.join()
+
+
+def test_a_fork_that_is_interrupted_does_not_stop_the_loop(monkeypatch):
+    """As by Ctrl-C while it waits for the loop to rest. Python reports it, and forks."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    main, is_in_time, is_busy = threading.get_ident(), [], threading.Event()
+
+    def interrupt(_number: int, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_code.co_name != "_before_fork":
+            frame = frame.f_back
+        is_in_time.append(frame is not None)
+        if frame is not None:
+            raise KeyboardInterrupt
+
+    async def keep_busy() -> None:
+        is_busy.set()
+        time.sleep(0.1)
+        signal.pthread_kill(main, signal.SIGUSR1)
+        time.sleep(0.1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        for _ in range(9):
+            is_busy.clear()
+            busy = threading.Thread(target=run, args=(keep_busy(),))
+            busy.start()
+            is_busy.wait()
+            assert in_child(lambda: "forked") == "forked"
+            busy.join(PATIENCE_S)
+            assert not busy.is_alive(), "the loop stands still"
+            if any(is_in_time):
+                break
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert any(is_in_time)
+    run(asyncio.sleep(0))
 
 
 @pytest.fixture

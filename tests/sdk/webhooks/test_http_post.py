@@ -73,6 +73,7 @@ async def test_a_body_is_sent_once_as_json_and_signed_with_the_hosts_secret(tmp_
         assert headers["idempotency-key"] == job.id
         assert headers["x-event"] == "build"
         now = int(headers[OWN].split(",")[0].removeprefix("t="))
+        assert headers[OWN].split(",")[1] == f"id={job.id}"
         assert check_sender(b"what-both-know-16", headers, body, now_s=now, plain=False)
 
 
@@ -85,7 +86,46 @@ async def test_hosts_addresses_and_headers_that_are_not_permitted_end_the_job():
         for name, value in (("Host", "x"), ("Transfer-Encoding", "chunked"), ("A", "b\r\nC: d")):
             assert "cannot be set" in await failed(mesh, url, None, {name: value})
         assert "at most" in await failed(mesh, url, "x" * outgoing.BODY_BYTES)
+        many = {f"X-{number}": "" for number in range(outgoing.HEADERS + 1)}
+        assert "at most" in await failed(mesh, url, None, many)
         assert receiver.seen == []
+
+
+async def test_a_name_that_is_none_ends_the_job():
+    async with posting("*.example") as (mesh, _):
+        for name in ("a..example", f"{'a' * 64}.example"):
+            assert "is no name of a host" in await failed(mesh, f"https://{name}/")
+
+
+async def test_a_receiver_that_stops_reading_holds_no_connection(monkeypatch):
+    """What it did not take would else be kept until it does."""
+    monkeypatch.setattr(outgoing, "REQUEST_S", 0.2)
+    monkeypatch.setattr(outgoing, "AGAIN_S", 0.01)
+    opened = []
+    real = asyncio.open_connection
+
+    async def watched(*where, **how):
+        reader, writer = await real(*where, **how)
+        line = writer.get_extra_info("socket")
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        opened.append(line)
+        return reader, writer
+
+    monkeypatch.setattr(asyncio, "open_connection", watched)
+    over = asyncio.Event()
+
+    async def deaf(_reader, writer) -> None:
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with posting(url) as (mesh, _):
+        assert "no answer in time" in await failed(mesh, url, "x" * (outgoing.BODY_BYTES - 9))
+        assert len(opened) > 1
+        assert {line.fileno() for line in opened} == {-1}
+        over.set()
+    server.close()
 
 
 async def test_a_name_that_leads_inside_is_refused_however_it_is_looked_up(monkeypatch):

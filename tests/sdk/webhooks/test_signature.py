@@ -49,6 +49,18 @@ def test_a_signature_is_good_for_its_body_its_secret_and_its_time():
         assert refused({OWN: text}) == "signature"
 
 
+def test_a_request_that_is_signed_anew_is_the_same_by_its_id():
+    def told(at: int, same: str, body=BODY) -> str:
+        return sender({OWN: signed_header(SECRET, body, at, same)}, body)
+
+    assert told(NOW, "one") == told(NOW + 9, "one")
+    assert len({told(NOW, "one"), told(NOW, "two"), told(NOW, "one", b"{}"), sender(own())}) == 4
+    header = signed_header(SECRET, BODY, NOW, "one")
+    for changed in (header.replace("one", "two"), header.replace(",id=one", "")):
+        assert refused({OWN: changed}) == "signature"
+    assert refused({OWN: own()[OWN].replace(",v1", ",id=one,v1")}) == "signature"
+
+
 def test_the_form_of_github_is_accepted_and_is_the_same_for_the_same_body():
     assert sender(github()) == sender(github())
     assert sender(github()) != sender(github(b"{}"), b"{}")

@@ -16,14 +16,22 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 def check_url(url: str) -> str:
     """The address without a slash at its end; `Misconfigured` if others could listen there."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises if it is none
+    except ValueError:
+        raise _no_address(url) from None
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         raise Misconfigured(
             f"{url} would send everything in the clear", hint="use https, or an address on loopback"
         )
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise Misconfigured(f"{url!r} is not the address of a node", hint="https://HOST:PORT")
+        raise _no_address(url)
     return url.rstrip("/")
+
+
+def _no_address(url: str) -> Misconfigured:
+    return Misconfigured(f"{url!r} is not the address of a node", hint="https://HOST:PORT")
 
 
 def trusted(ca: Path | None) -> ssl.SSLContext:

@@ -208,17 +208,18 @@ class MemberDoor:
         self._waits[member.party] += 1
         try:
             loop = asyncio.get_running_loop()
-            until_s = loop.time() + min(wait_s, WAIT_S)
+            until_s, after = loop.time() + min(wait_s, WAIT_S), 0
             while True:
                 applied, began_s = self._node.applied, loop.time()
-                found = self._claimable(member, kind)
+                found, after = self._claimable(member, kind, after)
                 took_s = loop.time() - began_s
                 left_s = until_s - loop.time()
                 if found or left_s <= 0:
                     return found
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(left_s, LOOK_AT_LEAST_S)):
-                        await self._node.reached(applied + 1)
+                if not after:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(min(left_s, LOOK_AT_LEAST_S)):
+                            await self._node.reached(applied + 1)
                 # Others' records come often, and whoever asks must not keep the node busy.
                 await asyncio.sleep(max(LOOK_EVERY_S, REST * took_s))
         finally:
@@ -226,9 +227,10 @@ class MemberDoor:
             if not self._waits[member.party]:
                 del self._waits[member.party]
 
-    def _claimable(self, member: Member, kind: str) -> list[Offer]:
+    def _claimable(self, member: Member, kind: str, after: int) -> tuple[list[Offer], int]:
+        """Offers behind a sequence, and where the next look begins: 0 if this one saw the end."""
         control, jobs = self._session.control, self._node.replica.ask(ReplicaJobs)
-        found, after = list[Offer](), 0
+        found = list[Offer]()
         for _ in range(LOOKED_AT // _PAGE):
             page = jobs.pending(kind, limit=_PAGE, after=after)
             for job in page:
@@ -238,11 +240,11 @@ class MemberDoor:
                 if offer is not None:
                     found.append(offer)
                 if len(found) == OFFERS:
-                    return found
+                    return found, 0
             if len(page) < _PAGE:
-                break
+                return found, 0
             after = page[-1].scheduled_seq
-        return found
+        return found, after
 
     def _offer(self, member: Member, control: Control, job: Job) -> Offer | None:
         """A job, if the rules would accept the asker's claim now."""

@@ -60,9 +60,9 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def rest(self) -> threading.Event:
+    def rest(self, over: threading.Event) -> None:
         """Return when nothing runs on it, or after a while; it goes on once the event is set."""
-        rests, over = threading.Event(), threading.Event()
+        rests = threading.Event()
 
         def wait() -> None:
             rests.set()
@@ -70,7 +70,6 @@ class LoopThread:
 
         self.loop.call_soon_threadsafe(wait)
         rests.wait(REST_S)
-        return over
 
     def end(self) -> None:
         """Close what is open, newest first, as far as the time allows, and stop."""
@@ -95,14 +94,15 @@ class _Process:
         self.has_warned = False
 
 
-class _Fork(threading.local):
-    """A fork that this thread is about to make, or has just made."""
+class _Forks(threading.local):
+    """Forks that this thread is making: more than one if a signal handler forks as well."""
 
-    over: threading.Event | None = None
+    def __init__(self) -> None:
+        self.ends: list[threading.Event] = []
 
 
 _process = _Process()
-_fork = _Fork()
+_forks = _Forks()
 _forgetful: WeakSet[Any] = WeakSet()
 _left_behind: list[_Process] = []
 """The parent's: kept, because the end of an object could touch a socket or selector of theirs."""
@@ -112,23 +112,25 @@ def _begin_anew() -> None:
     global _process  # noqa: PLW0603 - the state of a process is a global of the process
     _left_behind.append(_process)
     _process = _Process()
+    _forks.ends = []  # the parent's: their locks may be held for ever
     for one in list(_forgetful):
         one.forget()
 
 
 def _before_fork() -> None:
-    _fork.over = None  # in a child it is the parent's, and its lock may be held for ever
     ours = _process.loop_thread
     if ours is None or ours.pid != os.getpid() or not ours.thread.is_alive():
         return
     if threading.current_thread() is not ours.thread:
-        _fork.over = ours.rest()
+        over = threading.Event()
+        _forks.ends.append(over)  # before the wait, which a signal handler may end with an error
+        ours.rest(over)
 
 
 def _after_fork() -> None:
-    if _fork.over is not None:
-        _fork.over.set()
-        _fork.over = None
+    for over in _forks.ends:
+        over.set()
+    _forks.ends = []
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_begin_anew)

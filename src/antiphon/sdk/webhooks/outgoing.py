@@ -93,7 +93,7 @@ def offer_posts(mesh: Mesh, hosts: Iterable[str], *, secrets: Path | None = None
             raise GiveUp(f"a body has at most {BODY_BYTES:,} bytes")
         sent["Idempotency-Key"] = ctx.job_id
         if (secret := await asyncio.to_thread(_secret, secrets, target.host)) is not None:
-            sent[OWN] = signed_header(secret, text, int(time.time()))
+            sent[OWN] = signed_header(secret, text, int(time.time()), ctx.job_id)
         try:
             async with asyncio.timeout(REQUEST_S):
                 status, answer = await _exchange(target, addresses[0], sent, text)
@@ -126,6 +126,8 @@ async def _addresses(target: Target, allowed: AllowedHosts) -> list[str]:
     try:
         async with asyncio.timeout(REQUEST_S):
             found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # what IDNA does not permit
+        raise Rejected(f"{target.host[:80]!r} is no name of a host", reason="host") from None
     except (OSError, TimeoutError) as problem:
         raise RetryLater(AGAIN_S, f"{target.host} has no address: {problem}") from None
     addresses = [str(one[4][0]) for one in found]
@@ -163,7 +165,7 @@ async def _exchange(
     except (asyncio.LimitOverrunError, ValueError) as problem:
         raise EOFError(f"its answer is not HTTP: {problem}") from None
     finally:
-        writer.close()
+        writer.transport.abort()  # closing would wait until the receiver took the whole body
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
