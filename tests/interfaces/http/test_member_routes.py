@@ -22,11 +22,13 @@ from antiphon.core.families.jobs.ops import (
 from antiphon.core.families.mesh.ops import MeshPause, PauseBody
 from antiphon.core.proof.statement import UNSIGNED, Proof, Runner
 from antiphon.interfaces.http import guards
+from antiphon.runtime.caller.erasure import forget
 from antiphon.runtime.gate import member_door, relay_rules
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.interfaces.http import client
 from tests.interfaces.http.client import Served, served
+from tests.runtime.log.test_archived_lanes import end
 from tests.runtime.meshes import CALM, KIND, call, ops_on_lane
 from tests.runtime.messages.post_office import grant, revoke
 
@@ -252,6 +254,33 @@ async def test_jobs_that_cannot_be_claimed_hide_none_behind_them(monkeypatch):
         member = await world.member("claim", kinds=("test.*",))
         assert await member.offers("test") == []
         assert [one["job"]["id"] for one in await member.offers("test", wait=20)] == [job]
+
+
+async def test_one_party_does_not_keep_the_node_busy(monkeypatch):
+    """After a look the party has to wait, with whatever request, and others have not."""
+    monkeypatch.setattr(member_door, "REST", 1e9)
+    async with a_world() as world:
+        member, other = await world.member("claim"), await world.member("claim")
+        assert await member.offers() == []
+        asks = [asyncio.ensure_future(member.offers()) for _ in range(2)]
+        assert await other.offers() == []
+        assert not any(one.done() for one in asks)
+        for one in asks:
+            one.cancel()
+        await asyncio.gather(*asks, return_exceptions=True)
+
+
+async def test_the_records_of_a_forgotten_job_are_not_shown():
+    async with a_world() as world:
+        job, member = await world.submit("secret"), await world.member("claim")
+        await world.owner.session.sync_control()
+        lane = f"/v1/lanes/{KIND}/{job}"
+        assert (await member.ask("GET", lane)).status == 200
+        await end(world.owner.session, job)
+        await forget(world.owner.session, KIND, job)
+        await world.read()
+        refused = await member.ask("GET", lane)
+        assert (refused.status, refused.json["reason"]) == (410, "erased")
 
 
 async def test_one_party_waits_for_so_many_offers_alone(monkeypatch):

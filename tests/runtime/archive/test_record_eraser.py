@@ -21,6 +21,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.erasure import forget
 from antiphon.runtime.executors.step import QuestionTerms
 from antiphon.runtime.replica.replica import Replica
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.runtime.replica.replica_tree import leaf_of_row
 from tests.runtime.coordinator.test_archived_predecessors import HOUR_S, submitted
@@ -209,6 +210,20 @@ async def test_what_people_were_asked_goes_too_and_it_stays_known_as_a_question(
         assert not here.on_disk()
         kept = here.node.replica.ask(ReplicaJobs).job(KIND, job.id)
         assert (kept.state.value, kept.question.text) == ("aborted", "forgotten")
+
+
+async def test_words_that_a_crash_left_in_the_index_go_when_it_begins_again(tmp_path):
+    async with a_place(tmp_path) as here:
+        texts = here.node.replica.texts
+        texts.put([(number, f"no file of guest {number}") for number in range(1, 5_000)])
+        texts.put([(9_999, f"no file {SECRET}")])
+        assert here.on_disk("somebody")
+        with here.node.replica.ask(ReplicaErasures).zeros():
+            texts.erase([9_999])
+        assert here.on_disk("somebody"), "as a word of the index"
+        assert not await RecordEraser(here.node).look()
+        assert not here.on_disk("somebody")
+        assert texts.has(4_999)
 
 
 @pytest.mark.parametrize("setting", [0, 1, 2])

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from blake3 import blake3
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -31,7 +32,7 @@ from antiphon.errors import (
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.outbox import outbox_store
-from antiphon.runtime.outbox.outbox_item import OutboxItem, Send, Submit
+from antiphon.runtime.outbox.outbox_item import OutboxItem, Send, Store, Submit
 from antiphon.runtime.outbox.outbox_sender import FORGOTTEN_MS, OLDEST_MS, OutboxSender
 from antiphon.runtime.outbox.outbox_store import OutboxStore
 from tests.runtime.timeless import in_no_time
@@ -136,6 +137,27 @@ def test_what_waits_is_sent_in_the_order_in_which_it_was_made(tmp_path):
         assert not laptop.store.has_items
 
     story(tmp_path, told)
+
+
+def test_a_file_whose_content_is_gone_is_not_told_as_stored(tmp_path):
+    """As where the state directory was restored without the large files."""
+
+    async def told(_mesh, laptop):
+        digests = []
+        for content in (b"kept", b"gone"):
+            digests.append(f"blake3:{blake3(content).hexdigest()}")
+            await laptop.store.blobs.put(chunks(content), digest=digests[-1])
+            laptop.keep(Store(f"{content.decode()}.txt", digests[-1]))
+        laptop.store.blobs.remove(digests[1])
+        assert [one.state for one in await laptop.send()] == ["held"]
+        assert laptop.states() == ["held", "asks"]
+        assert "is not in the outbox any more" in laptop.store.items()[1].why
+
+    story(tmp_path, told)
+
+
+async def chunks(content: bytes):
+    yield content
 
 
 class Killed(BaseException):

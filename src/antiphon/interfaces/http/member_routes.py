@@ -45,6 +45,7 @@ _STATUS: Final = {
     "replay": 401,
     **dict.fromkeys(("author", "command", "no_chain", "policy", "quarantined", "revoked"), 403),
     "no_job": 404,
+    "erased": 410,
 }
 
 

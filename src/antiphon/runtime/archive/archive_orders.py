@@ -43,7 +43,9 @@ class ArchiveOrders:
         """Erase what an archive of this size has; nobody else may write there meanwhile."""
         replica = self._replica
         queries, reader = replica.ask(ReplicaErasures), None
-        for kind, name, order in queries.all() if size else ():
+        if not size:
+            return
+        async for kind, name, order in queries.all():
             which, key = (kind, name, order.seq), job_key(kind, name)
             lane = queries.lane(kind, name)
             if which in self._followed or not is_due(order, lane):

@@ -47,6 +47,8 @@ class RecordEraser:
         self._woken.set()
         self._is_left = False
         """Whether bytes that were removed may still be in the write-ahead log."""
+        self._is_merged = False
+        """Whether the index has no word of errors that were removed; a crash may have left some."""
         node.watchers.append(self._applied)
 
     def _applied(self, applied: Applied) -> None:
@@ -78,6 +80,9 @@ class RecordEraser:
                     await asyncio.sleep(0)
                 is_full = len(found) == AT_ONCE
                 after = found[-1].at if found else after
+        if not self._is_merged:
+            await node.replica.ask(ReplicaErasures).merge_texts()
+            self._is_left = self._is_merged = True
         if erased or self._is_left:
             self._is_left = not node.replica.ask(ReplicaErasures).empty_write_ahead_log()
         return erased
@@ -92,7 +97,7 @@ class RecordEraser:
             and is_about(one.order, one.lane.job)
         ):
             # Nothing is judged by that.
-            self._is_left |= node.replica.ask(ReplicaErasures).erase_text(one.row)
+            self._is_merged &= not node.replica.ask(ReplicaErasures).erase_text(one.row)
         if not below or queries.is_awaited(one.kind, one.name):
             return 0
         if replicas_until_ms(node.replica, one.row) >= before_ms:
@@ -100,6 +105,7 @@ class RecordEraser:
         self._erase_question(one)  # first: a job without records is not looked at again
         erased = node.replica.ask(ReplicaErasures).erase(one, below=below, before_ms=before_ms)
         if erased:
+            self._is_merged = False
             _log.info("job_erased", kind=one.kind, job=one.name, records=erased, by=one.order.by)
         return erased
 

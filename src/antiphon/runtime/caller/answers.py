@@ -127,7 +127,7 @@ async def _require_other(session: Session, job: Job, question: Question, asker: 
             "whoever asks a question may not answer it, and neither may those that it excludes",
             reason=fault.value,
         )
-    if job.replicas and asker.did != session.author.did:
+    if (job.replicas or job.replica_of) and asker.did != session.author.did:
         raise Rejected(
             "several people are asked, and each of them has to sign with a key of their own",
             reason="own_key",

@@ -17,9 +17,18 @@ if TYPE_CHECKING:
 
 
 async def forget(session: Session, kind: str, job_id: str) -> Erasure:
-    """Write the order to forget a job; the order. Whether the job has ended is not looked at."""
+    """Write the order to forget a job; the order. Whether the job has ended is not looked at.
+
+    One that is in force stays: by a newer one, jobs that were submitted in between would be given
+    what was to be forgotten.
+    """
     with guarded(session):
         await session.sync_control()
+        present = await order_of(session, kind, job_id)
+        if present is not None:
+            job = (await session.read_lane(kind, job_id)).lane.job
+            if job is not None and is_about(present, job):
+                return present
         view = await session.read(erasure_key(kind, job_id))
         intent = Intent(JobForget, ForgetBody(kind=kind, job=job_id), view.lane)
         await write_one(session, intent, BEHIND)

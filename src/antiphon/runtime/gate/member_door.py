@@ -29,7 +29,9 @@ from antiphon.core.record.op import VERSION
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import judge
 from antiphon.errors import LostRace, RateLimited, Rejected, Unavailable
+from antiphon.runtime.caller.erasure import forgotten
 from antiphon.runtime.gate.relay_rules import Asker, RelayRules
+from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_lane
 from antiphon.runtime.rights_cache import RightsCache
 
@@ -44,7 +46,7 @@ WAIT_S: Final = 20.0
 """How long a request for offers waits at most."""
 LOOK_EVERY_S: Final = 0.1
 REST: Final = 10
-"""The pause between two looks, as a multiple of what one took."""
+"""The pause between two looks of one party, as a multiple of what the first took."""
 LOOK_AT_LEAST_S: Final = 1.0
 """A job can become claimable by time alone."""
 LOOKED_AT: Final = 512
@@ -143,6 +145,8 @@ class MemberDoor:
         self._session = node.session
         self._seen = SeenRequests()
         self._waits: Counter[str] = Counter()
+        self._rests: dict[str, float] = {}
+        """Until when the node looks at no more jobs for a party."""
         self._members = RightsCache(self._session, self._look_up, most=KEPT, kept_s=RIGHTS_S)
         store = self._session.engine.messages
         self._rules = (
@@ -210,9 +214,8 @@ class MemberDoor:
             loop = asyncio.get_running_loop()
             until_s, after = loop.time() + min(wait_s, WAIT_S), 0
             while True:
-                applied, began_s = self._node.applied, loop.time()
-                found, after = self._claimable(member, kind, after)
-                took_s = loop.time() - began_s
+                applied = self._node.applied
+                found, after = await self._look(member, kind, after)
                 left_s = until_s - loop.time()
                 if found or left_s <= 0:
                     return found
@@ -220,15 +223,28 @@ class MemberDoor:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(min(left_s, LOOK_AT_LEAST_S)):
                             await self._node.reached(applied + 1)
-                # Others' records come often, and whoever asks must not keep the node busy.
-                await asyncio.sleep(max(LOOK_EVERY_S, REST * took_s))
+                await asyncio.sleep(LOOK_EVERY_S)  # others' records come often
         finally:
             self._waits[member.party] -= 1
             if not self._waits[member.party]:
                 del self._waits[member.party]
 
+    async def _look(self, member: Member, kind: str, after: int) -> tuple[list[Offer], int]:
+        """Offers behind a sequence, and where the next look begins: 0 if this one saw the end.
+
+        One party does not keep the node busy, with however many requests.
+        """
+        now_s, party = asyncio.get_running_loop().time, member.party
+        while (left_s := self._rests.get(party, 0.0) - now_s()) > 0:  # noqa: ASYNC110 - time ends it
+            await asyncio.sleep(left_s)
+        if len(self._rests) >= KEPT:
+            self._rests = {who: until for who, until in self._rests.items() if until > now_s()}
+        began_s = now_s()
+        found = self._claimable(member, kind, after)
+        self._rests[party] = now_s() + REST * (now_s() - began_s)
+        return found
+
     def _claimable(self, member: Member, kind: str, after: int) -> tuple[list[Offer], int]:
-        """Offers behind a sequence, and where the next look begins: 0 if this one saw the end."""
         control, jobs = self._session.control, self._node.replica.ask(ReplicaJobs)
         found = list[Offer]()
         for _ in range(LOOKED_AT // _PAGE):
@@ -285,6 +301,9 @@ class MemberDoor:
         lane = job_lane(node.replica, kind, job)
         if lane.job is None:
             raise Rejected("there is no such job", reason=Verdict.NO_JOB.value)
+        order = node.replica.ask(ReplicaErasures).about(lane.job)
+        if order is not None and lane.job.is_terminal:
+            raise forgotten(order, job)
         subjects, records = session.protocol.subjects_of(session.mesh, key), list[LaneRecord]()
         async for page in session.log.read_lane(subjects, after=after):
             for record in page:

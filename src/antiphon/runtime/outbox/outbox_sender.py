@@ -155,8 +155,9 @@ class OutboxSender:
             match item.what:
                 case Submit(body=body):
                     return await self._submit(item, body)
-                case Store():
-                    return replace(item, state="held")  # its content went before it
+                case Store(hash=digest):  # its content went before it
+                    is_sent = self._store.blobs.has(digest)
+                    return replace(item, **(_HELD if is_sent else _CONTENT_GONE))
                 case Send():
                     return await self._put(item, item.what)
                 case what:
@@ -267,6 +268,11 @@ RUN_DROPPED: Final = "what the run made before was dropped"
 _ONE_TIMESTAMP: Final = (
     "another item has the same timestamp: was the state directory copied, or restored?"
 )
+_HELD: Final = {"state": "held"}
+_CONTENT_GONE: Final = {
+    "state": "asks",
+    "why": "its content is not in the outbox any more: store the file again, and drop this",
+}
 _MAYBE_READ: Final = (
     "it was sent and no answer came; by now its receiver may have read it and forgotten that"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,10 +17,12 @@ from antiphon.runtime.replica.replica import Queries
 from antiphon.runtime.replica.replica_texts import ReplicaTexts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import AsyncIterator, Collection, Iterator
 
 _SECURE_DELETE: Final = ("off", "on", "fast")
 """How SQLite numbers them."""
+ORDERS_AT_ONCE: Final = 256
+"""Orders that are read without a pause."""
 BUSY_MS: Final = 100
 """How long readers may keep the write-ahead log from being emptied; then it is tried again."""
 _order: Final = msgspec.msgpack.Decoder(ErasureLane)
@@ -62,11 +65,20 @@ class ReplicaErasures(Queries):
         found = ((job, self.about(job)) for job in jobs)
         return {job.id: one for job, one in found if one is not None}
 
-    def all(self) -> list[tuple[str, str, Erasure]]:
+    async def all(self) -> AsyncIterator[tuple[str, str, Erasure]]:
         """Every order that is still known here, with the kind and the id of its job."""
-        rows = self._db.execute("select kind, name, body from lanes_erasures order by id")
-        read = ((kind, name, _order.decode(body).state) for kind, name, body in rows)
-        return [(kind, name, order) for kind, name, order in read if order is not None]
+        after, is_full = 0, True
+        while is_full:
+            rows = self._db.execute(
+                "select id, kind, name, body from lanes_erasures where id > ? order by id limit ?",
+                (after, ORDERS_AT_ONCE),
+            ).fetchall()
+            for after, kind, name, body in rows:  # noqa: B007 - the next page begins behind it
+                order = _order.decode(body).state
+                if order is not None:
+                    yield kind, name, order
+            is_full = len(rows) == ORDERS_AT_ONCE
+            await asyncio.sleep(0)
 
     def lane(self, kind: str, job_id: str) -> JobLane:
         """The lane of a job, as it is in the file."""
@@ -145,6 +157,15 @@ class ReplicaErasures(Queries):
         with self._overwriting():
             texts.erase(found)
         return True
+
+    async def merge_texts(self) -> None:
+        """Have the words of errors that were removed leave the index, too."""
+        steps, is_over = ReplicaTexts(self._db).merge(), object()
+        while True:
+            with self.zeros():
+                if next(steps, is_over) is is_over:
+                    return
+            await asyncio.sleep(0)
 
     @contextmanager
     def _overwriting(self) -> Iterator[None]:

@@ -57,10 +57,10 @@ class ReplicaJobs(Queries):
     def pending(self, kind: str, *, limit: int, after: int = 0) -> list[Job]:
         """Pending jobs of a kind, or below it, oldest first, scheduled after a sequence (M20).
 
-        Without a kind, of all kinds.
+        Without a kind, of all kinds. Questions are none: people answer them.
         """
         rows = self._db.execute(
-            "select body from lanes_jobs where state = 'pending'"
+            "select body from lanes_jobs where state = 'pending' and recall_ms is not null"
             " and (? = '' or kind = ? or (kind > ? and kind < ?)) and first_seq > ?"
             " order by first_seq limit ?",
             (kind, kind, kind + ".", kind + "/", after, limit),

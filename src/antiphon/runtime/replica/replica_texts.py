@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Final
 from antiphon.errors import Malformed, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 TABLE: Final = "lane_texts"
 MOST_CHARACTERS: Final = 1_000
 """Of one error."""
 MOST_WORDS: Final = 16
 """Of one search."""
+PAGES_AT_ONCE: Final = 64
+"""Of the index, in one step of merging it."""
+_CHANGES_OF_A_STEP: Final = 2
+"""SQLite counts fewer if there was nothing left to do."""
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -92,19 +96,29 @@ class ReplicaTexts:
         return self.is_kept and self._db.execute(query, (first_seq,)).fetchone() is not None
 
     def erase(self, first_seqs: Iterable[int]) -> None:
-        """Remove the errors of lanes, and their words from the index, in the caller's transaction.
+        """Remove the errors of lanes, in the caller's transaction.
 
-        Words that were deleted stay in the index until it is merged.
+        Their words stay in the index until it is merged.
         """
-        if not self.is_kept:
-            return
-        before = self._db.total_changes
-        self._db.executemany(
-            f"delete from {TABLE} where rowid = ?",  # noqa: S608 - our own name
-            [(first_seq,) for first_seq in first_seqs],
-        )
-        if self._db.total_changes > before:
-            self._db.execute(f"insert into {TABLE} ({TABLE}) values ('optimize')")  # noqa: S608 - the same
+        if self.is_kept:
+            self._db.executemany(
+                f"delete from {TABLE} where rowid = ?",  # noqa: S608 - our own name
+                [(first_seq,) for first_seq in first_seqs],
+            )
+
+    def merge(self) -> Iterator[None]:
+        """Take the words of deleted rows out of the index, bit by bit: each step is short."""
+        pages = -PAGES_AT_ONCE  # the first step says that all parts are to become one
+        while self.is_kept:
+            before = self._db.total_changes
+            self._db.execute(
+                f"insert into {TABLE} ({TABLE}, rank) values ('merge', ?)",  # noqa: S608 - our own name
+                (pages,),
+            )
+            if self._db.total_changes - before < _CHANGES_OF_A_STEP:
+                return
+            pages = PAGES_AT_ONCE
+            yield
 
     def delete_all(self) -> None:
         """Forget everything."""
