@@ -170,7 +170,7 @@ def _check_store(value: str) -> None:
     found = _STORE.fullmatch(value)
     if found is None:
         raise ValueError("a store's address is https://host or https://host:port")
-    if found["scheme"] == "http" and not _is_loopback(found["host"]):
+    if found["scheme"] == "http" and not is_loopback(found["host"]):
         raise ValueError("http is not encrypted: use https, or a loopback address")
 
 
@@ -209,7 +209,7 @@ class HttpAddress(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        return _is_loopback(self.host)
+        return is_loopback(self.host)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -223,7 +223,8 @@ def read_address(text: str) -> HttpAddress:
     return HttpAddress(found["host"].strip("[]"), int(found["port"]))
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own."""
     if host == "localhost":
         return True
     try:

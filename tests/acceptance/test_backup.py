@@ -52,8 +52,10 @@ def test_mistakes_say_what_to_type(tmp_path):
         "--listen 0.0.0.0:4222": shell.run("restore", "a", "--keys", "b", "--reach", "c"),
         "antiphon restore --accept": shell.run("restore", "copies", "--accept"),
         "antiphon backup PLACE": shell.run("backup", "--verify", "copies"),
+        "choose a longer one": shell.run("backup", "new", "--keys", "k", typed="short"),
         "leave --keys out": shell.run("backup", "--verify", "copies", "--keys", "k"),
     }
     for hint, answer in said.items():
         assert answer.code != 0, hint
         assert hint in answer.err
+    assert not (tmp_path / "new").exists(), "nothing is written without its keys"

@@ -1,5 +1,6 @@
 """What a beginner gets wrong, and what they are told: a sentence, a next step, an exit code."""
 
+import errno
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import pytest
 import typer
 
 from antiphon.interfaces.cli.application import COMMANDS, make_app, under_headings
+from antiphon.interfaces.cli.screen.exits import complain
 from tests.acceptance.shell import ANTIPHON, Shell
 
 
@@ -35,6 +37,25 @@ def deserted(tmp_path_factory):
     access.write_text(json.dumps({"user": "mesh", "password": "secret"}))
     access.chmod(0o600)
     return shell
+
+
+@pytest.mark.parametrize("words", [(), ("archive",), ("git",), ("lock",), ("memory",), ("plan",)])
+def test_a_command_that_needs_another_shows_which_there_are(nowhere, words):
+    answer = nowhere.run(*words)
+    lines = answer.err.splitlines()
+    assert answer.code == 2
+    assert lines[0] == f"Usage: {' '.join(['antiphon', *words])} [OPTIONS] COMMAND [ARGS]..."
+    assert len(lines) > 8
+    assert "\\n" not in answer.err
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_folder_of_somebody_else_is_no_bug(capsys, number):
+    refused = OSError(number, os.strerror(number), "/srv/mesh/.antiphon")
+    assert complain(refused, as_json=False) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"/srv/mesh/.antiphon cannot be used: {os.strerror(number)}" in said
+    assert "run this as the user whose mesh it is" in said
 
 
 @pytest.mark.parametrize(

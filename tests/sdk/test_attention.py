@@ -107,7 +107,7 @@ async def test_a_job_without_a_result_needs_attention_until_it_is_retried():
             await handle.result()
         cancelled = await mesh.submit("shop.ship", 3, options={"delay": "1h"})
         await cancelled.cancel("not wanted")
-        assert await items(mesh) == [("dead jobs", "failed: order -1 has no address")]
+        assert await items(mesh) == [("dead jobs", "failed: ValueError: order -1 has no address")]
         again = await handle.retry()
         with pytest.raises(JobFailed):
             await again.result()
@@ -128,7 +128,7 @@ async def test_a_dead_job_of_ones_own_kind_is_not_hidden_behind_newer_ones_of_ot
             with pytest.raises(JobFailed):
                 await (await submitted).result()
         (one,) = await Queries(mesh.connection, visible=("shop.>",)).attention()
-        assert one.reason == "failed: order -1 has no address"
+        assert one.reason == "failed: ValueError: order -1 has no address"
         assert len(await mesh.queries.attention()) == 2
 
 

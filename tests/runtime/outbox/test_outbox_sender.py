@@ -21,7 +21,6 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import (
     EngineDenied,
     Forked,
-    Held,
     InboxFull,
     LogReplaced,
     Outdated,
@@ -581,15 +580,6 @@ def test_who_sends_too_much_sends_no_more_messages_in_this_pass(tmp_path):
         assert not any(one.sent_ms for one in laptop.store.items() if one.is_tentative)
 
     story(tmp_path, told)
-
-
-def test_one_process_at_a_time_sends(tmp_path):
-    store = OutboxStore(tmp_path)
-    lock = store.lock()
-    with pytest.raises(Held):
-        OutboxStore(tmp_path).lock()
-    lock.release()
-    OutboxStore(tmp_path).lock().release()
 
 
 def test_a_damaged_file_hides_no_other_entry(tmp_path):

@@ -207,8 +207,8 @@ def _complain_of_others(error: Exception, *, as_json: bool) -> Exit:
     if words is None:
         return complain(error, as_json=as_json)
     context = getattr(error, "ctx", None)
-    if context is not None and not words():
-        print(context.get_help(), file=sys.stderr)  # no command was given
+    if context is not None and type(error).__name__ == "NoArgsIsHelpError":
+        print(context.get_help(), file=sys.stderr)
         return Exit.USAGE
     typed = " ".join(["antiphon", *_typed(sys.argv[1:])])
     path = context.command_path if context is not None else typed

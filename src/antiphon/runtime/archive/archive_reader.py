@@ -79,7 +79,7 @@ class ArchiveReader:
         if noted is None or sealed is None:
             raise Misconfigured(
                 f"there is no archive in {store}",
-                hint="the coordinator's full node writes one where ANTIPHON_ARCHIVE says",
+                hint="set ANTIPHON_ARCHIVE as for the node that writes it, or name it: --from DIR",
             )
         try:
             checkpoint = checkpoints.read(noted)

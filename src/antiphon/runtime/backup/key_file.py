@@ -53,7 +53,7 @@ class KeyFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def seal(keys: KeyFile, passphrase: str) -> bytes:
     """The file that only this passphrase opens."""
     if len(passphrase) < LEAST_LETTERS:
-        raise Rejected(f"a passphrase has at least {LEAST_LETTERS} letters", reason="passphrase")
+        raise Rejected(f"a passphrase has at least {LEAST_LETTERS} characters", reason="passphrase")
     salt = random(pwhash.argon2id.SALTBYTES)
     box = SecretBox(_key(passphrase, salt, OPS, MEMORY_BYTES))
     sealed = _Sealed(

@@ -27,6 +27,7 @@ ID_LENGTH: Final = 64
 SHOWN: Final = 4
 _JOB: Final = re.compile(r"[0-9a-f]{1,64}|[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
 """Digits of an id, or an alias: a ULID."""
+_LISTED: Final = "'antiphon jobs' lists the newest, and so does 'await mesh.jobs()'"
 
 
 class HasReplica(Protocol):
@@ -49,7 +50,7 @@ def no_id(text: str) -> str:
 def plain_id(text: str) -> str:
     """An id, its beginning or an alias as it is looked up; `Misconfigured` if it is neither."""
     if not is_id(text):
-        raise Misconfigured(no_id(text), hint="'await mesh.jobs()' lists the newest jobs")
+        raise Misconfigured(no_id(text), hint=_LISTED)
     return _plain(text)
 
 
@@ -108,7 +109,7 @@ def one_job(
             f"no job{of_kind} that this machine can read has an id that begins with"
             f" {wanted[:8]}, or that alias",
             reason="no_job",
-            hint="'antiphon jobs' lists the newest, and so does 'await mesh.jobs()'",
+            hint=_LISTED,
         )
     if len(found) > 1:
         some = ", ".join(f"{job.id[:12]} ({job.kind})" for job in found[:SHOWN])

@@ -158,7 +158,8 @@ def _dead_jobs(replica: Replica, visible: Sequence[str]) -> Iterator[Attention]:
     for letter in letters_of(replica, dead):
         if letter.retried_as is None:
             job = letter.job
-            why = f"{job.outcome}: {letter.note}" if letter.note else job.outcome
+            words = [job.outcome, letter.error.name if letter.error else "", letter.note]
+            why = ": ".join(word for word in words if word)
             item = f"{job.kind} {job.id}"
             yield Attention(JOBS, item, job.scheduler, why, job.ended_ms, max(job.attempts, 1))
 

@@ -86,6 +86,18 @@ def disk_full(error: BaseException) -> Misconfigured | None:
     )
 
 
+def no_access(error: BaseException) -> Misconfigured | None:
+    """The error for a file that this user may not use; None if it is something else."""
+    refused = (errno.EACCES, errno.EPERM, errno.EROFS)
+    if not isinstance(error, OSError) or error.errno not in refused or not error.filename:
+        return None
+    return Misconfigured(
+        f"{error.filename} cannot be used: {error.strerror}",
+        hint="run this as the user whose mesh it is, or name a directory with --home that this user"
+        " may read and write",
+    )
+
+
 def can_print() -> bool:
     """Whether standard output takes what was printed; if not, it is discarded from now on."""
     try:
@@ -104,7 +116,7 @@ def discard_output() -> None:
 def complain(error: BaseException, *, as_json: bool) -> Exit:
     """Print what happened and what to type next; return the exit code."""
     cause = next(_ours(error), error)
-    cause = disk_full(cause) or cause
+    cause = disk_full(cause) or no_access(cause) or cause
     code = code_of(cause)
     if isinstance(cause, AntiphonError):
         message, hint = cause.message, cause.hint

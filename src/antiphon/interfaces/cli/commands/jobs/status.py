@@ -32,6 +32,8 @@ async def status(home: Path | None) -> Answer:
             out.pieces(("✓ ", "succeeded"), (f"connected to mesh {mesh_id}", ""))
         else:
             out.pieces(("✗ ", "failed"), (f"mesh {mesh_id} cannot be reached: {problem}", ""))
+            if why is not None and why.hint:
+                out.pieces(("  try: ", ""), (why.hint, ""))
         listed = ", ".join(f"{count} {WORDS[state]}" for state, count in counts.items() if count)
         out.say(f"  outbox: {listed or 'empty'}")
 

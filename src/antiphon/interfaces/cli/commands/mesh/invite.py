@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import typer
 
@@ -28,6 +29,7 @@ def invite(
     from antiphon.sdk.hosting.hosted_mesh import invite as make_ticket
     from antiphon.sdk.hosting.hosted_mesh import write_ticket
     from antiphon.sdk.mesh import StateDirectory
+    from antiphon.settings import is_loopback
 
     now_s = int(time.time())
     terms = grant.terms(now_s)
@@ -42,6 +44,9 @@ def invite(
         err.say(f"A ticket for {terms.alias or 'one machine'}: {what}, {until}.")
         err.say(f"It works once, within {within}. On the other machine:")
         err.say("  antiphon join TICKET")
+        if is_loopback(urlsplit(ticket.engine).hostname or ""):
+            err.say("This mesh listens to this machine alone: no other one can join it.")
+            err.say("  try: ", "antiphon init --listen 0.0.0.0:4222 --reach NAME, for a new mesh")
         err.say("")
         out.verbatim(text)
 
