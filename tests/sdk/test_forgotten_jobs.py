@@ -62,6 +62,16 @@ async def test_who_submits_it_again_is_not_given_what_was_forgotten():
             assert SECRET not in str(no.value)
 
 
+async def test_the_first_order_stays_in_force():
+    """A newer one would give what was forgotten to a job that was submitted in between."""
+    mesh, look_up = a_mesh()
+    async with mesh, mesh.worker():
+        job = await look_up.submit(SECRET)
+        await job.result()
+        first = await forget_job(mesh, job.kind, job.id)
+        assert await forget_job(mesh, job.kind, job.id) == first
+
+
 async def test_the_parts_of_a_forgotten_stream_are_not_shown():
     mesh, _ = a_mesh()
 
