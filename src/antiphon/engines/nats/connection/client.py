@@ -129,7 +129,8 @@ class ReconnectingClient(Client):
         for name in ("_io_writer", "_bare_io_writer"):
             writer = getattr(self._transport, name, None)
             if writer is not None:
-                writer.transport.abort()
+                with suppress(AttributeError):  # Python 3.11.2 (Debian 12), if it was closed twice
+                    writer.transport.abort()
 
     async def end(self) -> None:
         """Close it for good: nothing of it connects from now on."""
