@@ -158,10 +158,12 @@ def test_state_directories_are_private_and_no_secret_is_in_an_argument_list(host
 def test_a_ticket_works_once_and_for_as_long_as_it_says(host, machine):
     ticket = ticket_for(host, "--can", "read")
     assert len(ticket) < 1_300, "it is pasted by hand"
-    assert machine("one").run("join", ticket).code == 0
+    one = machine("one")
+    assert one.run("join", ticket).code == 0
     again = machine("two").run("join", "-", typed=ticket)
     assert again.code == 5
     assert "already used" in again.err
+    assert "antiphon worker MODULE" in one.run("join", ticket).err, "it is a member"
     assert not (machine("three").home / "mesh.json").exists()
     late = ticket_for(host, "--can", "read", "--within", "1s")
     until(lambda: machine("four").run("join", late).code != 0)

@@ -115,7 +115,7 @@ async def redeem(
     """
     from antiphon.engines.nats import UserKey
 
-    _require_place(home, ticket)
+    is_member = _require_place(home, ticket)
     if ticket.expires_s < time.time():
         raise Rejected(
             "this ticket has expired",
@@ -136,6 +136,10 @@ async def redeem(
             subject=where,
         )
         login = await _ask_until_answered(ticket, where, payload, breaker)
+    except Rejected as refused:
+        if is_member:
+            refused.hint = "this machine has joined already: antiphon worker MODULE"
+        raise
     finally:
         machine.release()
     access = Access(
@@ -242,12 +246,12 @@ async def _knock(ticket: Ticket) -> Engine:
         ) from denied
 
 
-def _require_place(home: StateDirectory, ticket: Ticket) -> None:
-    """A directory belongs to one mesh; a member may join the same one again."""
+def _require_place(home: StateDirectory, ticket: Ticket) -> bool:
+    """Whether a directory is a member's; it belongs to one mesh, which may be joined again."""
     try:
         known = home.mesh()
     except Misconfigured:
-        return
+        return False
     if known.mesh != ticket.mesh:
         raise Held(
             f"{home.path} already belongs to the mesh {known.name!r}",
@@ -258,3 +262,4 @@ def _require_place(home: StateDirectory, ticket: Ticket) -> None:
             f"{home.path} is the state directory of the mesh's owner",
             hint="join on the other machine, or in another directory",
         )
+    return True

@@ -4,10 +4,11 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.core import manifest
 from antiphon.core.families.erasures.state import erasure_key
-from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.manifest import NonceInput
 from antiphon.core.proof import merkle
@@ -63,6 +64,9 @@ class Place:
 
     def payloads(self, job):
         return [one.record.payload for one in self.node.replica.lane_records(job_key(KIND, job.id))]
+
+    def verdicts(self, job):
+        return [one.verdict for one in self.node.replica.lane_records(job_key(KIND, job.id))]
 
     def on_disk(self, text=SECRET):
         beside = self.path.parent.glob(f"{self.path.name}*")
@@ -184,6 +188,27 @@ async def test_a_job_that_may_still_have_replicas_stays(tmp_path):
         assert await here.eraser.look() == 2
 
 
+async def test_a_job_whose_refused_schedule_may_have_replicas_stays(tmp_path):
+    """A replica names the schedule that it comes from, whatever the verdict on it was."""
+    async with a_place(tmp_path) as here:
+        job = await here.ended()
+        view = await here.session.read_lane(KIND, job.id)
+        body = replace(view.submitted_with, replicas=3, quorum=2)
+        draft = here.session.draft(JobSchedule, body, prev=view.lane.tails[0])
+        await here.session.log.append(
+            draft.subject, draft.payload, message_id=draft.op_id, expected_last=view.lane.tails[0]
+        )
+        await here.sync()
+        (refused,) = [one for one in here.verdicts(job) if one is not Verdict.OK]
+        assert refused is not Verdict.MALFORMED
+        await here.forget(job)
+        await here.archive()
+        assert not await here.eraser.look()
+        await asyncio.sleep(31 * 24 * HOUR_S)
+        await here.archive()
+        assert await here.eraser.look() == 3
+
+
 async def test_errors_that_are_found_by_their_words_go_too(tmp_path):
     async with a_place(tmp_path) as here:
         secret = await here.ended()
@@ -221,6 +246,7 @@ async def test_words_that_a_crash_left_in_the_index_go_when_it_begins_again(tmp_
         with here.node.replica.ask(ReplicaErasures).zeros():
             texts.erase([9_999])
         assert here.on_disk("somebody"), "as a word of the index"
+        await here.forget(await here.ended("another"))
         assert not await RecordEraser(here.node).look()
         assert not here.on_disk("somebody")
         assert texts.has(4_999)
@@ -282,5 +308,22 @@ async def test_the_order_leaves_the_log_after_its_job(tmp_path):
         await here.archive()
         assert len((await here.session.read(key)).history) == 1
         await asyncio.sleep(31 * 24 * HOUR_S)
+        await here.archive()
+        assert not (await here.session.read(key)).history
+
+
+async def test_the_order_stays_as_long_as_its_job_does(tmp_path):
+    """Whoever begins with the snapshot is to forget the job, too, when it ends."""
+    async with a_place(tmp_path) as here:
+        job = await submitted(here.session, SECRET)
+        await here.forget(job)
+        key = erasure_key(KIND, job.id)
+        await asyncio.sleep(31 * 24 * HOUR_S)
+        await here.archive()
+        assert len((await here.session.read(key)).history) == 1
+        await end(here.session, job.id)
+        await here.sync()
+        await asyncio.sleep(31 * 24 * HOUR_S)
+        await here.archive()
         await here.archive()
         assert not (await here.session.read(key)).history

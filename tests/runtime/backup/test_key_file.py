@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.errors import Corrupt, Rejected
+from antiphon.errors import Corrupt, Misconfigured
 from antiphon.runtime.backup import key_file
 from antiphon.runtime.backup.key_file import KeyFile, seal, unseal
 
@@ -26,7 +26,7 @@ def test_another_passphrase_does_not_open_it():
 
 
 def test_a_short_passphrase_is_refused():
-    with pytest.raises(Rejected):
+    with pytest.raises(Misconfigured, match="at least 8"):
         seal(KEYS, "1234567")
 
 

@@ -208,6 +208,7 @@ def _complain_of_others(error: Exception, *, as_json: bool) -> Exit:
         return complain(error, as_json=as_json)
     context = getattr(error, "ctx", None)
     if context is not None and type(error).__name__ == "NoArgsIsHelpError":
+        # Its class has no public name.
         print(context.get_help(), file=sys.stderr)
         return Exit.USAGE
     typed = " ".join(["antiphon", *_typed(sys.argv[1:])])

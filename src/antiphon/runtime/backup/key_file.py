@@ -15,7 +15,7 @@ from nacl.secret import SecretBox
 from nacl.utils import random
 
 from antiphon.decoding import UNREADABLE
-from antiphon.errors import Corrupt, Rejected
+from antiphon.errors import Corrupt, Misconfigured
 
 FORM: Final = 1
 OPS: Final = pwhash.argon2id.OPSLIMIT_MODERATE
@@ -53,7 +53,9 @@ class KeyFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def seal(keys: KeyFile, passphrase: str) -> bytes:
     """The file that only this passphrase opens."""
     if len(passphrase) < LEAST_LETTERS:
-        raise Rejected(f"a passphrase has at least {LEAST_LETTERS} characters", reason="passphrase")
+        raise Misconfigured(
+            f"a passphrase has at least {LEAST_LETTERS} characters", hint="choose a longer one"
+        )
     salt = random(pwhash.argon2id.SALTBYTES)
     box = SecretBox(_key(passphrase, salt, OPS, MEMORY_BYTES))
     sealed = _Sealed(

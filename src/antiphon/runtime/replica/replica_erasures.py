@@ -160,6 +160,8 @@ class ReplicaErasures(Queries):
 
     async def merge_texts(self) -> None:
         """Have the words of errors that were removed leave the index, too."""
+        if not self._db.execute("select exists (select 1 from lanes_erasures)").fetchone()[0]:
+            return
         steps, is_over = ReplicaTexts(self._db).merge(), object()
         while True:
             with self.zeros():

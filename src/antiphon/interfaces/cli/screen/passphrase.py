@@ -12,7 +12,6 @@ import typer
 from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 
-LEAST_LETTERS: Final = 8
 MOST_LETTERS: Final = 1024
 
 PassphraseFileOption = Annotated[
@@ -43,9 +42,5 @@ def ask_passphrase(file: Path | None, *, twice: bool) -> str:
     if not text:
         raise WrongUsage(
             "there is no passphrase", hint="type one, or name a file with --passphrase-file"
-        )
-    if twice and len(text) < LEAST_LETTERS:
-        raise WrongUsage(
-            f"a passphrase has at least {LEAST_LETTERS} characters", hint="choose a longer one"
         )
     return text

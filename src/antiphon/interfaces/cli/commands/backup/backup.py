@@ -68,8 +68,8 @@ def backup(
 async def _back_up(home: Path | None, place: str, keys: Path | None, secret: str) -> Answer:
     from antiphon.sdk.hosting.backups import back_up, store_keys
 
+    stored = store_keys(keys, secret, home=home) if keys is not None else 0  # may be refused
     written = await back_up(place, home=home)
-    stored = store_keys(keys, secret, home=home) if keys is not None else 0
     facts = {
         **fields(written.manifest, "mesh", "name", "upto", "last_ms", "made_ms"),
         "records": written.manifest.records,
