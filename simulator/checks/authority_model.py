@@ -158,13 +158,25 @@ class AuthorityModel:
         ends = fact.type in {"job.cancel", "job.evict"}
         if ends and author == self.coordinator:
             return ""
-        if ends and author == called.author and not self._is_taken_back(called):
+        if ends and self._is_callers(fact, called, commit_ms) and not self._is_taken_back(called):
             return ""
         command = COMMANDS.get(fact.type, COMPLETING)
         if fact.body.get("answers") or fact.body.get("answered"):
             command = ANSWERING
         times_s = (fact.wall_ms // 1000, commit_ms // 1000)
         return self._chain_fault(author, fact.auth, command, fact.body["kind"], times_s)
+
+    def _is_callers(self, fact: PlainRecord, called: Call, commit_ms: int) -> bool:
+        """Whether an op is by the caller, or by another key of the party that it acts for."""
+        if fact.author == called.author:
+            return True
+        if not fact.auth or not called.auth:
+            return False
+        times_s = (fact.wall_ms // 1000, commit_ms // 1000)
+        kind = fact.body["kind"]
+        fault = self._chain_fault(fact.author, fact.auth, "/job/cancel", kind, times_s)
+        shown = fault in {"", "command", "policy"} and fact.auth[0] in self.grants
+        return shown and self.grants[fact.auth[0]].claims.audience == self.party(called)
 
     def fault_of_caller(self, fact: PlainRecord, caller: Call, *, commit_ms: int) -> str:
         """Why a job's caller could not call it again here and now; empty if it could."""

@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from httpx2 import ASGITransport, AsyncBaseTransport, ConnectError, ReadError, Response
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 
 from antiphon.core.authority.scope import EVERYTHING
 from antiphon.core.bus.http_request import open_request
@@ -31,8 +29,8 @@ from antiphon.errors import (
     Rejected,
     Unavailable,
 )
-from antiphon.interfaces.http.answers import tell_refused
-from antiphon.interfaces.http.guards import Rates
+from antiphon.guard import Guard
+from antiphon.interfaces.http.door import Door
 from antiphon.interfaces.http.member_routes import MemberRoutes
 from antiphon.ports import Append
 from antiphon.runtime.gate.member_door import Member, Stored
@@ -93,11 +91,6 @@ class Line(AsyncBaseTransport):
         return answer
 
 
-async def told(request, problem):
-    """Not in a thread, which virtual time has none of."""
-    return tell_refused(request, problem)
-
-
 class HttpHarness:
     """A node for each mesh of a server."""
 
@@ -122,9 +115,9 @@ class HttpHarness:
     async def connect(self, mesh, *, create=True, loan_s=None):
         node = MemoryEngine(self.server, mesh, create=create)
         log = LogService(node.log, lambda scope: sight_of(mesh, PROTOCOL.branches, scope))
-        routes = MemberRoutes(PlainDoor(node, self.wall), log, Rates(per_s=1e6, burst=1e6))
-        app = Starlette(routes=routes.routes(), exception_handlers={HTTPException: told})
-        self.lines.append(Line(app))
+        routes = MemberRoutes(PlainDoor(node, self.wall), log)
+        # Work takes no virtual time: it would count as done all at once.
+        self.lines.append(Line(Door(routes.routes(), Guard(work=1e6))))
         self.nodes.append(node)
         entropy = SystemEntropy()
         engine = await HttpEngine.connect(

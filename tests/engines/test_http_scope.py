@@ -1,7 +1,5 @@
 """What a node shows over HTTP to a member whose delegations cover some kinds only."""
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -162,18 +160,6 @@ async def test_a_confirmation_reads_no_more_than_fits_into_its_answer(monkeypatc
     monkeypatch.setattr(services, "PAGES_CONFIRMED", 3)
     part = await at.ask(Confirm(subject=f"{root}.>", after=0, upto=60), mine)
     assert (part.records, part.upto, part.more) == ([], 12, True)
-
-
-async def test_a_party_has_a_bounded_number_of_reads_at_the_same_time(monkeypatch):
-    monkeypatch.setattr(services, "READS_EACH", 1)
-    at = await filled()
-    waiting = asyncio.ensure_future(at.ask(Read(after=6, wait_s=1)))
-    await asyncio.sleep(0.1)
-    with pytest.raises(RateLimited):
-        await at.ask(End())
-    assert (await at.ask(End(), party="another")).records
-    await waiting
-    assert (await at.ask(End())).records, "it has been answered"
 
 
 async def test_a_party_has_a_bounded_number_of_reads_that_wait(monkeypatch):

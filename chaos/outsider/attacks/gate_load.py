@@ -26,7 +26,13 @@ from antiphon.core.messages.register import Note, write_note
 from antiphon.core.messages.send_rate import BURST
 from antiphon.core.record.ids import agent_address, split_address
 from antiphon.errors import InboxFull, RateLimited, Unavailable
-from antiphon.interfaces.http.bounded_server import MAX_CONNECTIONS, serving
+from antiphon.guard import Guard
+from antiphon.interfaces.http.answers import word
+from antiphon.interfaces.http.askers import Anybody
+from antiphon.interfaces.http.bounded_server import serving
+from antiphon.interfaces.http.connection import MAX_CONNECTIONS
+from antiphon.interfaces.http.door import Door
+from antiphon.interfaces.http.route import REQUESTS, Route
 from antiphon.ports import MessageStore
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -259,15 +265,19 @@ async def _many_keys_over_http(target: TargetMesh) -> Outcome:
     return Outcome("gate", f"{stored} messages of {KEYS} keys, as of one")
 
 
-async def _answers(scope: Any, _: Any, send: Any) -> None:
-    if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"ok"})
+async def _healthy(*_: Any) -> Any:
+    return word("ok")
+
+
+def _probes() -> Door:
+    asker = Anybody("one word")
+    probe = Route(path="/healthz", answer=_healthy, asker=asker, limits=REQUESTS, is_probe=True)
+    return Door((probe,), Guard())
 
 
 async def _silent_connections(_: TargetMesh) -> Outcome:
     """More connections than the HTTP interface has, which say nothing and come again."""
-    async with serving(_answers, HttpAddress("127.0.0.1", 0)) as port:
+    async with serving(_probes(), HttpAddress("127.0.0.1", 0)) as port:
         holding = [asyncio.ensure_future(_hold(port)) for _ in range(SILENT)]
         try:
             await asyncio.sleep(0.5)

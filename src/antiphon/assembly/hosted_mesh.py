@@ -21,6 +21,7 @@ from antiphon.core.bus.subjects import ENTRY, MESSAGE_GATE, ROOTS
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.files import replace_file
+from antiphon.guard import Guard
 from antiphon.runtime.gate.addresses import keep_announcing
 from antiphon.runtime.gate.admission import Gate
 from antiphon.runtime.gate.blob_rights import BlobRights
@@ -223,13 +224,14 @@ async def gatekeeping(
     members = MemberRegistry(home.gate / "members")
     users = [member.user for member in members.everyone()]
     ear = await open_ear(accounts, described.engine, described.mesh, tls=tls)
-    bus = NatsBus(ear, described.mesh)
+    bus, guard = NatsBus(ear, described.mesh), node.guard if node is not None else Guard()
     hearing = MemberRequests(
         ear,
         described.mesh,
         users,
         answers=engine.log.connection,
         party_of=lambda user: _node_of(members, user) or user,
+        guard=guard,
     )
     gate = Gate(
         session,
@@ -239,11 +241,12 @@ async def gatekeeping(
         TicketRegistry(home.gate / "tickets"),
         members,
         lambda: owner_of(home, session),
-        bus,
+        bus=bus,
+        guard=guard,
     )
     house = ReadService(engine, gate.scope_of, branches, hearing=hearing)
     rights = BlobRights(
-        session, gate.scope_of, lambda user: _node_of(members, user), members.users_of
+        session, gate.scope_of, lambda user: (_node_of(members, user),), members.users_of
     )
     storeroom = BlobService(engine, rights, hearing=hearing)
     messages, connection = MessageGate(session, engine.messages), engine.log.connection

@@ -29,6 +29,10 @@ class BoundedCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._held)
 
+    def has(self, key: K) -> bool:
+        """Whether there is a value."""
+        return key in self._held
+
     def get(self, key: K) -> V | None:
         """The value of a key, or None."""
         found = self._held.get(key)

@@ -217,6 +217,8 @@ class Report(Struct, frozen=True, kw_only=True):
 Step = Literal["mesh", "seal", "verdicts", "coordinator"]
 """What is checked after the bytes, in this order."""
 Passed = Callable[[Step, str], None]
+Turn = Callable[[], None]
+"""Called after each record: a long check lets others work, or is given up."""
 
 _decoder = msgspec.json.Decoder(Bundle)
 _Put = tuple[str, int, int, str, bytes]
@@ -257,6 +259,7 @@ def check(
     *,
     owner: str | None = None,
     passed: Passed = lambda _step, _words: None,
+    turn: Turn = lambda: None,
 ) -> Report:
     """Everything that the bundle proves, or `Rejected` with what is wrong with it.
 
@@ -269,11 +272,11 @@ def check(
     genesis = _genesis(protocol, bundle, owner)
     passed("mesh", f"{genesis.name} ({bundle.mesh}), created by {short_node(genesis.owner)}.")
     seal = _sealed(protocol, bundle)
-    _check_leaves(bundle, seal.body)
+    _check_leaves(bundle, seal.body, turn)
     root = f"{seal.body.root[:8]}…{seal.body.root[-4:]}"
     passed("seal", f"Every record is in the tree of the first {seal.body.size:,}, root {root}.")
-    opened_records = _opened(protocol, bundle)
-    history, lanes, judged = _replayed(protocol, bundle, key, opened_records)
+    opened_records = _opened(protocol, bundle, turn)
+    history, lanes, judged = _replayed(protocol, bundle, key, opened_records, turn)
     lane = lanes[key]
     authors = {one.op.author for one in opened_records if one.op is not None}
     passed("verdicts", f"Signed by {len(authors)} keys; judged again, as sealed.")
@@ -304,12 +307,16 @@ def _refuse(why: str) -> NoReturn:
     raise Rejected(f"the bundle is not valid: {why}", reason="bundle")
 
 
-def _opened(protocol: Protocol, bundle: Bundle) -> list[OpenedRecord]:
+def _opened(protocol: Protocol, bundle: Bundle, turn: Turn) -> list[OpenedRecord]:
     if any(b.seq <= a.seq or b.leaf <= a.leaf for a, b in pairwise(bundle.records)):
         _refuse("its records are not in the order of the log")
     if any((one.record is None) == (one.digest is None) for one in bundle.records):
         _refuse("of each record it has either the bytes or the digest")
-    return [_opened_one(protocol, bundle.mesh, shown) for shown in bundle.records]
+    opened: list[OpenedRecord] = []
+    for shown in bundle.records:
+        opened.append(_opened_one(protocol, bundle.mesh, shown))
+        turn()
+    return opened
 
 
 def _opened_one(protocol: Protocol, mesh: str, shown: BundledRecord) -> OpenedRecord:
@@ -362,8 +369,9 @@ def _sealed(protocol: Protocol, bundle: Bundle) -> MeshSeal:
     return opened.op
 
 
-def _check_leaves(bundle: Bundle, seal: SealBody) -> None:
+def _check_leaves(bundle: Bundle, seal: SealBody, turn: Turn) -> None:
     for shown in bundle.records:
+        turn()
         if shown.seq > seal.upto:
             _refuse(f"record {shown.seq} is newer than what the seal covers")
         hashed = merkle.leaf_hash(shown.leaf_bytes())
@@ -374,7 +382,11 @@ def _check_leaves(bundle: Bundle, seal: SealBody) -> None:
 
 
 def _replayed(
-    protocol: Protocol, bundle: Bundle, key: LaneKey, opened_records: list[OpenedRecord]
+    protocol: Protocol,
+    bundle: Bundle,
+    key: LaneKey,
+    opened_records: list[OpenedRecord],
+    turn: Turn,
 ) -> tuple[ControlHistory, dict[LaneKey, Lane], list[tuple[OpenedRecord, Verdict]]]:
     """Judge every record again, as any reader of the log would."""
     shown_at = {shown.seq: shown for shown in bundle.records}
@@ -400,6 +412,7 @@ def _replayed(
     beside: set[int] = set()
     accepted = dict.fromkeys(lanes, 0)
     for shown, opened in zip(bundle.records, opened_records, strict=True):
+        turn()
         if opened.is_control:
             verdict = history.apply(opened)
         elif opened.place is not None and opened.place.key in lanes:

@@ -50,14 +50,14 @@ class RateBooks:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: MessageStore | None,
         now_ms: Callable[[], int],
         allowance: Allowance,
         *,
         name: str,
         is_kept_first: bool = False,
     ) -> None:
-        """`name` tells these books from others in the store."""
+        """`name` tells these books from others. Without a store they are kept here alone."""
         self._store = store
         self._now_ms = now_ms
         self._allowance = allowance
@@ -76,10 +76,10 @@ class RateBooks:
             return wait_s
         book.is_told = False
         self._count(who, book, cost)
-        if self._is_kept_first:
+        if self._is_kept_first and self._store is not None:
             for _ in range(2):  # what is being written may have begun before this
-                if book.unsaved:
-                    await asyncio.shield(self._save_soon(who, book))
+                if book.unsaved and (saving := self._save_soon(who, book)) is not None:
+                    await asyncio.shield(saving)
         return 0.0
 
     async def give_back(self, who: str, cost: float) -> None:
@@ -119,42 +119,43 @@ class RateBooks:
             if self._books[oldest].saving is None:
                 del self._books[oldest]
         book = self._books[who] = _Book(Tokens(self._allowance.burst, self._now_ms()))
-        book.loading = asyncio.ensure_future(self._load(who, book))
+        if self._store is not None:
+            book.loading = asyncio.ensure_future(self._load(self._store, who, book))
         return book
 
-    async def _load(self, who: str, book: _Book) -> None:
+    async def _load(self, store: MessageStore, who: str, book: _Book) -> None:
         try:
-            await self._read(who, book)
+            await self._read(store, who, book)
         except AntiphonError as problem:
             log.warning("rate_not_read", rate=self._name, problem=problem.message)
         finally:
             book.loading = None
 
-    async def _read(self, who: str, book: _Book) -> None:
+    async def _read(self, store: MessageStore, who: str, book: _Book) -> None:
         """Take over what other gates, or this one before, counted."""
-        kept = await self._store.get(self._key(who))
+        kept = await store.get(self._key(who))
         tokens = None if kept is None else read_tokens(kept.value)
         book.revision = 0 if kept is None else kept.revision
         full = Tokens(self._allowance.burst, self._now_ms())
         known = (tokens or full).at(self._now_ms(), self._allowance)
         book.tokens = known.less(book.unsaved)
 
-    def _save_soon(self, who: str, book: _Book) -> asyncio.Task[None]:
-        if book.saving is None:
-            book.saving = asyncio.ensure_future(self._save(who, book))
+    def _save_soon(self, who: str, book: _Book) -> asyncio.Task[None] | None:
+        if book.saving is None and self._store is not None:
+            book.saving = asyncio.ensure_future(self._save(self._store, who, book))
         return book.saving
 
-    async def _save(self, who: str, book: _Book) -> None:
+    async def _save(self, store: MessageStore, who: str, book: _Book) -> None:
         ttl_ms = max(KEPT_MS, 2 * self._allowance.full_ms)
         try:
             for _ in range(3):
                 text, saved = msgspec.json.encode(book.tokens), book.unsaved
                 try:
-                    book.revision = await self._store.write(
+                    book.revision = await store.write(
                         self._key(who), text, note=b"", expected=book.revision, ttl_ms=ttl_ms
                     )
                 except LostRace:
-                    await self._read(who, book)
+                    await self._read(store, who, book)
                 else:
                     book.unsaved -= saved
                     return

@@ -339,3 +339,37 @@ def test_a_job_that_lost_its_holder_gets_its_time_to_start_anew():
     assert court.revoke(cid, OWNER, at=8_000) is OK
     again = court.grant(OWNER, BOB)
     assert job.claim(BOB, auth=(again,), at=9_000) is OK
+
+
+# --- whose job it is ------------------------------------------------------------------------------
+
+
+def test_a_job_is_cancelled_by_any_key_of_the_party_that_submitted_it():
+    """A member's processes have keys of their own: the job of one is the job of all."""
+    court = Court()
+    schedules = court.grant(OWNER, ALICE, cmd="/job/schedule", pol=RENDER)
+    process = (schedules, court.grant(ALICE, BOB, cmd="/job/schedule", nonce=b"another nonce"))
+    other = (court.grant(OWNER, CAROL, cmd="/job/schedule", pol=RENDER, nonce=b"a third nonce"),)
+    first = Story(court.ledger, kind="render.frame")
+    assert first.schedule(ALICE, how={"auth": (schedules,)}) is OK
+    assert first.cancel(CAROL, auth=other) is Verdict.COMMAND
+    assert first.cancel(BOB) is Verdict.NO_CHAIN, "nothing shows whose key it is"
+    assert first.cancel(BOB, auth=(schedules,)) is Verdict.NO_CHAIN, "that is Alice's"
+    assert first.cancel(BOB, auth=process) is OK
+    second = Story(court.ledger, kind="render.frame", word="other")
+    assert second.schedule(BOB, how={"auth": process}) is OK
+    assert second.cancel(ALICE, auth=(schedules,)) is OK
+
+
+def test_a_key_of_the_party_cancels_nothing_once_its_own_delegation_or_the_jobs_has_ended():
+    court = Court()
+    schedules = court.grant(OWNER, ALICE, cmd="/job/schedule", pol=RENDER)
+    passed_on = court.grant(ALICE, BOB, cmd="/job/schedule", nonce=b"another nonce")
+    story = Story(court.ledger, kind="render.frame")
+    assert story.schedule(ALICE, how={"auth": (schedules,)}) is OK
+    assert court.revoke(passed_on, ALICE) is OK
+    assert story.cancel(BOB, auth=(schedules, passed_on)) is Verdict.REVOKED
+    again = court.grant(ALICE, BOB, cmd="/job/schedule", nonce=b"a third nonce")
+    assert court.revoke(schedules, OWNER) is OK
+    assert story.cancel(BOB, auth=(schedules, again)) is Verdict.REVOKED
+    assert story.cancel(ALICE, auth=(schedules,)) is Verdict.REVOKED

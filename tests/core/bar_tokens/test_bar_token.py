@@ -68,7 +68,7 @@ def test_a_token_permits_its_role_in_its_project(court, chain):
         kinds=kinds,
         auth=chain,
         project="render",
-        counted=ALICE.did,
+        member=ALICE.did,
     )
     assert found.may(*READ_BY)
     assert not found.may("/job/schedule")

@@ -131,19 +131,14 @@ def test_a_manifest_with_a_mistake_is_explained_as_everywhere(writer):
         read_pushed(pushed(writer, ref="refs/gatos/jobs/x"), "sha1", MESH)
 
 
-def test_a_key_and_a_bridge_have_a_pace():
-    pace = PushPace(each=2, in_all=5)
+def test_a_party_has_a_pace():
+    pace = PushPace(each=2)
     for _ in range(2):
         pace.submit("a", 0.0)
     with pytest.raises(Rejected, match="2 jobs a minute"):
         pace.submit("a", 59.0)
     pace.submit("b", 59.0)
     pace.submit("a", 61.0)
-    for _ in range(5):
-        pace.ask(0.0)
-    with pytest.raises(Rejected, match="5 requests a minute"):
-        pace.ask(1.0)
-    pace.ask(61.0)
 
 
 class TestTheService:

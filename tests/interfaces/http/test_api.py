@@ -10,19 +10,20 @@ import pytest
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.families.mesh.ops import MeshPause, PauseBody
+from antiphon.guard import Who
 from antiphon.interfaces.http import api_routes, openapi
-from antiphon.interfaces.http.answers import Refused
 from antiphon.interfaces.http.endpoints import ENDPOINTS
-from antiphon.interfaces.http.guards import BURST, PARTIES, Rates
 from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller.erasure import forget
 from antiphon.runtime.executors.handler_call import JobContext
 from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.replica.replica import Replica
 from antiphon.sdk.http.job_content import JobContent
 from antiphon.sdk.http.node_api import NodeApi
+from tests.guard_limits import limited
 from tests.interfaces.http.client import OPERATOR, connected, request, served
 from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
-from tests.patience import PATIENCE_S
+from tests.patience import NEVER_S, PATIENCE_S
 from tests.runtime.by_hand import completed
 from tests.runtime.meshes import CALM, call
 from tests.runtime.plans.plan_meshes import grant
@@ -279,7 +280,7 @@ async def test_the_events_of_a_job_begin_with_what_it_is_and_end_with_it():
 
 async def test_a_silent_stream_has_a_heartbeat_and_one_party_has_few_streams(monkeypatch):
     monkeypatch.setattr(api_routes, "HEARTBEAT_S", 0.01)
-    monkeypatch.setattr(api_routes, "STREAMS_EACH", 1)
+    limited(monkeypatch, "http streams", of_party=1)
     async with served() as node:
         job = await submitted(node)
         async with connected(node.port) as line:
@@ -338,20 +339,65 @@ async def test_pages_of_other_sites_and_names_that_point_here_get_nothing():
                 assert (await line.answer()).status == 200, "probes are for everybody"
 
 
-def test_a_party_that_asks_too_often_is_told_when_to_ask_again():
-    rates = Rates(per_s=10, burst=3)
-    for _ in range(3):
-        rates.take("a", 0.0)
-    with pytest.raises(Refused) as refused:
-        rates.take("a", 0.0)
-    assert refused.value.headers == {"Retry-After": "1"}
-    rates.take("b", 0.0)
-    rates.take("a", 0.1)
-    many = Rates()
-    for number in range(PARTIES + 10):
-        many.take(str(number), 0.0)
-    assert BURST > 1
-    assert len(many._left) == PARTIES
+async def test_a_party_whose_answers_took_much_time_rests_and_others_do_not():
+    async with served(CLOSED, long_bars) as node:
+        greedy = await Holder(node, long_bars).granted()
+        other = await Holder(node, long_bars).granted()
+        assert (await node.ask("/v1/counts", greedy.token())).status == 200
+        node.node.guard.spend(Who(party=greedy.key.did), 60.0)
+        refused = await node.ask("/v1/counts", greedy.token())
+        assert (refused.status, refused.json["reason"]) == (429, "rate")
+        assert int(refused.headers["retry-after"]) > 1
+        assert (await node.ask("/v1/kinds", greedy.token())).status == 429, "whatever it asks"
+        assert (await node.ask("/v1/counts", other.token())).status == 200
+
+
+async def test_a_stranger_who_used_up_its_share_keeps_nobody_from_an_answer():
+    async with served() as node:
+        node.node.guard.spend(Who(party="address 127.0.0.1", is_stranger=True), 60.0)
+        assert (await node.ask("/v1/openapi.json")).status == 429
+        assert (await node.ask("/healthz")).status == 200, "probes are always answered"
+        assert (await node.ask("/v1/counts", OPERATOR)).status == 200, "from the same address"
+
+
+async def test_the_document_is_made_once_and_not_sent_twice(monkeypatch):
+    async with served() as node:
+        first = await node.ask("/v1/openapi.json")
+        monkeypatch.setattr(openapi, "document", None)
+        again = await node.ask("/v1/openapi.json")
+        assert (again.status, again.body) == (200, first.body)
+        async with connected(node.port) as line:
+            asked = request("/v1/openapi.json").removesuffix(b"\r\n")
+            line.send(asked + f"If-None-Match: {first.headers['etag']}\r\n\r\n".encode())
+            assert b" 304 " in await line.reader.readline()
+
+
+async def test_a_streams_work_is_for_its_own_lane_alone(monkeypatch):
+    """Records of other jobs, and those that the client has, are not read for it."""
+    async with served() as node:
+        job, session = await submitted(node), (await node.mesh.connection()).session
+        read, lane_records = [], Replica.lane_records
+
+        def counted(self, key, **how):
+            found = lane_records(self, key, **how)
+            read.append(len(found))
+            return found
+
+        monkeypatch.setattr(Replica, "lane_records", counted)
+        told = NodeApi(node.program, node.node).events(
+            node.access.admit(OPERATOR), job, after=0, wait_s=NEVER_S
+        )
+        assert (await anext(told)).id == job
+        assert (await anext(told)).op == "job.schedule"
+        waiting = asyncio.ensure_future(anext(told))
+        for number in range(5):
+            await call(session, number)
+        await node.node.reached((await session.log.last()).seq)
+        body = ClaimBody(kind="build.app", job=job, lease_ms=30_000, begin=True)
+        await write_one(session, Intent(JobClaim, body, EMPTY))
+        assert (await waiting).op == "job.claim"
+        assert sum(read) == 2, "each record once"
+        await told.aclose()
 
 
 def test_the_document_has_every_path_and_names_only_what_it_has():
@@ -431,7 +477,7 @@ async def test_the_outputs_of_a_job_are_read_whole_or_by_range_and_its_proof_is_
 
 
 async def test_a_download_takes_a_place_of_its_party_until_it_ends(monkeypatch):
-    monkeypatch.setattr(api_routes, "STREAMS_EACH", 1)
+    limited(monkeypatch, "http streams", of_party=1)
     begun, rest = asyncio.Event(), asyncio.Event()
     plain = JobContent.content
 

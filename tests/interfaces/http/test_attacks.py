@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from antiphon.interfaces.http import application
-from antiphon.interfaces.http.endpoints import ENDPOINTS
+from antiphon.interfaces.http import door
+from antiphon.interfaces.http.endpoints import ENDPOINTS, SIGNED
 from tests.interfaces.http.client import OPERATOR, connected, request, served
 from tests.interfaces.http.test_api import checked, post, submitted
 from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
@@ -58,7 +58,7 @@ async def test_a_token_that_was_copied_is_worth_nothing_after_its_bars():
         old = holder.token(role="all", bars_ago=2)
         before = node.node.applied
         for one in ENDPOINTS:
-            if one.role == "signature":
+            if one.under == SIGNED:
                 continue
             refused = await node.ask(path_of(one, job), old, method=one.method, body=b"{}")
             assert (refused.status, refused.json["reason"]) == (401, "late"), one
@@ -93,7 +93,7 @@ async def test_a_request_that_comes_slowly_ends_and_does_nothing(monkeypatch):
     async with served() as node:
         body = json.dumps({"kind": "build.app"}).encode()
         with monkeypatch.context() as hasty:
-            hasty.setattr(application, "REQUEST_S", 0.2)
+            hasty.setattr(door, "ARRIVING_S", 0.2)
             for path in ("/v1/jobs", "/v1/hooks/ship", "/v1/verify", "/v1/messages"):
                 async with connected(node.port) as line:
                     line.send(request(path, OPERATOR, method="POST", body=body)[:-4])
@@ -107,7 +107,7 @@ async def test_no_path_reads_more_than_its_limit():
         for one in ENDPOINTS:
             if one.method != "POST":
                 continue
-            most = application.BODY_BYTES.get(one.path, application.MAX_BODY_BYTES)
+            most = one.limits.request_bytes
             path = path_of(one, "ffff")
             sent = request(path, OPERATOR, method="POST", body=b" " * (most + 1))
             async with connected(node.port) as line:

@@ -26,8 +26,8 @@ from schemathesis.checks import (
 
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.core.families.jobs.state import EMPTY
-from antiphon.interfaces.http import application, openapi
-from antiphon.interfaces.http.guards import Rates
+from antiphon.guard import Guard
+from antiphon.interfaces.http import openapi
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.sdk.webhooks.hook_file import Hook
 from tests.interfaces.http.client import OPERATOR, served
@@ -98,7 +98,7 @@ class Asked:
 @pytest.fixture(scope="module")
 def node():
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(application, "Rates", lambda: Rates(1e9, 1e9))
+        patched.setattr(Guard, "rest_s", lambda *_: 0.0)
         with Asked().running() as found, requests.Session() as session:
             found.session = session
             yield found

@@ -4,7 +4,6 @@ import asyncio
 from itertools import count, pairwise
 
 import pytest
-from starlette.exceptions import HTTPException
 
 from antiphon.interfaces.http.pages import live
 from antiphon.interfaces.http.pages.live import Frame, Streams
@@ -32,7 +31,7 @@ async def frames(streams, make, is_allowed=always):
     """What arrives until the stream ends: virtual seconds and bytes."""
     loop = asyncio.get_running_loop()
     answer = streams.answer(make, is_allowed)
-    return [(loop.time(), one) async for one in answer.body_iterator]
+    return [(loop.time(), one) async for one in answer.pieces]
 
 
 def numbered():
@@ -93,20 +92,10 @@ async def test_the_end_of_the_server_ends_every_stream_at_once():
     assert both.done()
 
 
-async def test_there_are_only_so_many_streams_and_one_that_is_over_makes_room(monkeypatch):
-    monkeypatch.setattr(live, "STREAMS", 1)
+async def test_a_stream_that_is_left_is_not_waited_for():
     streams = Streams(Quiet())
-    first = streams.answer(numbered(), always)
-    with pytest.raises(HTTPException) as refused:
-        streams.answer(numbered(), always)
-    assert refused.value.status_code == 503
-
-    async def gone(_):
-        raise OSError("the browser is gone")
-
-    async def receive():
-        await asyncio.Event().wait()
-
-    with pytest.raises(Exception, match=r"gone|TaskGroup"):
-        await first({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, gone)
-    streams.answer(numbered(), always)
+    pieces = streams.answer(numbered(), always).pieces
+    await anext(pieces)
+    assert streams._open
+    await pieces.aclose()
+    assert not streams._open

@@ -9,13 +9,15 @@ from msgspec.structs import replace
 from antiphon.core.bar_tokens import job_link
 from antiphon.core.bar_tokens.job_link import JobLink, issue_link
 from antiphon.errors import Malformed, Rejected
-from antiphon.interfaces.http import api_routes, guards
+from antiphon.guard import Who
+from antiphon.interfaces.http import api_routes
 from antiphon.interfaces.http.endpoints import ENDPOINTS
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.sdk.http.job_content import JobContent
 from antiphon.sdk.http.job_links import make_link
 from antiphon.sdk.http.node_api import NodeApi
 from antiphon.sdk.jobs.job_lookup import one_job
+from tests.guard_limits import limited
 from tests.interfaces.http.client import OPERATOR, as_mesh, connected, request, served
 from tests.interfaces.http.test_api import Stream, checked, ended, post, submitted, working
 from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
@@ -192,7 +194,7 @@ async def test_a_download_breaks_off_when_its_link_ends(monkeypatch, capfd):
 
 
 async def test_all_links_of_one_signer_have_the_streams_of_one_party(monkeypatch):
-    monkeypatch.setattr(api_routes, "STREAMS_EACH", 1)
+    limited(monkeypatch, "http streams", of_party=1)
     async with served() as node:
         jobs = [await submitted(node, args=[number]) for number in range(2)]
         links = [await linked(node, job) for job in jobs]
@@ -205,13 +207,16 @@ async def test_all_links_of_one_signer_have_the_streams_of_one_party(monkeypatch
             await Stream(own).next()
 
 
-async def test_all_links_of_one_signer_have_the_requests_of_one_party(monkeypatch):
-    monkeypatch.setattr(guards.Rates.__init__, "__defaults__", (0.001, 6.0))
+async def test_all_links_of_one_signer_have_the_time_of_one_party():
     async with served() as node:
         job = await submitted(node)
-        links = [await linked(node, job) for _ in range(4)]
-        answers = [await node.ask(f"/v1/jobs/{job}?link={links[at % 4]}") for at in range(7)]
-        assert [one.status for one in answers] == [200] * 6 + [429]
+        links = [await linked(node, job) for _ in range(2)]
+        signer = f"links of {node.program.connection.did}"
+        assert (await node.ask(f"/v1/jobs/{job}?link={links[0]}")).status == 200
+        node.node.guard.spend(Who(party=signer), 60.0)
+        for link in links:
+            assert (await node.ask(f"/v1/jobs/{job}?link={link}")).status == 429
+        assert (await node.ask(f"/v1/jobs/{job}", OPERATOR)).status == 200
 
 
 async def test_a_member_signs_its_own_link_which_ends_with_its_right():

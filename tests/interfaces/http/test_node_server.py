@@ -22,7 +22,9 @@ from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDele
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.tempo.meter import Meter
 from antiphon.errors import Misconfigured, PortTaken
-from antiphon.interfaces.http import application, bounded_server
+from antiphon.guard import Guard
+from antiphon.interfaces.http import application, bounded_server, connection
+from antiphon.interfaces.http.door import Door
 from antiphon.interfaces.http.node_server import node_server
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.identity.key_files import SeedKeyring
@@ -326,9 +328,13 @@ async def test_no_token_is_logged_whatever_happens(monkeypatch, capfd):
 # --- limits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("B24")
-async def test_requests_beyond_the_limit_are_told_to_come_back_and_probes_are_answered(monkeypatch):
-    monkeypatch.setattr(application, "MAX_REQUESTS", 3)
+def limited(monkeypatch, **limits):
+    """Ordinary requests with these limits."""
+    monkeypatch.setattr(application, "REQUESTS", replace(application.REQUESTS, **limits))
+
+
+def held_status(monkeypatch):
+    """`/v1/status` that answers when it is told to; what has begun, and what tells it."""
     begun, go_on = asyncio.Semaphore(0), asyncio.Event()
 
     async def held(*_):
@@ -337,26 +343,44 @@ async def test_requests_beyond_the_limit_are_told_to_come_back_and_probes_are_an
         return PlainTextResponse("done")
 
     monkeypatch.setattr(application.NodeRoutes, "status", held)
-    async with served() as node, AsyncExitStack() as stack:
-        lines = [await stack.enter_async_context(connected(node.port)) for _ in range(3)]
-        for line in lines:
-            line.send(request("/v1/status"))
+    return begun, go_on
+
+
+@pytest.mark.req("B24")
+async def test_one_party_leaves_room_for_others_and_probes_are_answered(monkeypatch):
+    limited(monkeypatch, in_all=4, of_party=4)
+    begun, go_on = held_status(monkeypatch)
+    async with served(CLOSED, long_bars) as node, AsyncExitStack() as stack:
+        others = [(await Holder(node, long_bars).granted()).token() for _ in range(3)]
+
+        async def asking(token):
+            line = await stack.enter_async_context(connected(node.port))
+            line.send(request("/v1/status", token))
+            return line
+
+        async def begins(token):
+            line = await asking(token)
             await begun.acquire()
-        refused = await stack.enter_async_context(connected(node.port))
-        refused.send(request("/v1/status"))
-        assert (await refused.answer()).status == 503
-        await refused.ends()
+            return line
+
+        lines = [await begins(OPERATOR) for _ in range(2)]
+        refused = await (await asking(OPERATOR)).answer()
+        assert (refused.status, refused.json["reason"]) == (429, "rate")
+        assert int(refused.headers["retry-after"]) >= 1
+        lines += [await begins(one) for one in others[:2]]
+        full = await asking(others[2])
+        assert (await full.answer()).status == 503, "there is no room for anybody"
+        await full.ends()
         assert (await node.ask("/healthz")).status == 200
         assert (await node.ask("/readyz")).status == 200
         go_on.set()
-        assert [(await line.answer()).status for line in lines] == [200] * 3
-        assert (await node.ask("/v1/status")).status == 200, "the places were given back"
+        assert [(await line.answer()).status for line in lines] == [200] * 4
+        assert (await node.ask("/v1/status", OPERATOR)).status == 200, "the places were given back"
 
 
 @pytest.mark.req("B24")
 async def test_half_a_body_takes_no_requests_place(monkeypatch):
-    monkeypatch.setattr(application, "MAX_REQUESTS", 1)
-    monkeypatch.setattr(application, "REQUEST_S", NEVER_S)
+    limited(monkeypatch, in_all=1, seconds=NEVER_S)
     async with served() as node, AsyncExitStack() as stack:
         for _ in range(3):
             line = await stack.enter_async_context(connected(node.port))
@@ -369,9 +393,9 @@ async def test_half_a_body_takes_no_requests_place(monkeypatch):
     "sent", [b"", b"GET /healthz HT", HALF_A_BODY], ids=["nothing", "half a head", "half a body"]
 )
 async def test_connections_that_ask_nothing_do_not_keep_a_probe_from_its_answer(monkeypatch, sent):
-    monkeypatch.setattr(bounded_server, "MAX_CONNECTIONS", 4)
-    monkeypatch.setattr(bounded_server, "IDLE_S", NEVER_S)
-    monkeypatch.setattr(application, "REQUEST_S", NEVER_S)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(connection, "IDLE_S", NEVER_S)
+    limited(monkeypatch, seconds=NEVER_S)
     async with served() as node, AsyncExitStack() as stack:
         silent = []
         for _ in range(4):
@@ -386,8 +410,8 @@ async def test_connections_that_ask_nothing_do_not_keep_a_probe_from_its_answer(
 
 
 async def test_the_address_with_the_most_connections_gives_way(monkeypatch):
-    monkeypatch.setattr(bounded_server, "MAX_CONNECTIONS", 6)
-    monkeypatch.setattr(bounded_server, "IDLE_S", NEVER_S)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 6)
+    monkeypatch.setattr(connection, "IDLE_S", NEVER_S)
     async with served() as node, AsyncExitStack() as stack:
 
         async def connect(source):
@@ -405,24 +429,35 @@ async def test_the_address_with_the_most_connections_gives_way(monkeypatch):
 
 
 async def test_a_request_that_is_being_answered_is_not_closed_for_a_new_connection(monkeypatch):
-    monkeypatch.setattr(bounded_server, "MAX_CONNECTIONS", 2)
-    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
-
-    async def held(*_):
-        begun.release()
-        await go_on.wait()
-        return PlainTextResponse("done")
-
-    monkeypatch.setattr(application.NodeRoutes, "status", held)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
+    begun, go_on = held_status(monkeypatch)
     async with served() as node, AsyncExitStack() as stack:
         lines = [await stack.enter_async_context(connected(node.port)) for _ in range(2)]
         for line in lines:
-            line.send(request("/v1/status"))
+            line.send(request("/v1/status", OPERATOR))
             await begun.acquire()
         refused = await stack.enter_async_context(connected(node.port))
         await refused.ends()
         go_on.set()
         assert [(await line.answer()).body for line in lines] == [b"done"] * 2
+
+
+async def test_a_request_whose_client_has_left_stops_its_work(monkeypatch):
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def long(*_):
+        begun.set()
+        try:
+            await asyncio.sleep(NEVER_S)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(application.NodeRoutes, "status", long)
+    async with served() as node:
+        async with connected(node.port) as line:
+            line.send(request("/v1/status", OPERATOR))
+            await begun.wait()
+        await ended.wait()
 
 
 @pytest.mark.parametrize(
@@ -437,7 +472,7 @@ async def test_a_request_that_is_being_answered_is_not_closed_for_a_new_connecti
     ],
 )
 def test_connections_are_counted_by_what_one_client_has_one_of(host, counted_by):
-    assert bounded_server.network_of(host) == counted_by
+    assert connection.network_of(host) == counted_by
 
 
 async def drip(line) -> None:
@@ -453,7 +488,7 @@ async def drip(line) -> None:
     ids=["nothing", "half a head", "one request", "one and a half"],
 )
 async def test_a_connection_without_a_request_is_closed_whatever_arrives(monkeypatch, sent):
-    monkeypatch.setattr(bounded_server, "IDLE_S", 0.1)
+    monkeypatch.setattr(connection, "IDLE_S", 0.1)
     async with served() as node, connected(node.port) as line:
         line.send(sent)
         dripping = asyncio.ensure_future(drip(line))
@@ -464,7 +499,7 @@ async def test_a_connection_without_a_request_is_closed_whatever_arrives(monkeyp
 
 
 async def test_a_request_that_takes_longer_is_answered_and_then_there_is_no_more_time(monkeypatch):
-    monkeypatch.setattr(bounded_server, "IDLE_S", 2)
+    monkeypatch.setattr(connection, "IDLE_S", 2)
 
     async def slow(*_):
         await asyncio.sleep(2.5)
@@ -481,31 +516,41 @@ async def test_a_request_that_takes_longer_is_answered_and_then_there_is_no_more
             dripping.cancel()
 
 
-async def test_a_head_that_is_too_large_is_refused():
+@pytest.mark.parametrize("end", [b"", b"\r\n\r\n"], ids=["half a head", "a whole head"])
+async def test_a_head_that_is_too_large_is_refused(end):
     async with served() as node:
-        large = b"X-Long: " + b"x" * (2 * bounded_server.MAX_HEAD_BYTES)
+        large = b"X-Long: " + b"x" * (2 * connection.MAX_HEAD_BYTES) + end
         async with connected(node.port) as line:
             line.send(b"GET /healthz HTTP/1.1\r\nHost: node\r\n" + large)
             assert (await line.reader.readline()).startswith(b"HTTP/1.1 400")
+            await line.ends()
         assert (await node.ask("/healthz")).status == 200
 
 
+async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed():
+    async with served() as node, connected(node.port) as line:
+        both = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        line.send(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\n" + both)
+        assert (await line.answer()).status == 400
+        await line.ends()
+
+
 async def test_a_request_that_takes_too_long_ends(monkeypatch):
-    monkeypatch.setattr(application, "REQUEST_S", 0.05)
+    limited(monkeypatch, seconds=0.05)
 
     async def never(*_):
         await asyncio.sleep(NEVER_S)
 
-    monkeypatch.setattr(application.NodeRoutes, "health", never)
+    monkeypatch.setattr(application.NodeRoutes, "status", never)
     async with served() as node:
-        assert (await node.ask("/healthz")).status == 408
+        assert (await node.ask("/v1/status", OPERATOR)).status == 408
 
 
 async def test_an_answer_does_not_wait_for_its_other_half(monkeypatch):
     """Head and body are two writes; with Nagle's algorithm the second waits for an answer."""
     seen = []
 
-    class Watched(bounded_server.BoundedProtocol):
+    class Watched(connection.BoundedProtocol):
         def connection_made(self, transport):
             super().connection_made(transport)
             taken = transport.get_extra_info("socket")
@@ -557,18 +602,18 @@ async def test_a_port_in_use_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = HttpAddress("127.0.0.1", taken.getsockname()[1])
         with pytest.raises(PortTaken, match=str(address)):
-            async with bounded_server.serving(lambda *_: None, address):
+            async with bounded_server.serving(Door((), Guard()), address):
                 pass
     with pytest.raises(Misconfigured, match=r"192\.0\.2\.1"):
-        async with bounded_server.serving(lambda *_: None, HttpAddress("192.0.2.1", 0)):
+        async with bounded_server.serving(Door((), Guard()), HttpAddress("192.0.2.1", 0)):
             pass
 
 
 def test_without_the_extra_the_error_says_what_to_type(monkeypatch):
     for module in [name for name in sys.modules if name.startswith("antiphon.interfaces.http.")]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "starlette", None)
-    monkeypatch.setitem(sys.modules, "starlette.applications", None)
+    for module in [name for name in sys.modules if name.partition(".")[0] == "starlette"]:
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(Misconfigured) as missing:
         node_server(None, None, None, None, None, HttpAddress("127.0.0.1", 0))
     assert missing.value.hint == "pip install 'antiphon[http]'"

@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.core.bar_tokens.bar_token import BarToken, issue
 from antiphon.core.tempo.policy import DEFAULT_POLICY, policy_hash
-from antiphon.interfaces.http import application
+from antiphon.interfaces.http import door
 from tests.interfaces.http.client import OPERATOR, connected, request, served
 from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
 
@@ -96,7 +96,7 @@ async def test_what_is_no_policy_is_refused(body, status, reason):
 
 
 async def test_a_body_that_never_comes_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(application, "REQUEST_S", 0.1)
+    monkeypatch.setattr(door, "ARRIVING_S", 0.1)
     async with served(CLOSED) as node, connected(node.port) as line:
         head = request("/v1/tempo", OPERATOR, method="PUT").replace(b"Length: 0", b"Length: 10")
         line.send(head + b"{")

@@ -39,6 +39,11 @@ from tests.runtime.meshes import CALM, KIND, a_mesh, eventually
 BIG = bytes(range(256)) * 8_000
 
 
+def nodes_of(nodes):
+    """The keys behind a user."""
+    return lambda user: (nodes.get(user, ""),)
+
+
 def output_file(folder, data):
     (folder / "source").write_bytes(data)
     return folder / "source"
@@ -202,7 +207,7 @@ async def test_only_accepted_records_name_a_blob(tmp_path):
         one, two, lease_timer = [(await mesh.connection()).session for _ in range(3)]
         nodes = {"U1": one.author.did, "U2": two.author.did}
         scopes, users = {}, lambda who: [u for u in nodes if nodes[u] in who]
-        rights = BlobRights(lease_timer, scopes.get, nodes.get, users)
+        rights = BlobRights(lease_timer, scopes.get, nodes_of(nodes), users)
         made = await Artifacts(one.engine.blobs).keep(output_file(tmp_path, BIG), "x")
         read = await called(one, KIND, inputs=(made,))
         wrote = await completed(one, two, KIND, made)
@@ -227,7 +232,7 @@ async def test_what_the_coordinator_derives_names_a_blob_by_the_word_of_the_plan
         one, two, gate = [(await mesh.connection()).session for _ in range(3)]
         nodes = {"U1": one.author.did, "U2": two.author.did}
         rights = BlobRights(
-            gate, {}.get, nodes.get, lambda who: [u for u in nodes if nodes[u] in who]
+            gate, {}.get, nodes_of(nodes), lambda who: [u for u in nodes if nodes[u] in who]
         )
         secret = BlobInput(algo="blake3", hash="blake3:" + "ab" * 32)
         manifest = Manifest(command=("true",), args=(), timeout=30, inputs=(secret,))
@@ -249,7 +254,7 @@ async def test_an_offer_names_a_blob_by_the_word_of_the_job_that_it_repeats(tmp_
         one, two, gate = [(await mesh.connection()).session for _ in range(3)]
         nodes = {"U1": one.author.did, "U2": two.author.did}
         rights = BlobRights(
-            gate, {}.get, nodes.get, lambda who: [u for u in nodes if nodes[u] in who]
+            gate, {}.get, nodes_of(nodes), lambda who: [u for u in nodes if nodes[u] in who]
         )
         secret = Output(name="result", stored=Stored(hash="blake3:" + "ab" * 32, size=9_999))
         told = await completed(two, one, KIND, secret)
@@ -267,7 +272,7 @@ async def test_a_long_text_of_ones_own_child_comes_back_in_an_offer(tmp_path):
         node = await mesh.node(connection=await mesh.connection(mesh.owner))
         one, gate = [(await mesh.connection()).session for _ in range(2)]
         nodes = {"U1": one.author.did}
-        rights = BlobRights(gate, {}.get, nodes.get, lambda who: [])
+        rights = BlobRights(gate, {}.get, nodes_of(nodes), lambda who: [])
         text = "x" * 20_000
         long = Output(name="result", text=text)
         child = await completed(one, one, KIND, long)
@@ -286,7 +291,7 @@ async def test_a_retry_names_a_blob_by_the_word_of_whoever_submitted_the_job_fir
         one, two, gate = [(await mesh.connection()).session for _ in range(3)]
         nodes = {"U1": one.author.did, "U2": two.author.did}
         rights = BlobRights(
-            gate, {}.get, nodes.get, lambda who: [u for u in nodes if nodes[u] in who]
+            gate, {}.get, nodes_of(nodes), lambda who: [u for u in nodes if nodes[u] in who]
         )
         secret = Output(name="secret", stored=Stored(hash="blake3:" + "ab" * 32, size=9_999))
         job = await called(one, KIND, inputs=(secret,))
@@ -308,7 +313,7 @@ async def test_a_step_and_a_part_of_a_stream_name_their_content(tmp_path):
     async with a_mesh("memory") as mesh:
         one, two, gate = [(await mesh.connection()).session for _ in range(3)]
         nodes = {"U1": one.author.did, "U2": two.author.did}
-        rights = BlobRights(gate, {}.get, nodes.get, lambda who: [])
+        rights = BlobRights(gate, {}.get, nodes_of(nodes), lambda who: [])
         job = await called(one, KIND)
         await two.read_lane(KIND, job.id, at_least=job.seq)  # its clock is then past the schedule
         claim = ClaimBody(kind=KIND, job=job.id, lease_ms=CALM.lease_ms, begin=True)

@@ -267,7 +267,7 @@ async def test_every_member_may_read_the_newest_snapshot_and_nothing_else_by_its
     async with a_mesh("memory", OPEN) as mesh:
         session, node, archiver = await an_archiver(mesh)
         await some_history(session, node, archiver)
-        rights = BlobRights(session, lambda _: Scope(), lambda user: user, lambda _: ())
+        rights = BlobRights(session, lambda _: Scope(), lambda user: (user,), lambda _: ())
         newest = node.snapshot_made[1]
         assert rights.may_read("anyone", *SNAPSHOT)
         assert await rights.vouches("anyone", *SNAPSHOT, newest) == "others"

@@ -53,6 +53,15 @@ def fault(control: Control, op: Op, *, seq: int, commit_ms: int) -> Verdict | No
     return None if outcome.ok else _REASONS[outcome.verdict]
 
 
+def leads_to_author(control: Control, op: Op, *, seq: int, commit_ms: int) -> bool:
+    """Whether the chain that an op names leads to its author and holds, whatever it permits."""
+    return fault(control, op, seq=seq, commit_ms=commit_ms) in {
+        None,
+        Verdict.COMMAND,
+        Verdict.POLICY,
+    }
+
+
 def arguments_of(body: Struct, only: Collection[str] | None = None) -> dict[str, Any]:
     """The arguments that policies are checked against: the op's body, defaults included.
 

@@ -108,13 +108,15 @@ class Bearer(Struct, frozen=True, kw_only=True):
     """The delegations that the token names."""
     project: str = EVERY_PROJECT
     """What its token is for; the kinds say what of that its delegations grant."""
+    member: str = ""
+    """The member that the holder acts for: a key that the owner delegated to."""
     counted: str = ""
-    """For whom its requests are counted, if not for the holder."""
+    """For whom its requests are counted, if not for the member."""
 
     @property
     def party(self) -> str:
         """For whom requests are counted."""
-        return self.counted or self.holder
+        return self.counted or self.member or self.holder
 
     def may(self, *commands: str) -> bool:
         """Whether it permits one of these commands, for some kind."""
@@ -154,7 +156,7 @@ def check(text: str, *, control: Control, bars: BarCount, now_ms: int) -> Bearer
         kinds=kinds,
         auth=token.delegation,
         project=token.project,
-        counted=member_of(control, message.author, token.delegation),
+        member=member_of(control, message.author, token.delegation),
     )
 
 

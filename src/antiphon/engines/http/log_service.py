@@ -31,6 +31,7 @@ from antiphon.engines.http.log_protocol import (
     questions,
 )
 from antiphon.errors import Corrupt, Malformed, NotPermitted, RateLimited, Unavailable
+from antiphon.guard import spend
 
 if TYPE_CHECKING:
     from antiphon.core.authority.scope import Scope
@@ -41,8 +42,8 @@ PAGES_LOOKED_AT: Final = 8
 """Of the log, where the asker may see little of it."""
 WAITS_EACH: Final = 8
 """Reads of one party that wait."""
-READS_EACH: Final = 16
-"""Reads of one party at the same time: those that wait, and as many as a client asks at once."""
+LONG_S: Final = 0.02
+"""A read that takes longer keeps the engine busy: it counts as its asker's work."""
 AT_ONCE: Final = 32
 """Records that are read before their sizes are looked at."""
 CONFIRMED_AT_ONCE: Final = 16_384
@@ -60,20 +61,19 @@ class LogService:
         self._log = log
         self._sight_of = sight_of
         self._waits: Counter[str] = Counter()
-        self._reads: Counter[str] = Counter()
 
     async def answer(self, party: str, scope: Scope, body: bytes) -> Found:
-        """The answer to one question; `Rejected` if it is none.
-
-        A node has few places for answers that may last, and one party does not take all of them.
-        """
+        """The answer to one question; `Rejected` if it is none."""
         try:
             asked = questions.decode(body)
         except UNREADABLE as problem:
             raise Malformed(f"this is not a question about the log: {problem}") from None
         sight = self._sight_of(scope)
-        with _counted(self._reads, party, READS_EACH, "are being answered"):
-            found = await self._answer(party, sight, asked)
+        begun_s = asyncio.get_running_loop().time()
+        found = await self._answer(party, sight, asked)
+        took_s = asyncio.get_running_loop().time() - begun_s
+        if took_s > LONG_S and not (isinstance(asked, Read) and asked.wait_s):
+            spend(took_s)
         return msgspec.structs.replace(found, reads=sight.shown)
 
     async def _answer(self, party: str, sight: VisibleSubjects, asked: Question) -> Found:

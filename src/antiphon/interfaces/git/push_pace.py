@@ -1,4 +1,4 @@
-"""How many jobs may be pushed in a minute, by each key and in all."""
+"""How many jobs may be pushed in a minute, by each party."""
 
 from __future__ import annotations
 
@@ -8,42 +8,30 @@ from typing import Final
 from antiphon.errors import Rejected
 
 PER_MINUTE: Final = 600
-"""Jobs that one key may have submitted in a minute."""
-ASKED_PER_MINUTE: Final = 6_000
-"""Requests in a minute in all, refused ones too."""
+"""Jobs that one party may have submitted in a minute."""
 
 
 class PushPace:
-    """How many jobs keys have submitted in the last minute."""
+    """How many jobs parties have submitted in the last minute."""
 
-    def __init__(self, *, each: int = PER_MINUTE, in_all: int = ASKED_PER_MINUTE) -> None:
-        """So many for each key, and so many requests in all."""
+    def __init__(self, *, each: int = PER_MINUTE) -> None:
+        """So many for each party."""
         self._each = each
-        self._in_all = in_all
-        self._asked: deque[float] = deque()
         self._submitted: deque[tuple[float, str]] = deque()
         self._counts: Counter[str] = Counter()
 
-    def ask(self, now_s: float) -> None:
-        """Count a request; `Rejected` if there were too many."""
-        while self._asked and self._asked[0] <= now_s - 60:
-            self._asked.popleft()
-        if len(self._asked) >= self._in_all:
-            raise _too_many(f"this bridge answers {self._in_all:,} requests a minute")
-        self._asked.append(now_s)
-
-    def submit(self, key: str, now_s: float) -> None:
-        """Count a job of a key; `Rejected` if it had too many."""
+    def submit(self, party: str, now_s: float) -> None:
+        """Count a job of a party; `Rejected` if it had too many."""
         while self._submitted and self._submitted[0][0] <= now_s - 60:
             _, oldest = self._submitted.popleft()
             self._counts[oldest] -= 1
             if not self._counts[oldest]:
                 del self._counts[oldest]
-        if self._counts[key] >= self._each:
-            raise _too_many(f"{self._each:,} jobs a minute are the most that may be pushed")
-        self._submitted.append((now_s, key))
-        self._counts[key] += 1
-
-
-def _too_many(why: str) -> Rejected:
-    return Rejected(why, reason="pace", hint="push again in a minute")
+        if self._counts[party] >= self._each:
+            raise Rejected(
+                f"{self._each:,} jobs a minute are the most that may be pushed",
+                reason="pace",
+                hint="push again in a minute",
+            )
+        self._submitted.append((now_s, party))
+        self._counts[party] += 1

@@ -1,7 +1,8 @@
 """Answers the program that Git runs for a push: may this commit be a job, and make it one.
 
 It listens on a socket in the repository. Whoever reaches it can only have signed commits of keys
-with a delegation submitted, and a bounded number of those.
+with a delegation submitted, and a bounded number of those. Reading what was pushed counts for the
+repository, and all that follows for the party of the key that signed it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import msgspec
 
 from antiphon.decoding import UNREADABLE
 from antiphon.errors import AntiphonError, Malformed
+from antiphon.guard import Guard, Limits, Who
 from antiphon.interfaces.git.job_refs import JOBS
 from antiphon.interfaces.git.pushed_commit import Pushed, read_pushed
+from antiphon.sdk.acting import OWN
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -31,7 +34,19 @@ if TYPE_CHECKING:
 SOCKET: Final = "push.sock"
 MAX_REQUEST_BYTES: Final = 2 * 1024 * 1024
 MOST_AT_ONCE: Final = 16
+"""Connections, each with one line in memory."""
 REQUEST_S: Final = 60.0
+PUSHED: Final = Limits(
+    room="pushes",
+    of_party=8,
+    in_all=16,
+    request_bytes=MAX_REQUEST_BYTES,
+    seconds=REQUEST_S,
+    work_s=5.0,
+)
+REPOSITORY: Final = Who(party="the repository", acts=OWN)
+"""Whoever can push to it, as long as no signature was checked. What comes to followed branches is
+submitted by the bridge's own right."""
 
 _log = LazyLogger(__name__)
 
@@ -53,13 +68,15 @@ class PushService:
         jobs: PushedJobs,
         pace: PushPace,
         branches: FollowedBranches | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """Use `listening`. Without `branches`, none is followed."""
+        self._guard = guard or Guard()
         self._repository = repository
         self._jobs = jobs
         self._pace = pace
-        self._branches = branches
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._branches = branches
         self.submitted = 0
 
     async def answer(self, line: bytes) -> dict[str, Any]:
@@ -69,23 +86,25 @@ class PushService:
                 request = msgspec.json.decode(line, type=Request)
             except UNREADABLE as problem:
                 raise Malformed(f"the request cannot be read: {problem}") from problem
-            self._pace.ask(_now_s())
-            if request.do == "look":
-                return await self._look()
-            job = self._read(request.pushed)
-            if request.do == "check":
-                await self._jobs.check(job)
-                return {"ok": True, "job": job.id}
-            return await self._submit(job)
+            with self._guard.admit(PUSHED, REPOSITORY, len(line)) as visit:
+                if request.do == "look":
+                    return await visit.work(self._look())
+                job = await visit.work(self._read(request.pushed))
+            signer = self._jobs.signer(job)
+            who = Who(party=signer.party, acts=signer)
+            with self._guard.admit(PUSHED, who, len(line)) as visit:
+                return await visit.work(self._done(job, request.do, signer.party))
         except AntiphonError as problem:
             return {"ok": False, "words": problem.message, "hint": problem.hint or ""}
         except Exception:  # noqa: BLE001 - one request must not end the service
             _log.exception("git push: a request was not answered")
             return {"ok": False, "words": "the bridge failed; its log says why", "hint": ""}
 
-    async def _submit(self, job: PushedJob) -> dict[str, Any]:
+    async def _done(self, job: PushedJob, do: str, party: str) -> dict[str, Any]:
         await self._jobs.check(job)
-        self._pace.submit(job.signer, _now_s())
+        if do == "check":
+            return {"ok": True, "job": job.id}
+        self._pace.submit(party, _now_s())
         is_new = await self._jobs.submit(job)
         self.submitted += is_new
         ref = f"{JOBS}{job.id}/pushed"
@@ -96,7 +115,7 @@ class PushService:
             await self._repository.update([f"create {ref} {job.commit_id}"])
         return {"ok": True, "job": job.id, "ref": ref, "is_new": is_new}
 
-    def _read(self, pushed: Pushed | None) -> PushedJob:
+    async def _read(self, pushed: Pushed | None) -> PushedJob:
         if pushed is None:
             raise Malformed("the request does not say what was pushed")
         return read_pushed(pushed, self._repository.algorithm, self._jobs.mesh)

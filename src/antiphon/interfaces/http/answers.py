@@ -31,6 +31,8 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from antiphon.guard import Who
+
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -43,6 +45,12 @@ _BY_REASON: Final = {
     "project": 403,
     "own_content": 403,
     "not_readable": 403,
+    "command": 403,
+    "policy": 403,
+    "no_chain": 403,
+    "revoked": 403,
+    "chain_expired": 403,
+    "quarantined": 403,
     "no_job": 404,
     "no_node": 404,
     "question": 404,
@@ -76,16 +84,20 @@ _log = LazyLogger(__name__)
 class Refused(HTTPException):
     """An answer without success: what is wrong, in a word for programs and a sentence."""
 
-    def __init__(self, status: int, error: str, reason: str, hint: str = "") -> None:
+    def __init__(
+        self, status: int, error: str, reason: str, hint: str = "", who: Who | None = None
+    ) -> None:
+        """`who` asked, if something showed it."""
         challenge = {"WWW-Authenticate": "Bearer"} if status == 401 else None  # noqa: PLR2004
         super().__init__(status, error, challenge)
         self.reason = reason
         self.hint = hint
+        self.who = who
 
 
-def too_many(retry_s: float, error: str, hint: str = "") -> Refused:
+def too_many(retry_s: float, error: str, hint: str = "", who: Who | None = None) -> Refused:
     """Somebody asks too often; when to ask again."""
-    refusal = Refused(429, error, "rate", hint)
+    refusal = Refused(429, error, "rate", hint, who)
     refusal.headers = {"Retry-After": str(math.ceil(retry_s))}
     return refusal
 
@@ -93,9 +105,6 @@ def too_many(retry_s: float, error: str, hint: str = "") -> Refused:
 def word(text: str, status: int = 200) -> Response:
     """One line of text."""
     return PlainTextResponse(f"{text}\n", status, headers=HEADERS)
-
-
-BUSY: Final = PlainTextResponse("busy\n", 503, headers={**HEADERS, "Connection": "close"})
 
 
 def json_of(value: Any, status: int = 200) -> Response:
@@ -150,6 +159,12 @@ def tell_failed(_: Request, failed: Exception) -> Response:
 
 
 def tell_bug(request: Request, bug: Exception) -> Response:
+    """Say that it is no fault of the client's."""
+    log_bug(request, bug)
+    return problem(500, detail="internal error")
+
+
+def log_bug(request: Request, bug: Exception) -> None:
     """Log where it happened, and nothing that the client sent."""
     frames = traceback.extract_tb(bug.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
@@ -159,4 +174,3 @@ def tell_bug(request: Request, bug: Exception) -> Response:
         error=type(bug).__name__,
         where=where,
     )
-    return problem(500, detail="internal error")

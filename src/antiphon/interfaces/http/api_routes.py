@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections import Counter
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator
+from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import Response
 
 from antiphon.decoding import UNREADABLE
-from antiphon.errors import AntiphonError, Malformed, Rejected
+from antiphon.errors import Rejected
+from antiphon.guard import in_thread
 from antiphon.interfaces.http import openapi
-from antiphon.interfaces.http.answers import HEADERS, Refused, json_of, too_many
+from antiphon.interfaces.http.answers import HEADERS, Refused, json_of
+from antiphon.interfaces.http.askers import Anybody, Asker, Hook, Token
 from antiphon.interfaces.http.endpoints import (
     COST_BY,
     ENDPOINTS,
@@ -23,131 +24,103 @@ from antiphon.interfaces.http.endpoints import (
     MOST_CHARACTERS,
     SIGNED,
 )
-from antiphon.interfaces.http.guards import Rates
+from antiphon.interfaces.http.route import EVENTS, REQUESTS, Known, Route, Streamed
 from antiphon.sdk.http import models
-from antiphon.sdk.http.node_api import ANSWERS, CANCEL, READ_BY, SCHEDULE, SEND_BY
 from antiphon.sdk.mesh import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
     from starlette.requests import Request
-    from starlette.types import Receive, Scope, Send
 
     from antiphon.interfaces.http.endpoints import Endpoint
-    from antiphon.sdk.http.access import Bearer, JobLink
+    from antiphon.interfaces.http.route import Answer
+    from antiphon.sdk.http.access import HttpAccess
     from antiphon.sdk.http.node_api import NodeApi
     from antiphon.sdk.queries.page import Page
 
 T = TypeVar("T")
 
 HEARTBEAT_S: Final = 15.0
-STREAMS_EACH: Final = 8
-"""Streams of events and downloads that one party may have at the same time."""
-HOOKS_PER_S, HOOKS_BURST = 10.0, 50.0
-"""Requests for one webhook."""
 KEY_MOST: Final = 200
 DIGITS: Final = 18
 """Of a number in a header."""
-_COMMANDS: Final = {
-    "read": READ_BY,
-    "schedule": (SCHEDULE,),
-    "cancel": (CANCEL,),
-    "answer": (ANSWERS,),
-    "message": SEND_BY,
-}
 _MESSAGE: Final = re.compile("[0-9a-f]{32}", re.ASCII)
 _STREAMED: Final = {**HEADERS, "X-Accel-Buffering": "no"}
 _WORDS: Final = {one.value: one.in_words for one in Verdict}
 
 
 class ApiRoutes:
-    """The answers. `require` gives whoever sent a request, if the token permits a command.
+    """The answers.
 
-    What lasts asks again and again whether whoever asked `still_holds` what it was admitted by.
+    What lasts asks again and again whether whoever asked still holds what it was admitted by.
     """
 
-    def __init__(
-        self,
-        api: NodeApi,
-        require: Callable[[Request, tuple[str, ...]], Bearer],
-        require_link: Callable[..., tuple[Bearer, JobLink]],
-        still_holds: Callable[[Bearer], bool],
-    ) -> None:
+    def __init__(self, api: NodeApi, access: HttpAccess) -> None:
         self._api = api
-        self._require = require
-        self._require_link = require_link
-        self._still_holds = still_holds
-        self._streams: Counter[str] = Counter()
-        self._hook_rates = Rates(HOOKS_PER_S, HOOKS_BURST)
+        self._access = access
 
     def routes(self) -> list[Route]:
         """The paths."""
         made = [
             Route(
-                one.path.replace("{name}", "{name:path}"),
-                self.hook if one.role == SIGNED else self._answering(one),
-                methods=[one.method],
+                path=one.path.replace("{name}", "{name:path}"),
+                answer=_within_limits(getattr(self, one.name)),
+                asker=self._asker(one),
+                limits=one.limits,
+                methods=(one.method,),
             )
             for one in ENDPOINTS
         ]
-        return [*made, Route("/v1/openapi.json", self.document)]
+        document = Route(
+            path="/v1/openapi.json",
+            answer=self.document,
+            asker=Anybody("which paths there are"),
+            limits=REQUESTS,
+        )
+        return [*made, document]
 
-    def _answering(self, one: Endpoint) -> Callable[[Request], Any]:
-        answer = getattr(self, one.name)
+    def _asker(self, one: Endpoint) -> Asker:
+        if one.under == SIGNED:
+            return Hook(self._api)
+        return Token(self._access, one.under, linked=one.linked)
 
-        async def answering(request: Request) -> Response:
-            asked = request.query_params
-            link = asked.get("link", "") if one.linked else ""
-            if link and "authorization" not in request.headers:
-                job, outputs = request.path_params["job"], one.linked == "outputs"
-                bearer, request.state.link = self._require_link(link, job, outputs=outputs)
-            else:
-                bearer = self._require(request, _COMMANDS[one.role])
-            if any(len(asked[name]) > MOST_CHARACTERS for name in asked if name != "link"):
-                raise Refused(400, f"a value has at most {MOST_CHARACTERS} characters", "malformed")
-            found: Response = await answer(request, bearer)
-            return found
-
-        return answering
-
-    async def document(self, _: Request) -> Response:
-        """The OpenAPI document; it says nothing about this mesh."""
-        return json_of(openapi.document())
+    async def document(self, request: Request, _: Known) -> Response:
+        """The OpenAPI document; it says nothing about this mesh, and is made once."""
+        text, tag = _document()
+        return _tagged(request, Response(text, headers=HEADERS, media_type="application/json"), tag)
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    async def jobs(self, request: Request, bearer: Bearer) -> Response:
+    async def jobs(self, request: Request, known: Known) -> Response:
         """A page of jobs."""
         asked: dict[str, Any] = _paged(request)
         for param in JOB_FILTERS:
             values = request.query_params.getlist(param.name)
             if values and values != [""]:
                 asked[param.name] = values if param.name == "state" else values[-1]
-        return json_of(await self._api.jobs(bearer, asked))
+        return json_of(await self._api.jobs(known.bearer, asked))
 
-    async def job(self, request: Request, bearer: Bearer) -> Response:
+    async def job(self, request: Request, known: Known) -> Response:
         """One job. One that has ended does not change, and has an ETag."""
-        view, last = await self._api.one_job(bearer, request.path_params["job"])
+        view, last = await self._api.one_job(known.bearer, request.path_params["job"])
         answer = json_of(view)
         return _tagged(request, answer, str(last)) if last else answer
 
-    async def outputs(self, request: Request, bearer: Bearer) -> Response:
+    async def outputs(self, request: Request, known: Known) -> Response:
         """What a job wrote."""
-        content = await self._api.content(bearer, request.path_params["job"])
+        content = await self._api.content(known.bearer, request.path_params["job"])
         return json_of(await content.outputs())
 
-    async def proof(self, request: Request, bearer: Bearer) -> Response:
+    async def proof(self, request: Request, known: Known) -> Response:
         """The proof of a completion; it never changes."""
-        job = await self._api.job(bearer, request.path_params["job"])
-        _require_no_answer(request, is_question=job.question is not None)
-        content = await self._api.content(bearer, request.path_params["job"])
+        job = await self._api.job(known.bearer, request.path_params["job"])
+        _require_no_answer(known, is_question=job.question is not None)
+        content = await self._api.content(known.bearer, request.path_params["job"])
         found = await content.proof()
         return _tagged(request, json_of(found), f"proof-{request.path_params['job']}")
 
-    async def output(self, request: Request, bearer: Bearer) -> Response:
+    async def output(self, request: Request, known: Known) -> Response:
         """The content of an output: bytes that no browser shows as a page."""
-        content = await self._api.content(bearer, request.path_params["job"])
+        content = await self._api.content(known.bearer, request.path_params["job"])
         found = await content.output(request.path_params["name"])
         tag = f'"{found.hash}"'
         if tag in request.headers.get("if-none-match", ""):
@@ -166,223 +139,185 @@ class ApiRoutes:
         }
         if is_part:
             headers["Content-Range"] = f"bytes {first}-{last}/{found.size}"
-        pieces = content.content(found, first, last)
-        with ExitStack() as place:
-            place.enter_context(self._streaming(bearer.party))
-            head = await anext(pieces, b"")  # what is gone is told before the answer begins
-
-            async def whole() -> AsyncIterator[bytes]:
-                yield head
-                async for piece in pieces:
-                    self._require_still(request, bearer)
-                    yield piece
-
-            answer = _Streamed(
-                whole(),
-                206 if is_part else 200,
-                headers=headers,
-                media_type="application/octet-stream",
-            )
-            answer.place = place.pop_all()
+        pieces = self._while_held(known, content.content(found, first, last))
+        answer = Streamed(
+            pieces,
+            206 if is_part else 200,
+            headers=headers,
+            media_type="application/octet-stream",
+        )
         return _tagged(request, answer, found.hash)
 
-    async def printed(self, request: Request, bearer: Bearer) -> Response:
+    async def printed(self, request: Request, known: Known) -> Response:
         """What a job prints, as server-sent events, until it ends."""
-        job = (await self._api.job(bearer, request.path_params["job"])).id
-        content = await self._api.content(bearer, job)
-        pieces = content.printed(lambda: self._api.job(bearer, job), HEARTBEAT_S)
-        return self._streamed(request, bearer, pieces)
+        job = (await self._api.job(known.bearer, request.path_params["job"])).id
+        content = await self._api.content(known.bearer, job)
+        pieces = content.printed(lambda: self._api.job(known.bearer, job), HEARTBEAT_S)
+        return self._events(known, pieces)
 
-    async def submit(self, request: Request, bearer: Bearer) -> Response:
+    async def submit(self, request: Request, known: Known) -> Response:
         """Submit a job."""
         body = await _read(request, models.SubmitBody)
-        return _made(await self._api.submit(bearer, body, key=_key(request)))
+        return _made(await self._api.submit(known.bearer, body, key=_key(request)))
 
-    async def cancel(self, request: Request, bearer: Bearer) -> Response:
+    async def cancel(self, request: Request, known: Known) -> Response:
         """Cancel a job."""
         body = await _read(request, models.CancelBody)
         job = request.path_params["job"]
-        return json_of(await self._api.cancel(bearer, job, body.reason))
+        return json_of(await self._api.cancel(known.bearer, job, body.reason))
 
-    async def retry(self, request: Request, bearer: Bearer) -> Response:
+    async def retry(self, request: Request, known: Known) -> Response:
         """Submit a job again."""
-        return _made(await self._api.retry(bearer, request.path_params["job"]))
+        return _made(await self._api.retry(known.bearer, request.path_params["job"]))
 
-    async def link(self, request: Request, bearer: Bearer) -> Response:
+    async def link(self, request: Request, known: Known) -> Response:
         """Make a link to a job."""
         body = await _read(request, models.LinkBody)
-        return json_of(await self._api.link(bearer, request.path_params["job"], body), 201)
+        return json_of(await self._api.link(known.bearer, request.path_params["job"], body), 201)
 
-    async def bundle(self, request: Request, bearer: Bearer) -> Response:
+    async def bundle(self, request: Request, known: Known) -> Response:
         """A job's bundle."""
-        found = await self._api.bundle(bearer, request.path_params["job"])
+        found = await self._api.bundle(known.bearer, request.path_params["job"])
         return Response(found, headers=HEADERS, media_type="application/octet-stream")
 
-    async def verify(self, request: Request, _: Bearer) -> Response:
+    async def verify(self, request: Request, _: Known) -> Response:
         """Check a bundle, beside the event loop: it may have many signatures."""
-        return json_of(await asyncio.to_thread(self._api.verify, await request.body()))
+        data = await request.body()
+        return json_of(await in_thread(lambda turn: self._api.verify(data, turn)))
 
-    async def events(self, request: Request, bearer: Bearer) -> Response:
+    async def events(self, request: Request, known: Known) -> Response:
         """A job and its records as server-sent events, until it ends."""
         last = request.headers.get("last-event-id", "0")
         after = int(last) if last.isascii() and last.isdigit() and len(last) < DIGITS else 0
-        job = await self._api.job(bearer, request.path_params["job"])
-        _require_no_answer(request, is_question=job.question is not None)
-        found = self._api.events(bearer, job.id, after=after, wait_s=HEARTBEAT_S)
-        return self._streamed(request, bearer, found)
+        job = await self._api.job(known.bearer, request.path_params["job"])
+        _require_no_answer(known, is_question=job.question is not None)
+        found = self._api.events(known.bearer, job.id, after=after, wait_s=HEARTBEAT_S)
+        return self._events(known, found)
 
-    def _streamed(self, request: Request, bearer: Bearer, found: AsyncIterator[Any]) -> Response:
-        async def stream() -> AsyncIterator[bytes]:
-            try:
-                async for one in found:
-                    self._require_still(request, bearer)
-                    yield _event(one)
-            except AntiphonError:
-                return  # the client connects again, and is told then
+    def _events(self, known: Known, found: AsyncIterator[Any]) -> Response:
+        async def events() -> AsyncIterator[bytes]:
+            async for one in found:
+                yield _event(one)
 
-        with ExitStack() as place:
-            place.enter_context(self._streaming(bearer.party))
-            answer = _Streamed(stream(), headers=_STREAMED, media_type="text/event-stream")
-            answer.place = place.pop_all()
-        return answer
+        pieces = self._while_held(known, events())
+        return Streamed(pieces, headers=_STREAMED, media_type=EVENTS)
 
-    def _require_still(self, request: Request, bearer: Bearer) -> None:
-        """`Rejected` if the link has ended meanwhile, or the right that it or the token had."""
-        link: JobLink | None = getattr(request.state, "link", None)
-        is_over = link is not None and self._api.now_ms() >= link.until_ms
-        if is_over or not self._still_holds(bearer):
-            raise Rejected("whoever asked may not read this any more", reason="ended")
-
-    @contextmanager
-    def _streaming(self, party: str) -> Iterator[None]:
-        """One of the places of a party; 429 if it has taken all of them."""
-        if self._streams[party] >= STREAMS_EACH:
-            raise too_many(
-                HEARTBEAT_S, f"you have {STREAMS_EACH} streams of events or downloads already"
-            )
-        self._streams[party] += 1
-        try:
-            yield
-        finally:
-            self._streams[party] -= 1
-            if not self._streams[party]:
-                del self._streams[party]
+    async def _while_held(self, known: Known, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The pieces until the link has ended, or the right that it or the token had."""
+        async for piece in pieces:
+            link = known.link
+            is_over = link is not None and self._api.now_ms() >= link.until_ms
+            if is_over or not self._access.still_holds(known.bearer):
+                raise Rejected("whoever asked may not read this any more", reason="ended")
+            yield piece
 
     # --- questions and messages -------------------------------------------------------------------
 
-    async def questions(self, request: Request, bearer: Bearer) -> Response:
+    async def questions(self, request: Request, known: Known) -> Response:
         """Questions that nobody has answered."""
         kind = request.query_params.get("kind", "")
-        return json_of(await self._api.questions(bearer, kind=kind, **_paged(request)))
+        return json_of(await self._api.questions(known.bearer, kind=kind, **_paged(request)))
 
-    async def question(self, request: Request, bearer: Bearer) -> Response:
+    async def question(self, request: Request, known: Known) -> Response:
         """One question."""
-        return json_of(await self._api.question(bearer, request.path_params["job"]))
+        return json_of(await self._api.question(known.bearer, request.path_params["job"]))
 
-    async def answer(self, request: Request, bearer: Bearer) -> Response:
+    async def answer(self, request: Request, known: Known) -> Response:
         """Answer a question."""
         body = await _read(request, models.AnswerBody)
-        given = await self._api.answer(bearer, request.path_params["job"], body.answer)
+        given = await self._api.answer(known.bearer, request.path_params["job"], body.answer)
         return json_of(given, 201 if given.is_new else 200)
 
-    async def threads(self, request: Request, bearer: Bearer) -> Response:
+    async def threads(self, request: Request, known: Known) -> Response:
         """The threads of an inbox."""
         agent = request.query_params.get("agent", "")
-        return json_of(await self._api.inbox.threads(bearer, agent=agent, **_paged(request)))
+        return json_of(await self._api.inbox.threads(known.bearer, agent=agent, **_paged(request)))
 
-    async def send(self, request: Request, bearer: Bearer) -> Response:
+    async def send(self, request: Request, known: Known) -> Response:
         """Send a message."""
         body = await _read(request, models.SendBody)
-        return json_of(await self._api.inbox.send(bearer, body, key=_key(request)))
+        return json_of(await self._api.inbox.send(known.bearer, body, key=_key(request)))
 
-    async def take(self, request: Request, bearer: Bearer) -> Response:
+    async def take(self, request: Request, known: Known) -> Response:
         """Hand out messages."""
         body = await _read(request, models.TakeBody)
-        return json_of(await self._api.inbox.take(bearer, body))
+        return json_of(await self._api.inbox.take(known.bearer, body))
 
-    async def ack(self, request: Request, bearer: Bearer) -> Response:
+    async def ack(self, request: Request, known: Known) -> Response:
         """A message was handled."""
         body, id_ = await _read(request, models.AckBody), request.path_params["message"]
         if _MESSAGE.fullmatch(id_) is None:
             raise Refused(400, "this is not the id of a message", "malformed")
-        return json_of(await self._api.inbox.ack(bearer, id_, body))
+        return json_of(await self._api.inbox.ack(known.bearer, id_, body))
 
-    async def hook(self, request: Request) -> Response:
-        """A webhook: its signature decides, and no token."""
-        name = request.path_params["hook"]
-        try:
-            wanted = self._api.wanted(name, request.headers, await request.body())
-        except Malformed:
-            raise
-        except Rejected as refused:
-            raise Refused(401, refused.message, refused.reason, refused.hint) from None
-        self._hook_rates.take(name)  # nobody uses up what belongs to those with the secret
-        done = await self._api.hook(name, wanted)
+    async def hook(self, request: Request, _: Known) -> Response:
+        """A webhook: what its request wants is done."""
+        done = await self._api.hook(request.path_params["hook"], request.state.wanted)
         return json_of(done, 201 if done.is_new else 200)
 
     # --- lists ------------------------------------------------------------------------------------
 
-    async def counts(self, request: Request, bearer: Bearer) -> Response:
+    async def counts(self, request: Request, known: Known) -> Response:
         """Jobs by state."""
         kind = request.query_params.get("kind", "")
-        return json_of({"jobs": await self._api.queries(bearer).counts(kind=kind)})
+        return json_of({"jobs": await self._api.queries(known.bearer).counts(kind=kind)})
 
-    async def cost(self, request: Request, bearer: Bearer) -> Response:
+    async def cost(self, request: Request, known: Known) -> Response:
         """What jobs cost."""
         asked = request.query_params
         by: Any = asked.get("by", COST_BY[0])
         if by not in COST_BY:
             raise Refused(400, f"by is one of {', '.join(COST_BY)}", "malformed")
         since, kind = asked.get("since", ""), asked.get("kind", "")
-        return json_of(await self._api.cost(bearer, by=by, since=since, kind=kind))
+        return json_of(await self._api.cost(known.bearer, by=by, since=since, kind=kind))
 
-    async def kinds(self, request: Request, bearer: Bearer) -> Response:
+    async def kinds(self, request: Request, known: Known) -> Response:
         """Jobs by kind and state."""
-        return _page(await self._api.queries(bearer).kinds(**_paged(request)))
+        return _page(await self._api.queries(known.bearer).kinds(**_paged(request)))
 
-    async def nodes(self, request: Request, bearer: Bearer) -> Response:
+    async def nodes(self, request: Request, known: Known) -> Response:
         """Nodes that are online."""
-        return json_of(await self._api.nodes(bearer, **_paged(request)))
+        return json_of(await self._api.nodes(known.bearer, **_paged(request)))
 
-    async def plans(self, request: Request, bearer: Bearer) -> Response:
+    async def plans(self, request: Request, known: Known) -> Response:
         """Plans."""
-        return json_of(await self._api.plans(bearer, **_paged(request)))
+        return json_of(await self._api.plans(known.bearer, **_paged(request)))
 
-    async def locks(self, request: Request, bearer: Bearer) -> Response:
+    async def locks(self, request: Request, known: Known) -> Response:
         """Locks."""
         scope = request.query_params.get("scope", "")
-        return json_of(await self._api.locks(bearer, scope=scope, **_paged(request)))
+        return json_of(await self._api.locks(known.bearer, scope=scope, **_paged(request)))
 
-    async def documents(self, request: Request, bearer: Bearer) -> Response:
+    async def documents(self, request: Request, known: Known) -> Response:
         """Documents of a space."""
         prefix = request.query_params.get("prefix", "")
-        found = await self._api.queries(bearer).documents(
+        found = await self._api.queries(known.bearer).documents(
             request.path_params["space"], prefix=prefix, **_paged(request)
         )
         return _page(found)
 
-    async def limits(self, request: Request, bearer: Bearer) -> Response:
+    async def limits(self, request: Request, known: Known) -> Response:
         """Limits."""
-        return json_of(await self._api.limits(bearer, **_paged(request)))
+        return json_of(await self._api.limits(known.bearer, **_paged(request)))
 
-    async def pauses(self, _: Request, bearer: Bearer) -> Response:
+    async def pauses(self, _: Request, known: Known) -> Response:
         """Pauses."""
-        return json_of(self._api.pauses(bearer))
+        return json_of(self._api.pauses(known.bearer))
 
-    async def refusals(self, request: Request, bearer: Bearer) -> Response:
+    async def refusals(self, request: Request, known: Known) -> Response:
         """Records that took no effect."""
         kind = request.query_params.get("kind", "")
-        return _page(await self._api.queries(bearer).refusals(kind=kind, **_paged(request)))
+        return _page(await self._api.queries(known.bearer).refusals(kind=kind, **_paged(request)))
 
-    async def attention(self, request: Request, bearer: Bearer) -> Response:
+    async def attention(self, request: Request, known: Known) -> Response:
         """What was set aside."""
-        return json_of(await self._api.attention(bearer, **_paged(request)))
+        return json_of(await self._api.attention(known.bearer, **_paged(request)))
 
-    async def reports(self, request: Request, bearer: Bearer) -> Response:
+    async def reports(self, request: Request, known: Known) -> Response:
         """Bar reports."""
-        return json_of(await self._api.reports(bearer, **_paged(request)))
+        return json_of(await self._api.reports(known.bearer, **_paged(request)))
 
-    async def problem_words(self, request: Request, _: Bearer) -> Response:
+    async def problem_words(self, request: Request, _: Known) -> Response:
         """What a verdict means."""
         reason = request.path_params["reason"]
         if reason not in _WORDS:
@@ -414,10 +349,9 @@ def byte_range(asked: str, size: int) -> tuple[int, int]:
     return begin, end
 
 
-def _require_no_answer(request: Request, *, is_question: bool) -> None:
+def _require_no_answer(known: Known, *, is_question: bool) -> None:
     """403 for a link to a job's story, if the story would tell what somebody answered."""
-    link: JobLink | None = getattr(request.state, "link", None)
-    if link is not None and not link.outputs and is_question:
+    if known.link is not None and not known.link.outputs and is_question:
         raise Refused(
             403,
             "the link does not open the answer to the question, which this would show",
@@ -426,14 +360,20 @@ def _require_no_answer(request: Request, *, is_question: bool) -> None:
         )
 
 
-class _Streamed(StreamingResponse):
-    """An answer that gives back its party's place when it has ended, however it ended."""
+def _within_limits(answer: Answer) -> Answer:
+    async def answering(request: Request, known: Known) -> Response:
+        asked = request.query_params
+        if any(len(asked[name]) > MOST_CHARACTERS for name in asked if name != "link"):
+            raise Refused(400, f"a value has at most {MOST_CHARACTERS} characters", "malformed")
+        return await answer(request, known)
 
-    place: ExitStack
+    return answering
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self.place:
-            await super().__call__(scope, receive, send)
+
+@cache
+def _document() -> tuple[bytes, str]:
+    text = msgspec.json.encode(openapi.document()) + b"\n"
+    return text, sha256(text).hexdigest()[:32]
 
 
 def _tagged(request: Request, answer: Response, tag: str) -> Response:

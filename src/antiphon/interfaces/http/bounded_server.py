@@ -1,131 +1,33 @@
-"""Uvicorn in the caller's event loop, with limits on everything that a client could use up.
+"""Uvicorn in the caller's event loop, for one `Door`.
 
-The command that runs the node handles signals, so Uvicorn handles none. A connection on which no
-request has begun `IDLE_S` after it was opened, or after the last answer, is closed, whatever bytes
-arrive meanwhile: a client that sends one byte a minute would otherwise keep it for ever. The
-application limits how many requests are answered at once, how long one takes and how large its
-body is.
-
-There is always room for one more connection, so that nobody can keep a probe from being answered.
-Beyond `MAX_CONNECTIONS`, the address with the most connections loses the one that has waited
-longest for its client. The new one is closed only while all others are being answered.
+The command that runs the node handles signals, so Uvicorn handles none. What a client could use up
+is limited in `connection`, and by the door.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import socket
-from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from antiphon.errors import Misconfigured, PortTaken
+from antiphon.interfaces.http.connection import IDLE_S, MAX_HEAD_BYTES, BoundedProtocol
+from antiphon.interfaces.http.door import Door
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from starlette.types import ASGIApp
-
     from antiphon.settings import HttpAddress
 
-MAX_CONNECTIONS: Final = 128
-"""Connections at the same time; for one more, another is closed."""
-MAX_HEAD_BYTES: Final = 16 * 1024
-"""Bytes of a request's first line and headers; more is 400."""
-IDLE_S: Final = 5
 BACKLOG: Final = 64
 """Connections that the system accepts meanwhile. Fewer than `MAX_CONNECTIONS`: they come in one
 turn of the loop, and must not push one another out before a request was read."""
 STOP_S: Final = 2
 """How long requests that are being answered may take when the node ends."""
-
-
-_turns: Final = count()
-
-
-class BoundedProtocol(H11Protocol):
-    """One connection; at most `MAX_CONNECTIONS`, and none that stays idle."""
-
-    _idle: asyncio.TimerHandle | None = None
-    network = ""
-    waits_since = 0
-    is_ended = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room if there is none; begin to wait for a request."""
-        super().connection_made(transport)
-        self.network = network_of(self.client[0] if self.client else "")
-        self._wait_for_request()
-        others = cast("set[BoundedProtocol]", self.connections)
-        there = [one for one in others if not one.is_ended]
-        if len(there) > MAX_CONNECTIONS:
-            _choose(there, otherwise=self).end()
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it is the client's turn: to ask, to send the body, or to take the answer."""
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
-        return cycle is None or cycle.response_complete or cycle.more_body
-
-    def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
-        super().on_response_complete()
-        self._wait_for_request()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def _wait_for_request(self) -> None:
-        self.waits_since = next(_turns)
-        self._stop_waiting()
-        if not self.transport.is_closing():
-            self._idle = self.loop.call_later(IDLE_S, self._close_if_idle)
-
-    def _stop_waiting(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
-
-    def _close_if_idle(self) -> None:
-        # A request that has begun is limited by the application, and waits again at its end.
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete:
-            self.end()
-
-    def end(self) -> None:
-        """Close it at once."""
-        self.is_ended = True
-        self.transport.abort()
-
-
-def _choose(there: list[BoundedProtocol], *, otherwise: BoundedProtocol) -> BoundedProtocol:
-    """Whose connection is closed: the longest waiting one of the network with the most."""
-    number = Counter(one.network for one in there)
-    waiting = [one for one in there if one.is_waiting and one is not otherwise]
-    most = max((number[one.network] for one in waiting), default=0)
-    most_used = [one for one in waiting if number[one.network] == most]
-    return min(most_used, key=lambda one: one.waits_since, default=otherwise)
-
-
-def network_of(host: str) -> str:
-    """What connections are counted by: an IPv4 address, or the /64 that an IPv6 host has."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class _Server(uvicorn.Server):
@@ -160,15 +62,17 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp, address: HttpAddress) -> AsyncIterator[int]:
-    """Serve an application while the block runs; the port it listens on.
+async def serving(door: Door, address: HttpAddress) -> AsyncIterator[int]:
+    """Serve what is behind a door while the block runs; the port it listens on.
 
     The port is closed when the block ends, at the latest after `STOP_S`.
     """
+    if not isinstance(door, Door):
+        raise TypeError("only what is behind a Door is served: it counts who asks, and how much")
     listener = _listen(address)
     server = _Server(
         uvicorn.Config(
-            app,
+            door,
             http=BoundedProtocol,
             ws="none",
             lifespan="off",

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple
 
+from msgspec import structs
+
+from antiphon.interfaces.http.route import REQUESTS, STREAMS, Limits
 from antiphon.sdk.defaults import StateName
 from antiphon.sdk.http import models
+from antiphon.sdk.http.node_api import (
+    ANSWER_BY,
+    CANCEL_BY,
+    DOCUMENTS_READ_BY,
+    LOCKS_READ_BY,
+    READ_BY,
+    SCHEDULE_BY,
+    SEND_BY,
+)
 
 LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
 MOST_CHARACTERS: Final = 1_000
-SIGNED: Final = "signature"
-"""The role of what is signed and needs no token."""
+SIGNED: Final = ()
+"""What is signed with a webhook's secret needs no command of a token."""
+VERIFIED: Final = structs.replace(
+    REQUESTS, room="http verify", of_party=1, in_all=2, request_bytes=1024 * 1024, work_s=4.0
+)
+"""A bundle of that size takes a machine about 0.8 s."""
+BUNDLES: Final = structs.replace(REQUESTS, room="http bundles", of_party=2, in_all=4, work_s=2.0)
 MAX_LINK: Final = 6_000
 """Characters of a link."""
 TEXT: Final = {"type": "string", "maxLength": MOST_CHARACTERS}
@@ -33,8 +50,10 @@ class Endpoint(NamedTuple):
     name: str
     """Of the method that answers it."""
     says: str
-    role: str
-    """The role of a token that is enough."""
+    under: tuple[str, ...]
+    """The commands that show or change this: a token needs one of them."""
+    limits: Limits
+    """How much it may take, and what it shares that with."""
     answer: Any
     """The type of the answer; a media type for what is not JSON."""
     params: tuple[Param, ...] = ()
@@ -72,73 +91,108 @@ _SINCE: Final = Param(
 )
 
 ENDPOINTS: Final = (
-    Endpoint("GET", "/v1/jobs", "jobs", "Jobs, newest first", "read", models.JobList,
-             (*JOB_FILTERS, *PAGED)),
-    Endpoint("POST", "/v1/jobs", "submit", "Submit a job; with the header `Idempotency-Key`, the"
-             " same again is the same job", "schedule", models.Submitted,
-             body=models.SubmitBody, status=201),
-    Endpoint("GET", "/v1/jobs/{job}", "job", "One job, by its id or the beginning of it", "read",
-             models.JobView, linked="story"),
-    Endpoint("POST", "/v1/jobs/{job}/links", "link", "Make a link that shows this job to whoever"
-             " has it, until a time; for the operator", "read", models.LinkMade,
-             body=models.LinkBody, status=201),
-    Endpoint("POST", "/v1/jobs/{job}/cancel", "cancel", "Cancel a job that has not ended",
-             "cancel", models.JobView, body=models.CancelBody),
-    Endpoint("POST", "/v1/jobs/{job}/retry", "retry", "Submit a job again that ended without a"
-             " result", "schedule", models.Submitted, status=201),
-    Endpoint("GET", "/v1/jobs/{job}/events", "events", "A job as it is, and its records as they"
-             " come, as server-sent events", "read", "text/event-stream", linked="story"),
-    Endpoint("GET", "/v1/jobs/{job}/log", "printed", "What a running job prints from now on, and"
-             " its progress, as server-sent events", "read", "text/event-stream", linked="outputs"),
-    Endpoint("GET", "/v1/jobs/{job}/outputs", "outputs", "What a job wrote", "read",
-             models.OutputList, linked="outputs"),
-    Endpoint("GET", "/v1/jobs/{job}/outputs/{name}", "output", "The content of an output, or a"
-             " range of it", "read", "application/octet-stream", linked="outputs"),
-    Endpoint("GET", "/v1/jobs/{job}/proof", "proof", "The proof of a job's completion", "read",
-             models.Envelope, linked="story"),
-    Endpoint("GET", "/v1/jobs/{job}/bundle", "bundle", "The bundle of a job that is sealed: its"
-             " records, for verification offline", "read", "application/octet-stream",
-             linked="outputs"),
-    Endpoint("POST", "/v1/verify", "verify", "Check a bundle", "read", models.Verified,
-             body="application/octet-stream"),
-    Endpoint("GET", "/v1/questions", "questions", "Questions that nobody has answered, the oldest"
-             " first", "read", models.QuestionList, (_KIND, *PAGED)),
-    Endpoint("GET", "/v1/questions/{job}", "question", "One question, with its answer if there is"
-             " one", "read", models.QuestionView),
-    Endpoint("POST", "/v1/questions/{job}/answer", "answer", "Answer a question with the node's"
-             " key; the same again changes nothing", "answer", models.AnswerGiven,
-             body=models.AnswerBody, status=201),
-    Endpoint("GET", "/v1/messages", "threads", "The threads of an inbox", "message",
-             models.ThreadList, (_AGENT, *PAGED)),
-    Endpoint("POST", "/v1/messages", "send", "Send a message to an agent; with the header"
-             " `Idempotency-Key`, the same again is the same message", "message",
-             models.MessageSent, body=models.SendBody),
-    Endpoint("POST", "/v1/messages/take", "take", "Hand out the next messages of an inbox",
-             "message", models.TakenMessages, body=models.TakeBody),
-    Endpoint("POST", "/v1/messages/{message}/ack", "ack", "A message was handled", "message",
-             models.Acknowledged, body=models.AckBody),
-    Endpoint("GET", "/v1/cost", "cost", "What the jobs cost that ended", "read", models.CostView,
-             (_BY, _SINCE, _KIND)),
-    Endpoint("GET", "/v1/counts", "counts", "How many jobs are in each state", "read",
-             models.Counts, (_KIND,)),
-    Endpoint("GET", "/v1/kinds", "kinds", "The same for each kind", "read", models.KindList, PAGED),
-    Endpoint("GET", "/v1/nodes", "nodes", "Nodes that are online", "read", models.NodeList, PAGED),
-    Endpoint("GET", "/v1/plans", "plans", "Plans that stand", "read", models.PlanList, PAGED),
-    Endpoint("GET", "/v1/locks", "locks", "Locks that are held", "read", models.LockList,
-             (Param("scope", "Of this scope."), *PAGED)),
-    Endpoint("GET", "/v1/documents/{space}", "documents", "Documents of a space", "read",
-             models.DocumentList, (Param("prefix", "Whose keys begin so."), *PAGED)),
-    Endpoint("GET", "/v1/limits", "limits", "Labels and their limits; every project", "read",
-             models.LimitList, PAGED),
-    Endpoint("GET", "/v1/pauses", "pauses", "What nobody may begin now", "read", models.PauseList),
-    Endpoint("GET", "/v1/refusals", "refusals", "Records that took no effect, newest first",
-             "read", models.RefusalList, (_KIND, *PAGED)),
-    Endpoint("GET", "/v1/attention", "attention", "What needs attention,"
-             " newest first", "read", models.AttentionList, PAGED),
-    Endpoint("GET", "/v1/reports", "reports", "Bar reports, newest first; every project", "read",
-             models.ReportList, PAGED),
-    Endpoint("POST", "/v1/hooks/{hook}", "hook", "A webhook of another system: it becomes a job, or"
-             " answers a question", SIGNED, models.HookDone, body="application/json", status=201),
-    Endpoint("GET", "/v1/problems/{reason}", "problem_words", "What a reason means", "read",
-             models.Problem),
+    Endpoint("GET", "/v1/jobs", "jobs",
+             "Jobs, newest first",
+             READ_BY, REQUESTS, models.JobList, (*JOB_FILTERS, *PAGED)),
+    Endpoint("POST", "/v1/jobs", "submit",
+             "Submit a job; with the header `Idempotency-Key`, the same again is the same job",
+             SCHEDULE_BY, REQUESTS, models.Submitted, body=models.SubmitBody, status=201),
+    Endpoint("GET", "/v1/jobs/{job}", "job",
+             "One job, by its id or the beginning of it",
+             READ_BY, REQUESTS, models.JobView, linked="story"),
+    Endpoint("POST", "/v1/jobs/{job}/links", "link",
+             "Make a link that shows this job to whoever has it, until a time; for the operator",
+             READ_BY, REQUESTS, models.LinkMade, body=models.LinkBody, status=201),
+    Endpoint("POST", "/v1/jobs/{job}/cancel", "cancel",
+             "Cancel a job that has not ended",
+             CANCEL_BY, REQUESTS, models.JobView, body=models.CancelBody),
+    Endpoint("POST", "/v1/jobs/{job}/retry", "retry",
+             "Submit a job again that ended without a result",
+             SCHEDULE_BY, REQUESTS, models.Submitted, status=201),
+    Endpoint("GET", "/v1/jobs/{job}/events", "events",
+             "A job as it is, and its records as they come, as server-sent events",
+             READ_BY, STREAMS, "text/event-stream", linked="story"),
+    Endpoint("GET", "/v1/jobs/{job}/log", "printed",
+             "What a running job prints from now on, and its progress, as server-sent events",
+             READ_BY, STREAMS, "text/event-stream", linked="outputs"),
+    Endpoint("GET", "/v1/jobs/{job}/outputs", "outputs",
+             "What a job wrote",
+             READ_BY, REQUESTS, models.OutputList, linked="outputs"),
+    Endpoint("GET", "/v1/jobs/{job}/outputs/{name}", "output",
+             "The content of an output, or a range of it",
+             READ_BY, STREAMS, "application/octet-stream", linked="outputs"),
+    Endpoint("GET", "/v1/jobs/{job}/proof", "proof",
+             "The proof of a job's completion",
+             READ_BY, REQUESTS, models.Envelope, linked="story"),
+    Endpoint("GET", "/v1/jobs/{job}/bundle", "bundle",
+             "The bundle of a job that is sealed: its records, for verification offline",
+             READ_BY, BUNDLES, "application/octet-stream", linked="outputs"),
+    Endpoint("POST", "/v1/verify", "verify",
+             "Check a bundle",
+             READ_BY, VERIFIED, models.Verified, body="application/octet-stream"),
+    Endpoint("GET", "/v1/questions", "questions",
+             "Questions that nobody has answered, the oldest first",
+             READ_BY, REQUESTS, models.QuestionList, (_KIND, *PAGED)),
+    Endpoint("GET", "/v1/questions/{job}", "question",
+             "One question, with its answer if there is one",
+             READ_BY, REQUESTS, models.QuestionView),
+    Endpoint("POST", "/v1/questions/{job}/answer", "answer",
+             "Answer a question with the node's key; the same again changes nothing",
+             ANSWER_BY, REQUESTS, models.AnswerGiven, body=models.AnswerBody, status=201),
+    Endpoint("GET", "/v1/messages", "threads",
+             "The threads of an inbox",
+             SEND_BY, REQUESTS, models.ThreadList, (_AGENT, *PAGED)),
+    Endpoint("POST", "/v1/messages", "send",
+             "Send a message to an agent; with the header `Idempotency-Key`, the same again is the"
+             " same message",
+             SEND_BY, REQUESTS, models.MessageSent, body=models.SendBody),
+    Endpoint("POST", "/v1/messages/take", "take",
+             "Hand out the next messages of an inbox",
+             SEND_BY, REQUESTS, models.TakenMessages, body=models.TakeBody),
+    Endpoint("POST", "/v1/messages/{message}/ack", "ack",
+             "A message was handled",
+             SEND_BY, REQUESTS, models.Acknowledged, body=models.AckBody),
+    Endpoint("GET", "/v1/cost", "cost",
+             "What the jobs cost that ended",
+             READ_BY, REQUESTS, models.CostView, (_BY, _SINCE, _KIND)),
+    Endpoint("GET", "/v1/counts", "counts",
+             "How many jobs are in each state",
+             READ_BY, REQUESTS, models.Counts, (_KIND,)),
+    Endpoint("GET", "/v1/kinds", "kinds",
+             "The same for each kind",
+             READ_BY, REQUESTS, models.KindList, PAGED),
+    Endpoint("GET", "/v1/nodes", "nodes",
+             "Nodes that are online",
+             READ_BY, REQUESTS, models.NodeList, PAGED),
+    Endpoint("GET", "/v1/plans", "plans",
+             "Plans that stand",
+             READ_BY, REQUESTS, models.PlanList, PAGED),
+    Endpoint("GET", "/v1/locks", "locks",
+             "Locks that are held",
+             LOCKS_READ_BY, REQUESTS, models.LockList, (Param("scope", "Of this scope."), *PAGED)),
+    Endpoint("GET", "/v1/documents/{space}", "documents",
+             "Documents of a space",
+             DOCUMENTS_READ_BY, REQUESTS, models.DocumentList, (Param("prefix",
+             "Whose keys begin so."), *PAGED)),
+    Endpoint("GET", "/v1/limits", "limits",
+             "Labels and their limits; every project",
+             READ_BY, REQUESTS, models.LimitList, PAGED),
+    Endpoint("GET", "/v1/pauses", "pauses",
+             "What nobody may begin now",
+             READ_BY, REQUESTS, models.PauseList),
+    Endpoint("GET", "/v1/refusals", "refusals",
+             "Records that took no effect, newest first",
+             READ_BY, REQUESTS, models.RefusalList, (_KIND, *PAGED)),
+    Endpoint("GET", "/v1/attention", "attention",
+             "What needs attention, newest first",
+             READ_BY, REQUESTS, models.AttentionList, PAGED),
+    Endpoint("GET", "/v1/reports", "reports",
+             "Bar reports, newest first; every project",
+             READ_BY, REQUESTS, models.ReportList, PAGED),
+    Endpoint("POST", "/v1/hooks/{hook}", "hook",
+             "A webhook of another system: it becomes a job, or answers a question",
+             SIGNED, REQUESTS, models.HookDone, body="application/json", status=201),
+    Endpoint("GET", "/v1/problems/{reason}", "problem_words",
+             "What a reason means",
+             READ_BY, REQUESTS, models.Problem),
 )  # fmt: skip

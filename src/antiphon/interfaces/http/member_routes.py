@@ -10,10 +10,9 @@ There is no token: `Authorization: Antiphon …` is a signature over method, tar
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.routing import Route
+from msgspec import structs
 
 from antiphon.errors import (
     Conflict,
@@ -25,7 +24,9 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.interfaces.http.answers import Refused, json_of, too_many
-from antiphon.sdk.http.node_api import Asked, Place
+from antiphon.interfaces.http.askers import Signed
+from antiphon.interfaces.http.route import REQUESTS, WAITS, Known, Route
+from antiphon.sdk.http.node_api import Place
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,14 +34,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from antiphon.interfaces.http.guards import Rates
+    from antiphon.interfaces.http.route import Answer
     from antiphon.sdk.http.node_api import LogService, Member, MemberDoor
 
 MAX_RECORD_BYTES: Final = 320 * 1024
 """An op has at most 256 KiB; its signature block is small."""
 DIGITS: Final = 15
-ANSWER_S: Final = 40.0
-"""How long an answer may take; some wait for half of it."""
+OFFERS: Final = structs.replace(WAITS, room="http offers", of_party=8)
+LOG: Final = structs.replace(
+    WAITS, room="http log", of_party=16, request_bytes=MAX_RECORD_BYTES, work_s=2.0
+)
+RECORDS: Final = structs.replace(REQUESTS, room="http records", request_bytes=MAX_RECORD_BYTES)
 _STATUS: Final = {
     "replay": 401,
     **dict.fromkeys(("author", "command", "no_chain", "policy", "quarantined", "revoked"), 403),
@@ -50,31 +54,47 @@ _STATUS: Final = {
 
 
 class MemberRoutes:
-    """The answers. `rates` counts how often each party asks."""
+    """The answers."""
 
-    def __init__(self, door: MemberDoor, log: LogService, rates: Rates) -> None:
+    def __init__(self, door: MemberDoor, log: LogService) -> None:
         self._door = door
         self._log = log
-        self._rates = rates
 
     def routes(self) -> list[Route]:
         """The paths."""
+        signed = Signed(self._door)
         return [
-            Route("/v1/offers", self._signed(self.offers)),
-            Route("/v1/lanes/{kind}/{job}", self._signed(self.lane)),
-            Route("/v1/records", self._signed(self.record), methods=["POST"]),
-            Route("/v1/log", self._signed(self.log), methods=["POST"]),
+            Route(path="/v1/offers", answer=self._once(self.offers), asker=signed, limits=OFFERS),
+            Route(
+                path="/v1/lanes/{kind}/{job}",
+                answer=self._once(self.lane),
+                asker=signed,
+                limits=REQUESTS,
+            ),
+            Route(
+                path="/v1/records",
+                answer=self._once(self.record),
+                asker=signed,
+                limits=RECORDS,
+                methods=("POST",),
+            ),
+            Route(
+                path="/v1/log",
+                answer=self._once(self.log),
+                asker=signed,
+                limits=LOG,
+                methods=("POST",),
+            ),
         ]
 
-    def _signed(
-        self, answer: Callable[[Request, Member], Awaitable[Any]]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def answering(request: Request) -> Response:
-            member = await self._who(request)
+    def _once(self, answer: Callable[[Request, Member], Awaitable[Any]]) -> Answer:
+        """The same signed request is answered once."""
+
+        async def answering(request: Request, known: Known) -> Response:
+            member = known.member
             try:
                 self._door.take(member)
-                async with asyncio.timeout(ANSWER_S):
-                    return json_of(await answer(request, member))
+                return json_of(await answer(request, member))
             except RateLimited as limited:
                 raise too_many(limited.retry_s, limited.message, limited.hint) from None
             except IdTaken as taken:
@@ -91,19 +111,6 @@ class MemberRoutes:
                 raise Refused(status, refused.message, refused.reason, refused.hint) from None
 
         return answering
-
-    async def _who(self, request: Request) -> Member:
-        query = request.scope["query_string"].decode("latin-1")
-        path = request.scope.get("raw_path") or request.scope["path"].encode()
-        target = path.decode("latin-1") + (f"?{query}" if query else "")
-        header = request.headers.get("authorization", "")
-        try:
-            asked = Asked(request.method, target, await request.body())
-            member = self._door.identify(asked, header)
-        except Rejected as refused:
-            raise Refused(401, refused.message, refused.reason, refused.hint) from None
-        self._rates.take(member.party)
-        return member
 
     async def offers(self, request: Request, member: Member) -> Any:
         """Jobs to claim."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.interfaces.http.endpoints import ENDPOINTS, MAX_LINK, SIGNED, Endpoint
+from antiphon.sdk.http.access import roles_for
 from antiphon.sdk.http.models import Problem
 
 REF: Final = "#/components/schemas/{name}"
@@ -92,7 +93,7 @@ def _operation(one: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
             },
         },
     }
-    if one.role == SIGNED:
+    if one.under == SIGNED:
         made["security"] = []
     if one.linked:
         params.append(
@@ -117,9 +118,10 @@ def _operation(one: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _needs(one: Endpoint) -> str:
-    if one.role == SIGNED:
+    if one.under == SIGNED:
         return "Needs no token: the request is signed with the webhook's secret."
-    return f"Needs a token with the role `{one.role}` or `all`."
+    *others, last = roles_for(one.under)
+    return f"Needs a token with the role {', '.join(f'`{role}`' for role in others)} or `{last}`."
 
 
 def _content(what: Any, by_type: dict[Any, Any]) -> dict[str, Any]:

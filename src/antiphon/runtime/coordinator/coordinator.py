@@ -193,7 +193,8 @@ class Coordinator(WokenService):
     def _add(self, job: Job, op: Op | None = None) -> None:
         """A job that waits, since `op` if that is at hand."""
         if self._waiting is not None:
-            party = party_of_derived(self.node.session.control, job)
+            acted_for = self.node.guard.written_for(job.id)
+            party = acted_for or party_of_derived(self.node.session.control, job)
             self._waiting.add(job, self._predecessors.states_for(job, op), party)
 
     def _room(self, control: Control, now_ms: int, label: str) -> int | None:

@@ -37,9 +37,11 @@ from antiphon.errors import (
     Rejected,
     Unavailable,
 )
+from antiphon.guard import Guard, Limits, Who
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.member_registry import MAX_MEMBERS, Member
 from antiphon.runtime.gate.relay_rules import Asker
+from antiphon.runtime.log.acting import OWN
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write
 from antiphon.telemetry import LazyLogger
@@ -53,6 +55,14 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE: Final = 16
 """Requests that are being answered; more wait in the bus's own bounded queue, or are lost."""
+LOGINS: Final = Limits(
+    room="logins",
+    of_party=MAX_AT_ONCE,
+    in_all=MAX_AT_ONCE,
+    request_bytes=gate_requests.MAX_REQUEST_BYTES,
+    seconds=60.0,
+)
+"""Requests to join, and for logins."""
 WAITING: Final = 8
 """Requests of one node that wait while it is being answered; the rest are dropped."""
 QUEUE_TRIES: Final = 20
@@ -76,16 +86,19 @@ Owner = Callable[[], AbstractAsyncContextManager[tuple["Author", "Keyring"]]]
 class Gate:
     """One mesh's gate."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with
         self,
         session: Session,
         issuer: LoginIssuer,
         tickets: TicketRegistry,
         members: MemberRegistry,
         owner: Owner,
+        *,
         bus: Bus | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """`bus` is where machines ask to join; None: the session's."""
+        """`bus` is where machines ask to join; None: the session's. `guard` is the process's."""
+        self._guard = guard or Guard()
         self._bus = bus or session.engine.bus
         self._session = session
         self._branches = session.protocol.branches
@@ -288,7 +301,7 @@ class Gate:
             return False
         outcome = "granted"
         try:
-            answer = gate_requests.Answer(login=await self._decide(user, what, request.payload))
+            answer = gate_requests.Answer(login=await self._guarded(user, what, request.payload))
         except AntiphonError as error:
             log.info("gate_refused", problem=error.message)
             answer = gate_requests.refusal_of(error)
@@ -311,6 +324,14 @@ class Gate:
             await self._issuer.expel([user], self._now_s())
         except Exception as problem:  # noqa: BLE001 - its login ends by itself a little later
             _report(problem)
+
+    async def _guarded(self, user: str, what: str, payload: bytes) -> gate_requests.Login:
+        """Decide in the party's turn: the server has checked whose request it is."""
+        member = None if what == "join" else self._members.by_refresh_key(user)
+        party = f"{what} {user}" if member is None else member.node
+        who = Who(party=party, acts=OWN)  # by a ticket the owner has it delegate
+        with self._guard.admit(LOGINS, who, len(payload)) as visit:
+            return await visit.work(self._decide(user, what, payload))
 
     async def _decide(self, user: str, what: str, payload: bytes) -> gate_requests.Login:
         mesh, engine = self._session.mesh, self._issuer.is_signed_by

@@ -15,7 +15,7 @@ the first submission.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import UNSET
@@ -63,18 +63,18 @@ class BlobRights:
         self,
         session: Session,
         scope_of: Callable[[str], Scope],
-        node_of: Callable[[str], str],
+        nodes_of: Callable[[str], Collection[str]],
         users_of: Callable[[Iterable[str]], Iterable[str]],
     ) -> None:
         """`scope_of` returns an engine user's present scope.
 
-        `node_of` returns the machine behind a user, empty if there is none.
+        `nodes_of` returns the keys behind a user: its machine's, or those of a party.
 
         `users_of` returns the engine users of those nodes that are machines.
         """
         self._session = session
         self._scope_of = scope_of
-        self._node_of = node_of
+        self._nodes_of = nodes_of
         self._users_of = users_of
 
     def may_read(self, user: str, kind: str, job_id: str) -> bool:
@@ -90,8 +90,8 @@ class BlobRights:
 
     async def vouches(self, user: str, kind: str, job_id: str, digest: str) -> Vouching:
         """Whose accepted records on a lane name the blob, as seen from this user."""
-        node = self._node_of(user)
-        if not node or not kind or not job_id:
+        nodes = tuple(one for one in self._nodes_of(user) if one)
+        if not nodes or not kind or not job_id:
             return frozenset()
         if (kind, job_id) == SNAPSHOT:
             seal = await newest_seal(self._session)
@@ -126,7 +126,8 @@ class BlobRights:
             own: tuple[str, ...] = ()
             is_judged = isinstance(op, (*JOBS.ops, *MEMORY.ops))
             if control is not None and op is not None and is_judged:
-                own = path_to_author(control, op, seq, node)
+                paths = (path_to_author(control, op, seq, node) for node in nodes)
+                own = next(filter(None, paths), ())
             if not own:
                 return "others"
             through.update(own)

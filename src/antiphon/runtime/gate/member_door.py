@@ -9,7 +9,6 @@ read, and stores what the gate would store, or what a login would let the asker 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -45,14 +44,10 @@ RIGHTS_S: Final = 2.0
 WAIT_S: Final = 20.0
 """How long a request for offers waits at most."""
 LOOK_EVERY_S: Final = 0.1
-REST: Final = 10
-"""The pause between two looks of one party, as a multiple of what the first took."""
 LOOK_AT_LEAST_S: Final = 1.0
 """A job can become claimable by time alone."""
 LOOKED_AT: Final = 512
 OFFERS: Final = 16
-WAITS_EACH: Final = 8
-"""Requests of one party that wait for offers."""
 APPLIED_S: Final = 2.0
 """How long an answer waits until the node has read what it stored."""
 _PAGE: Final = 128
@@ -144,9 +139,6 @@ class MemberDoor:
         self._node = node
         self._session = node.session
         self._seen = SeenRequests()
-        self._waits: Counter[str] = Counter()
-        self._rests: dict[str, float] = {}
-        """Until when the node looks at no more jobs for a party."""
         self._members = RightsCache(self._session, self._look_up, most=KEPT, kept_s=RIGHTS_S)
         store = self._session.engine.messages
         self._rules = (
@@ -207,44 +199,22 @@ class MemberDoor:
 
     async def offers(self, member: Member, kind: str, wait_s: float) -> list[Offer]:
         """Jobs of a kind, or below it, that the asker could claim; waits until there is one."""
-        if self._waits[member.party] >= WAITS_EACH:
-            raise RateLimited(f"{WAITS_EACH} requests wait for offers already", retry_s=1.0)
-        self._waits[member.party] += 1
-        try:
-            loop = asyncio.get_running_loop()
-            until_s, after = loop.time() + min(wait_s, WAIT_S), 0
-            while True:
-                applied = self._node.applied
-                found, after = await self._look(member, kind, after)
-                left_s = until_s - loop.time()
-                if found or left_s <= 0:
-                    return found
-                if not after:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(min(left_s, LOOK_AT_LEAST_S)):
-                            await self._node.reached(applied + 1)
-                await asyncio.sleep(LOOK_EVERY_S)  # others' records come often
-        finally:
-            self._waits[member.party] -= 1
-            if not self._waits[member.party]:
-                del self._waits[member.party]
-
-    async def _look(self, member: Member, kind: str, after: int) -> tuple[list[Offer], int]:
-        """Offers behind a sequence, and where the next look begins: 0 if this one saw the end.
-
-        One party does not keep the node busy, with however many requests.
-        """
-        now_s, party = asyncio.get_running_loop().time, member.party
-        while (left_s := self._rests.get(party, 0.0) - now_s()) > 0:  # noqa: ASYNC110 - time ends it
-            await asyncio.sleep(left_s)
-        if len(self._rests) >= KEPT:
-            self._rests = {who: until for who, until in self._rests.items() if until > now_s()}
-        began_s = now_s()
-        found = self._claimable(member, kind, after)
-        self._rests[party] = now_s() + REST * (now_s() - began_s)
-        return found
+        loop = asyncio.get_running_loop()
+        until_s, after = loop.time() + min(wait_s, WAIT_S), 0
+        while True:
+            applied = self._node.applied
+            found, after = self._claimable(member, kind, after)
+            left_s = until_s - loop.time()
+            if found or left_s <= 0:
+                return found
+            if not after:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, LOOK_AT_LEAST_S)):
+                        await self._node.reached(applied + 1)
+            await asyncio.sleep(LOOK_EVERY_S)  # others' records come often
 
     def _claimable(self, member: Member, kind: str, after: int) -> tuple[list[Offer], int]:
+        """Offers behind a sequence, and where the next look begins: 0 if this one saw the end."""
         control, jobs = self._session.control, self._node.replica.ask(ReplicaJobs)
         found = list[Offer]()
         for _ in range(LOOKED_AT // _PAGE):

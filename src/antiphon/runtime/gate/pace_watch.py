@@ -34,6 +34,8 @@ class PaceWatch:
         self._parties = BoundedCache[tuple[str, tuple[str, ...]], str](
             most=PARTIES_KEPT, most_bytes=PARTIES_KEPT
         )
+        self._acted_for = BoundedCache[str, None](most=PARTIES_KEPT, most_bytes=PARTIES_KEPT)
+        """The parties for which the node wrote: some have no login that could be ended."""
         self._behind_ms = 0
         """How old the last record was when it was applied; 0 after each look."""
         self._guard = ItemGuard[str]("write pace", node.session, node.replica.attention)
@@ -43,14 +45,18 @@ class PaceWatch:
         opened = applied.opened
         # By both clocks: a machine whose clock is ahead of the engine's is not behind.
         self._behind_ms = self._node.session.now_by_both_clocks_ms() - opened.commit_ms
-        if opened.op is not None and opened.op.author in self._services():
+        acted_for = self._node.guard.written_for(opened.op_id)
+        if opened.op is not None and opened.op.author in self._services() and not acted_for:
             if opened.op.author == self._node.did:
                 self._pace.wrote(opened.op.hlc[0], self._node.session.wall.now_ms())
             return  # it follows from what others wrote
         job, size = applied.after, len(applied.record.payload)
         is_new = isinstance(job, Job) and job.waiting_seq == opened.seq
         links = len(job.awaited) if is_new else 0
-        self._pace.note(self._party(applied), opened.commit_ms, size, links)
+        if acted_for:
+            self._acted_for.put(acted_for, None, 1)
+        party = acted_for or self._party(applied)
+        self._pace.note(party, opened.commit_ms, size, links)
 
     def _services(self) -> tuple[str, str]:
         """The keys of this node and of the coordinator."""
@@ -91,7 +97,8 @@ class PaceWatch:
             excess = self._pace.excess(behind_ms)
             if excess is None or excess.party in paused:
                 continue
-            if not self._gate.is_member(excess.party):
+            is_ours = not self._gate.is_member(excess.party)
+            if is_ours and not self._acted_for.has(excess.party):
                 continue  # the owner's own nodes: whoever runs them can stop them
             length_s = self._pace.pause_s(excess.party, now_ms // 1000)
             why = (
@@ -100,6 +107,7 @@ class PaceWatch:
             )
             self._guard.note(excess.party, f"paused for {length_s} s: {why}", whose=excess.party)
             with self._guard.about(excess.party, whose=excess.party):
+                self._node.guard.pause(excess.party, length_s, why)
                 with self._node.held():
                     await self._gate.pause(excess.party, length_s, why)
                 paused[excess.party] = now_ms + length_s * 1000

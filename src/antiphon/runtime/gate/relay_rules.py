@@ -24,7 +24,8 @@ from antiphon.core.opened_record import open_anywhere
 from antiphon.core.policy.rate_limit import Allowance
 from antiphon.core.record.ids import message_id
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import LostRace, RateLimited, Rejected
+from antiphon.errors import LostRace, Rejected
+from antiphon.runtime.log.acting import take
 from antiphon.runtime.rate_books import RateBooks
 
 if TYPE_CHECKING:
@@ -38,12 +39,6 @@ if TYPE_CHECKING:
 RECORDS_AN_HOUR: Final = 240
 BYTES_AN_HOUR: Final = 512 * 1024
 """For one party and one type of op: a member that used up its delegations can still revoke."""
-RECORDS_A_SECOND: Final = 40.0
-RECORDS_AT_ONCE: Final = 400.0
-"""Of one party, of what its members could write themselves with a login at the engine: little
-beside what a mesh reads, so that nobody has to be paused for it."""
-RECORD_BYTES: Final = 8 * 1024
-"""A larger record counts as several."""
 _HOUR_S: Final = 3600.0
 _ANY_TIME: Final = 2**63
 
@@ -74,8 +69,6 @@ class RelayRules:
         self._session = session
         self._asker_of = asker_of
         self._is_only_way = is_only_way
-        second = Allowance(RECORDS_A_SECOND, RECORDS_AT_ONCE)
-        self._seconds = RateBooks(store, session.wall.now_ms, second, name="written")
         hour = Allowance(RECORDS_AN_HOUR / _HOUR_S, RECORDS_AN_HOUR)
         self._hours = RateBooks(store, session.wall.now_ms, hour, name="relay", is_kept_first=True)
 
@@ -113,12 +106,12 @@ class RelayRules:
         if op.BRANCH.via_gate:
             await self._count(asker.party, op.type_name(), len(payload))
         else:
-            await self._count_written(asker.party, len(payload))
+            await take(session.written, asker.party, len(payload))
         return shown.subject, message_id(payload), op.prev
 
     async def close(self) -> None:
         """Wait for counts that are being written."""
-        await self._seconds.close()
+        await self._session.written.close()
         await self._hours.close()
 
     def _is_taken(self, op: Op | type[Op]) -> bool:
@@ -149,14 +142,6 @@ class RelayRules:
                 f" the hour: {RECORDS_AN_HOUR} records or {BYTES_AN_HOUR} bytes",
                 reason="quota",
                 hint=f"try again in {int(wait_s / 60) + 1} min, or ask the owner to write it",
-            )
-
-    async def _count_written(self, party: str, size: int) -> None:
-        """`RateLimited` if a party writes faster than is stored for it."""
-        wait_s = await self._seconds.take(party, max(1.0, size / RECORD_BYTES))
-        if wait_s:
-            raise RateLimited(
-                f"{RECORDS_A_SECOND:g} records a second are stored for one party", retry_s=wait_s
             )
 
 

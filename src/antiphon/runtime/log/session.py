@@ -37,10 +37,12 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.ports import Append
+from antiphon.runtime.log import acting
 from antiphon.runtime.log.appending import append
 from antiphon.runtime.log.entry_search import Entered, EntrySearch
 from antiphon.runtime.log.known_end import KnownEnd
 from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
+from antiphon.runtime.rate_books import RateBooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -126,6 +128,8 @@ class Session:
         """What `guarded` asks; None: every request is tried."""
         self.is_over = False
         """Whether whoever opened the mesh has closed it."""
+        self.written = RateBooks(engine.messages, wall.now_ms, acting.ALLOWED, name="written")
+        """What is written and stored for others, by party."""
         self.lanes = LaneReader(self, author.did)
         self._entry_search = EntrySearch(self)
         self._chain_choice = ChainChoice(author.did)
@@ -163,9 +167,20 @@ class Session:
         prev: int,
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Draft:
-        """A signed op of ours, with the delegations that permit it."""
+        """A signed op of ours, with the delegations that permit it.
+
+        `Rejected` if whoever it is written for could not write it.
+        """
         auth = self.choose_auth(op_type, body)
+        if acting.acting() is not None:
+            hlc = self.author.now()
+            self.check_acting(self.author.compose(op_type, body, prev=prev, hlc=hlc, auth=auth))
         return self.author.draft(op_type, body, prev=prev, auth=auth, deps=deps)
+
+    def check_acting(self, op: Op) -> None:
+        """`Rejected` if whoever this process writes for now could not write such an op."""
+        now_ms = self.wall.now_ms()
+        acting.check(op, control=self.control, protocol=self.protocol, now_ms=now_ms)
 
     def choose_auth(self, op_type: type[Op], body: Struct) -> tuple[str, ...]:
         """The delegations that such an op of ours would name now."""

@@ -26,6 +26,7 @@ from antiphon.core.family import Lane
 from antiphon.core.record.op import Op, subject_of
 from antiphon.core.record.verdict import ABOUT_TIME, LACKS_AUTHORITY, Verdict
 from antiphon.errors import AntiphonError, EngineDenied, LostRace, NotPermitted, Rejected
+from antiphon.runtime.log import acting
 from antiphon.runtime.log.author import Author, Draft
 from antiphon.runtime.log.clock_check import HINT
 
@@ -208,6 +209,7 @@ def sign_together(session: Session, wanted: Sequence[tuple[Intent, Policy]]) -> 
 
     One without a draft is settled, or has to be written alone.
     """
+    acting.require_own()
     composed = _composed(session, wanted)
     ops: list[Op] = []
     sure: set[int] = set()
@@ -306,11 +308,12 @@ async def _try(session: Session, intent: Intent, policy: Policy, begun: Begun) -
                 foreseen = await _foresee(session, intent, intent.lane, prev, insists=insists)
                 if foreseen is not Verdict.OK:
                     return Written(intent, verdict=foreseen, lane=intent.lane)
-            draft = _drafted(session, intent, prev)
+            draft = await _signed(session, intent, prev)
             if policy.before is not None:
                 policy.before(draft)
         sent = Written(intent)
         try:
+            await acting.count(draft, session.written)
             seq = begun.seq or await session.commit(
                 draft, timeout_s=policy.timeout_s, told=begun.told
             )
@@ -357,9 +360,20 @@ def _behind(session: Session, intent: Intent) -> int:
     return session.history.tail(subject)
 
 
+async def _signed(session: Session, intent: Intent, prev: int) -> Draft:
+    try:
+        return _drafted(session, intent, prev)
+    except Rejected as refused:
+        if refused.reason not in LACKS_AUTHORITY or acting.acting() is None:
+            raise
+    await session.sync_control()  # what permits it may have been written just now
+    return _drafted(session, intent, prev)
+
+
 def _drafted(session: Session, intent: Intent, prev: int) -> Draft:
     if intent.by is None:
         return session.draft(intent.op, intent.body, prev=prev, deps=intent.deps)
+    acting.require_own()
     return intent.by.draft(intent.op, intent.body, prev=prev, auth=(), deps=intent.deps)
 
 

@@ -16,6 +16,7 @@ from antiphon.core.bus.subjects import MESSAGE_GATE
 from antiphon.core.messages.register import LEASE_MS, MAX_ERROR
 from antiphon.core.record.ids import agent_address
 from antiphon.errors import AntiphonError, Misconfigured, OutcomeUnknown
+from antiphon.runtime.log.acting import party_acted_for
 from antiphon.runtime.messages import message_requests
 from antiphon.runtime.messages.message_gate import MessageGate, PutAnswer, Reading
 from antiphon.runtime.messages.message_requests import MESSAGES, PUT, MessageRequest, Named
@@ -81,7 +82,7 @@ class OwnMessages:
 
     async def put(self, receiver: str, envelope: bytes) -> PutAnswer:
         """See `MessageClient.put`."""
-        return await self._gate.put(receiver, envelope, by=self._by)
+        return await self._gate.put(receiver, envelope, by=party_acted_for() or self._by)
 
     async def read(self, asked: Reading) -> list[HandedMessage]:
         """See `MessageClient.read`."""

@@ -33,6 +33,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.op import subject_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt, EngineDenied, LogReplaced, Unavailable
+from antiphon.guard import Guard
 from antiphon.runtime.attention.item_guard import ItemGuard, reason_of
 from antiphon.runtime.log.known_end import find_end
 from antiphon.runtime.log.session import Session, dep_of
@@ -148,7 +149,12 @@ class FullNode:
         """Those that this coordinator keeps, oldest first: somebody may be reading one."""
         self.passed: dict[tuple[str, Priority], tuple[int, int]] = {}
         """By kind and priority: the newest announcement that was answered, and when (wall ms)."""
+        self.guard = Guard()
+        """Counts everybody whom this process answers, over whatever protocol."""
         self._progress = asyncio.Condition()
+        self._watched: dict[str, set[asyncio.Event]] = {}
+        self._touched: set[str] = set()
+        """Names of watched lanes with records that are not written to the replica yet."""
         self._moving = asyncio.Event()
         self._moving.set()
         self._guard = ItemGuard[tuple[str, int]]("records", session, replica.attention)
@@ -368,6 +374,22 @@ class FullNode:
         self.applied = seq
         async with self._progress:
             self._progress.notify_all()
+        for name in self._touched:
+            for event in self._watched.get(name, ()):
+                event.set()
+        self._touched.clear()
+
+    @contextmanager
+    def watching(self, name: str) -> Iterator[asyncio.Event]:
+        """Set when a record was applied on a lane of this name, such as a job's id."""
+        event = asyncio.Event()
+        self._watched.setdefault(name, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._watched[name].discard(event)
+            if not self._watched[name]:
+                del self._watched[name]
 
     async def _apply_one(self, record: Record, ahead: OpenedRecord | None) -> None:
         opened = self.session.open(record, ahead)
@@ -377,6 +399,8 @@ class FullNode:
             self._tell(Applied(record, opened, verdict, None))
             return
         key = opened.place.key if opened.place is not None else None
+        if key is not None and key.name in self._watched:
+            self._touched.add(key.name)
         before = self._before(key, opened) if key is not None else Lane()
         outcome = self.session.history.settle(before, opened, self._read)
         if outcome.changed:

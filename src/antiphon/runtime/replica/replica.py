@@ -547,10 +547,15 @@ class Replica:
         where = "lane = ? and (? is null or verdict = ?) order by seq desc limit 1"
         return next(self._stored(where, self.row_of(key), verdict, verdict), None)
 
-    def lane_records(self, key: LaneKey, *, verdict: Verdict | None = None) -> list[StoredRecord]:
-        """A lane's records with their verdicts, oldest first; all, or those with this one."""
-        where = "lane = ? and (? is null or verdict = ?) order by seq"
-        return list(self._stored(where, self.row_of(key), verdict, verdict))
+    def lane_records(
+        self, key: LaneKey, *, verdict: Verdict | None = None, after: int = 0, limit: int = -1
+    ) -> list[StoredRecord]:
+        """A lane's records with their verdicts, oldest first; all, or those with this one.
+
+        Those behind a sequence, and so many at most.
+        """
+        where = "lane = ? and seq > ? and (? is null or verdict = ?) order by seq limit ?"
+        return list(self._stored(where, self.row_of(key), after, verdict, verdict, limit))
 
     def accepted_before(self, key: LaneKey, seq: int, *, limit: int) -> list[StoredRecord]:
         """The newest records of a lane before a sequence that took effect, newest first."""

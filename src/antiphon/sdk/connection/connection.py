@@ -22,6 +22,7 @@ from antiphon.core.record.ids import DEFAULT_AGENT
 from antiphon.errors import Held, Misconfigured, Unavailable, is_away
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.host_clock import SystemClock
+from antiphon.runtime.log.acting import is_for_others
 from antiphon.runtime.log.breaker_guard import guarding
 from antiphon.sdk.connection.connection_outbox import ConnectionOutbox
 from antiphon.sdk.environment import read_environment
@@ -216,7 +217,7 @@ class Connection:
     @property
     def keeping(self) -> ConnectionOutbox | None:
         """What keeps writes while the engine cannot be reached, if that was asked for."""
-        return self.outbox if self.is_offline_allowed else None
+        return self.outbox if self.is_offline_allowed and not is_for_others() else None
 
     async def reconnect(self) -> None:
         """Connect, if it was opened without an engine; `Unavailable` if there is still none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
@@ -59,33 +60,39 @@ class SignIn:
     def __init__(self) -> None:
         self.tell: Callable[[str], None] = lambda _secret: None
         """Called with the secret of a new link, when one was used or came too late."""
-        self._links = BoundedCache[str, float](most=SESSIONS, most_bytes=SESSIONS)
-        """When each was made; 0: it was used."""
+        self._links = BoundedCache[bytes, float](most=SESSIONS, most_bytes=SESSIONS)
+        """When each was made, by its digest: how long a look takes tells nothing about a secret.
+        0: it was used."""
         self._newest_s = 0.0
-        self._sessions = BoundedCache[Session, float](most=SESSIONS, most_bytes=SESSIONS)
+        self._sessions = BoundedCache[bytes, float](most=SESSIONS, most_bytes=SESSIONS)
 
     def link(self) -> str:
         """A new secret for a link; it works once."""
         secret, self._newest_s = secrets.token_urlsafe(24), time.monotonic()
-        self._links.put(secret, self._newest_s, 1)
+        self._links.put(_digest(secret), self._newest_s, 1)
         return secret
 
     def enter(self, secret: str) -> Session | None:
         """The session for a link's secret; None if it is none, was used, or is too old."""
-        made_s, now_s = self._links.get(secret), time.monotonic()
+        link, now_s = _digest(secret), time.monotonic()
+        made_s = self._links.get(link)
         if made_s is None:
             return None
         is_good = bool(made_s) and now_s - made_s < LINK_S
-        self._links.put(secret, 0.0, 1)
+        self._links.put(link, 0.0, 1)
         if is_good or now_s - self._newest_s >= LINK_AGAIN_S:
             self.tell(self.link())
         if not is_good:
             return None
         session = Session(secrets.token_urlsafe(24), secrets.token_urlsafe(16))
-        self._sessions.put(session, now_s, 1)
+        self._sessions.put(_digest(session.secret, session.room), now_s, 1)
         return session
 
     def is_signed_in(self, session: Session) -> bool:
         """Whether this is a session, and not too old."""
-        since = self._sessions.get(session)
+        since = self._sessions.get(_digest(session.secret, session.room))
         return since is not None and time.monotonic() - since < SESSION_S
+
+
+def _digest(*words: str) -> bytes:
+    return sha256("\0".join(words).encode()).digest()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from antiphon.errors import Unavailable
+from antiphon.guard import Guard
 from antiphon.sdk.mesh import Mesh
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ class Source:
         self.mesh = mesh if node is None else Mesh(mesh.connection.beside(node.replica))
         self.name = name
         self._node = node
+        self._own_guard = Guard()
+
+    @property
+    def guard(self) -> Guard:
+        """Counts whom this process answers: the node's, if one runs here."""
+        return self._own_guard if self._node is None else self._node.guard
 
     @property
     def signs_as(self) -> str:

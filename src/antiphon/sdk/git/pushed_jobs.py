@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.authority.grant_reach import State
-from antiphon.core.derivations.plan_authority import may_read
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.family import At
 from antiphon.core.manifest import MAX_INPUTS, BlobInput, Manifest, inputs_of, job_id
+from antiphon.core.messages.send_right import rights_of
 from antiphon.core.record.ids import digest, short_node
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.reducer import author_fault
 from antiphon.core.ucan import covers
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.caller.submission import labelled
+from antiphon.runtime.log.acting import Acting
 from antiphon.sdk.call_options import Scheduling
 from antiphon.sdk.git.job_history import PUSHED
 from antiphon.sdk.git.ssh_signature import NAMESPACE, ssh_key_of
@@ -99,39 +99,30 @@ class PushedJobs:
         """The mesh's id."""
         return self._mesh.id
 
+    def signer(self, job: PushedJob) -> Acting:
+        """For whom the bridge submits a job: the key that signed its commit."""
+        party = rights_of(self._mesh.connection.session.control, job.signer).party
+        return Acting(party=party, key=job.signer, words="the key that signed it")
+
     async def check(self, job: PushedJob) -> None:
-        """`Rejected` if the signer could not submit it now, or this bridge may not."""
+        """`Rejected` if the signer could not submit it now, or this bridge may not.
+
+        While the bridge answers a push of this signer.
+        """
         session = self._mesh.connection.session
-        control = await session.sync_control()
-        now_ms = session.wall.now_ms()
+        control, now_ms = await session.sync_control(), session.wall.now_ms()
         body = labelled(session, Scheduling.of({}).body(job.kind, job.manifest, now_ms=now_ms))
+        op = session.compose(JobSchedule, body, prev=0)
+        session.check_acting(op)
         at = At(session.confirmed + 1, now_ms, control, job_key(job.kind, job.id))
-        asked = {job.signer: "the key that signed it", self._mesh.did: "this bridge"}
-        for did, words in asked.items():
-            op = JobSchedule(
-                v=1,
-                mesh=control.mesh,
-                author=did,
-                hlc=(now_ms, 0),
-                prev=0,
-                deps=(),
-                auth=ChainChoice(did).choose(control, JobSchedule, body, now_ms),
-                body=body,
+        fault = author_fault(JOBS, None, op, at)
+        if fault is not None:
+            me = self._mesh.did
+            raise Rejected(
+                f"this bridge, {short_node(me)}, may not submit {job.kind}: {fault.in_words}",
+                reason=fault.value,
+                hint=f"antiphon delegate {me} --can schedule --kind {job.kind}",
             )
-            fault = author_fault(JOBS, None, op, at)
-            if fault is not None:
-                raise Rejected(
-                    f"{words}, {short_node(did)}, may not submit {job.kind}: {fault.in_words}",
-                    reason=fault.value,
-                    hint=f"antiphon delegate {did} --can schedule --kind {job.kind}",
-                )
-        for kind in dict.fromkeys(kind for kind, _ in body.predecessors):
-            if not may_read(control, session.protocol.branches, job.signer, kind, now_ms):
-                raise Rejected(
-                    f"the key that signed it, {short_node(job.signer)}, may not read {kind}",
-                    reason="not_readable",
-                    hint=f"antiphon delegate {job.signer} --can read --kind {kind}",
-                )
 
     async def submit(self, job: PushedJob) -> bool:
         """Submit it, if the signer could; False if it was on the log before."""

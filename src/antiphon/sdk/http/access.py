@@ -17,8 +17,9 @@ from antiphon.core.bar_tokens.bar_token import (
     still_holds,
 )
 from antiphon.core.bar_tokens.job_link import JobLink, check_link
-from antiphon.core.ucan import TOP
+from antiphon.core.ucan import TOP, covers
 from antiphon.errors import Rejected
+from antiphon.sdk.acting import OWN, Acting
 from antiphon.sdk.http.deliveries import Deliveries
 from antiphon.sdk.http.node_api import NodeApi
 from antiphon.sdk.http.node_view import NodeView
@@ -28,7 +29,7 @@ from antiphon.sdk.http.worker_view import WorkerView
 from antiphon.sdk.webhooks.hook_file import FILE, HookFile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Collection
 
     from antiphon.core.tempo.meter import Beat, Meter
     from antiphon.runtime.node.full_node import FullNode
@@ -37,6 +38,17 @@ if TYPE_CHECKING:
     from antiphon.settings import Secret
 
 OPERATOR: Final = Bearer(holder="operator", command=TOP, kinds=(EVERY_KIND,))
+"""Whoever runs this node."""
+
+
+def roles_for(commands: Collection[str]) -> list[str]:
+    """The roles of tokens that are enough for one of these commands."""
+    return [
+        role
+        for role, given in COMMANDS.items()
+        if any(covers(given, command) for command in commands)
+    ]
+
 
 _WORDS: Final = {
     Refusal.MALFORMED: "this is not a token",
@@ -104,6 +116,19 @@ class HttpAccess:
             )
         return found
 
+    def acting(self, bearer: Bearer) -> Acting:
+        """For whom this node writes when this bearer has it write."""
+        if bearer is OPERATOR:
+            return OWN
+        is_owner = bearer.holder == self._session.control.owner
+        return Acting(
+            party=bearer.party,
+            key="" if is_owner else bearer.holder,
+            auth=bearer.auth,
+            command=bearer.command,
+            kinds=bearer.kinds,
+        )
+
     def still_holds(self, bearer: Bearer) -> bool:
         """Whether somebody who was admitted would be now, whatever became of the token's bars."""
         if bearer is OPERATOR or (bearer.holder == self.own_key and not bearer.auth):
@@ -125,13 +150,14 @@ class HttpAccess:
         control, auth = self._session.control, found.link.delegation
         is_own = found.signer in (own, control.owner)
         # A key signs as many links as it likes: together they have what one party has.
-        counted = found.signer if is_own else member_of(control, found.signer, auth)
+        member = found.signer if is_own else member_of(control, found.signer, auth)
         bearer = Bearer(
             holder=found.signer,
             command=COMMANDS["read"],
             kinds=(EVERY_KIND,) if is_own else (found.link.kind,),
             auth=() if is_own else auth,
-            counted=f"links of {counted}",
+            member=member,
+            counted=f"links of {member}",
         )
         return bearer, found.link
 
@@ -180,4 +206,5 @@ __all__ = [
     "JobLink",
     "open_to",
     "open_worker_to",
+    "roles_for",
 ]

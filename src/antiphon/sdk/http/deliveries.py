@@ -26,20 +26,24 @@ class Deliveries:
         store = session.engine.messages
         self._gate = MessageGate(session, store) if store is not None else None
 
-    async def deliver(self, payload: bytes) -> PutAnswer:
-        """Store a message; again changes nothing."""
+    async def sender(self, payload: bytes) -> str:
+        """The party of whoever signed a message: limits are counted by it."""
+        receiver, now_ms = envelopes.receiver_in(payload), self._session.wall.now_ms()
+        message = envelopes.open_arriving(payload, receiver, mesh=self._session.mesh, now_ms=now_ms)
+        return await self._open_gate().party_of(message.author)
+
+    async def deliver(self, payload: bytes, *, by: str = "") -> PutAnswer:
+        """Store a message; again changes nothing. `by` is the sender's party, if that is known."""
+        by = by or await self.sender(payload)
+        return await self._open_gate().put(envelopes.receiver_in(payload), payload, by=by)
+
+    def _open_gate(self) -> MessageGate:
         if self._gate is None:
             raise Unavailable(
                 "this node cannot store messages: its login reads some kinds only",
                 hint="deliver to a node on the machine where 'antiphon init' ran",
             )
-        receiver = envelopes.receiver_in(payload)
-        # Limits are counted by the sender's party, so the signature is checked first: nobody can
-        # use up another's.
-        now_ms = self._session.wall.now_ms()
-        message = envelopes.open_arriving(payload, receiver, mesh=self._session.mesh, now_ms=now_ms)
-        party = await self._gate.party_of(message.author)
-        return await self._gate.put(receiver, payload, by=party)
+        return self._gate
 
     async def close(self) -> None:
         """Forget what was kept in memory."""

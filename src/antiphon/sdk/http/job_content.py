@@ -69,11 +69,12 @@ class JobContent:
         """
         if output.text is not None or self._bearer.has_every_kind:
             return
-        rights = BlobRights(self._connection.session, lambda _: NOTHING, str, tuple)
+        keys = (self._bearer.holder, self._bearer.member)
+        rights = BlobRights(self._connection.session, lambda _: NOTHING, lambda _: keys, tuple)
         of = (self._job.kind, self._job.id)
         if await rights.vouches(self._bearer.holder, *of, output.hash) != "others":
             raise Rejected(
-                "only records of this token's own key name this content",
+                "only records of this token's own party name this content",
                 reason="own_content",
                 hint="read it where it was stored",
             )

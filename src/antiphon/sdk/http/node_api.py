@@ -1,8 +1,8 @@
 """What programs can ask of a node over HTTP, and have it do: as one party, within its kinds.
 
 Reading goes through the query layer with the kinds of the token. What is written, the node signs
-with the key of its own program, after it has made sure that the token permits the same for that
-kind; the log's rules judge it once more.
+with the key of its own program, after it was judged as if the party had written it
+(`runtime.log.acting`); the log's rules judge it once more.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from msgspec import structs
 
 from antiphon.assembly.mesh_connection import member_log
 from antiphon.core.authority.job_rights import ANSWERS, READ_BY, SEND_BY
+from antiphon.core.authority.lock_rights import LOCKS_READ_BY
+from antiphon.core.authority.memory_rights import READ_BY as DOCUMENTS_READ_BY
 from antiphon.core.authority.scope import EVERY_KIND
 from antiphon.core.bar_tokens.bar_token import Bearer
 from antiphon.core.bus.http_request import Asked
@@ -48,17 +50,22 @@ if TYPE_CHECKING:
 
     from antiphon.core.families.jobs.state import Job
     from antiphon.engines.http import LogService as LogService  # noqa: PLC0414 - for its routes
+    from antiphon.guard.metered import Turn
     from antiphon.runtime.node.full_node import FullNode
+    from antiphon.runtime.replica.replica import StoredRecord
     from antiphon.sdk.costs.cost_report import CostBy
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Mesh
 
 SCHEDULE, CANCEL = "/job/schedule", "/job/cancel"
+SCHEDULE_BY, CANCEL_BY, ANSWER_BY = (SCHEDULE,), (CANCEL,), (ANSWERS,)
 LOOKS: Final = 4
 """Of one page: some ten thousand jobs are examined."""
 APPLIED_S: Final = 2.0
 """How long an answer waits until the node has read what it wrote."""
 STORY_MOST: Final = 1_000
+EVENTS_AT_ONCE: Final = 64
+"""Records of a job that are read at a time for a stream."""
 MOST_LINES: Final = 500
 _TIMES: Final = ("since", "until")
 
@@ -76,6 +83,8 @@ class NodeApi:
         """For members that sign each request themselves."""
         self.member_log = member_log(node.session)
         self._incoming = Incoming(hooks or HookFile(None))
+        self.guard = node.guard
+        """Counts everybody whom this node answers."""
 
     def now_ms(self) -> int:
         """What the node's clock says."""
@@ -274,9 +283,9 @@ class NodeApi:
             )
         return made
 
-    def verify(self, data: bytes) -> models.Verified:
-        """Check a bundle; `Rejected` with the reason if it is not valid."""
-        report = bundles.open_bundle(data)
+    def verify(self, data: bytes, turn: Turn) -> models.Verified:
+        """Check a bundle; `Rejected` with the reason if it is not valid. Calls `turn` often."""
+        report = bundles.open_bundle(data, turn=turn)
         return models.Verified(
             mesh=report.mesh,
             owner=report.owner,
@@ -294,39 +303,39 @@ class NodeApi:
         Ends with the job.
         """
         job = await self.job(bearer, text)
-        orders = self._node.replica.ask(ReplicaErasures)
+        replica, orders = self._node.replica, self._node.replica.ask(ReplicaErasures)
         yield models.job_view(job, orders.about(job))
         key, seen = job_key(job.kind, job.id), after
-        loop = asyncio.get_running_loop()
-        told_s = loop.time()
         while True:
-            applied = self._node.applied
-            for stored in self._node.replica.lane_records(key):
-                if stored.record.seq > seen:
+            with self._node.watching(job.id) as news:
+                page = replica.lane_records(key, after=seen, limit=EVENTS_AT_ONCE)
+                is_forgotten = orders.about(job) is not None
+                for stored in page:
                     seen = stored.record.seq
-                    if stored.erased is not None or orders.about(job) is not None:
-                        continue
-                    (line,) = tell([(self._node.session.open(stored.record), stored.verdict)])
-                    told_s = loop.time()
-                    yield models.JobEvent(
-                        seq=line.seq,
-                        at_ms=line.commit_ms,
-                        op=line.op,
-                        author=line.author,
-                        verdict=line.verdict.value,
-                        words=line.words,
-                    )
-            now = await self.job(bearer, job.id)
-            if now.is_terminal:
-                yield models.job_view(now, orders.about(now))
-                return
-            left_s = told_s + wait_s - loop.time()
-            if left_s <= 0:  # records of other jobs may come all the time
-                yield None
-                told_s, left_s = loop.time(), wait_s
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await self._node.reached(applied + 1)
+                    if stored.erased is None and not is_forgotten:
+                        yield self._told(stored)
+                if len(page) == EVENTS_AT_ONCE:
+                    continue
+                now = await self.job(bearer, job.id)
+                if now.is_terminal:
+                    yield models.job_view(now, orders.about(now))
+                    return
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await news.wait()
+                except TimeoutError:
+                    yield None
+
+    def _told(self, stored: StoredRecord) -> models.JobEvent:
+        (line,) = tell([(self._node.session.open(stored.record), stored.verdict)])
+        return models.JobEvent(
+            seq=line.seq,
+            at_ms=line.commit_ms,
+            op=line.op,
+            author=line.author,
+            verdict=line.verdict.value,
+            words=line.words,
+        )
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -334,7 +343,6 @@ class NodeApi:
         self, bearer: Bearer, body: models.SubmitBody, *, key: str = ""
     ) -> models.Submitted:
         """Submit a job; with a key, the same again is the same job."""
-        _require(bearer, SCHEDULE, body.kind)
         options: dict[str, Any] = {"priority": body.priority}
         if body.delay is not None:
             options["delay"] = body.delay
@@ -348,7 +356,7 @@ class NodeApi:
             options["concurrency"] = body.label
         if key:
             # A key is its party's: nobody finds out about another's jobs by guessing keys.
-            options["idempotency_key"] = blake3(f"{bearer.holder} {key}".encode()).hexdigest()
+            options["idempotency_key"] = blake3(f"{bearer.party} {key}".encode()).hexdigest()
         given: Any = options
         call = Call.of(body.kind, tuple(body.args), body.kwargs, given)
         handle: JobHandle[Any] = await self._mesh.submit(call)
@@ -358,7 +366,6 @@ class NodeApi:
     async def cancel(self, bearer: Bearer, text: str, reason: str) -> models.JobView:
         """Cancel a job that has not ended; the job afterwards."""
         job = await self._visible_to(bearer, text)
-        _require(bearer, CANCEL, job.kind)
         ended = await handle_on(self._mesh.connection, job.kind, job.id).cancel(reason)
         await self._read_back()
         return models.job_view(ended)
@@ -366,7 +373,6 @@ class NodeApi:
     async def retry(self, bearer: Bearer, text: str) -> models.Submitted:
         """Submit a job again that ended without a result."""
         job = await self._visible_to(bearer, text)
-        _require(bearer, SCHEDULE, job.kind)
         handle = await handle_on(self._mesh.connection, job.kind, job.id).retry()
         await self._read_back()
         return models.Submitted(id=handle.id, kind=handle.kind, is_new=handle.is_new)
@@ -395,7 +401,6 @@ class NodeApi:
         from, and where several people are asked each of them has to sign with an own key.
         """
         job = await self._visible_to(bearer, text)
-        _require(bearer, ANSWERS, job.kind)
         asker = Asker(bearer.holder, bearer.auth) if bearer.holder.startswith("did:") else None
         given = await Questions(self._mesh.connection).answer_once(
             job.kind, job.id, value, asker=asker
@@ -438,13 +443,6 @@ class NodeApi:
                 await self._node.reached(newest.seq if newest is not None else 0)
 
 
-def _require(bearer: Bearer, command: str, kind: str) -> None:
-    if not bearer.may(command):
-        raise Rejected(f"the token's role does not include {command}", reason="role")
-    if not is_visible(kind, bearer.kinds):
-        raise Rejected(f"the token is not for {kind}", reason="project")
-
-
 def _moment(text: str) -> Any:
     """A time as a query says it: ISO 8601 with its zone, or how long ago."""
     try:
@@ -459,10 +457,12 @@ def _moment(text: str) -> Any:
 
 
 __all__ = [
-    "ANSWERS",
-    "CANCEL",
+    "ANSWER_BY",
+    "CANCEL_BY",
+    "DOCUMENTS_READ_BY",
+    "LOCKS_READ_BY",
     "READ_BY",
-    "SCHEDULE",
+    "SCHEDULE_BY",
     "SEND_BY",
     "Asked",
     "Member",

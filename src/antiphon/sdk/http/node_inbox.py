@@ -17,7 +17,6 @@ from antiphon.core.messages import envelope as envelopes
 from antiphon.core.record.ids import agent_address, check_agent
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.messages.message_gate import Reading
-from antiphon.runtime.replica.job_pages import is_visible
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.http import models
 from antiphon.sdk.messages.open_messages import OpenMessages
@@ -45,12 +44,10 @@ class NodeInbox:
         self, bearer: Bearer, body: models.SendBody, *, key: str = ""
     ) -> models.MessageSent:
         """Send a message; with a key, the same again is the same message."""
-        if not is_visible(body.kind, bearer.kinds):
-            raise Rejected(f"the token is not for {body.kind}", reason="project")
         options: dict[str, Any] = {"ttl": body.ttl} if body.ttl is not None else {}
         if key:
             # A key is its party's, as that of a job.
-            options["key"] = blake3(f"{bearer.holder} {key}".encode()).hexdigest()
+            options["key"] = blake3(f"{bearer.party} {key}".encode()).hexdigest()
         id_ = await self._mesh.messages.send(
             body.to,
             body.payload,

@@ -13,6 +13,7 @@ from antiphon.core.messages import envelope as envelopes
 from antiphon.core.record.ids import DEFAULT_AGENT, agent_address, check_agent, split_address
 from antiphon.core.record.subjects import check_kind
 from antiphon.errors import AntiphonError, OutcomeUnknown, Rejected, Unavailable, is_away
+from antiphon.runtime.log import acting
 from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.outbox.outbox_item import OutboxItem
 from antiphon.runtime.presence.live_nodes import live_nodes
@@ -129,6 +130,10 @@ class Messages:
     async def _put_or_keep(self, body: envelopes.MessageBody) -> str:
         """Put a message into its inbox, or into the outbox; its id."""
         connection, is_unknown = self._connection, False
+        session = connection.session
+        if acting.party_acted_for():
+            control = await session.sync_control()
+            acting.check_message(body, control=control, now_ms=session.wall.now_ms())
 
         async def put() -> PutAnswer:
             nonlocal is_unknown

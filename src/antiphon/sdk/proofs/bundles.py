@@ -123,10 +123,19 @@ async def sealed_bundle(replica: Replica, key: LaneKey) -> tuple[bytes, int] | N
     return core_bundle.write(bundle), seal.body.upto
 
 
-def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = PROTOCOL) -> Report:
-    """Check a bundle offline: `Rejected` or `Malformed` with the reason if it is not valid."""
+def open_bundle(
+    data: bytes,
+    *,
+    owner: str | None = None,
+    protocol: Protocol = PROTOCOL,
+    turn: Callable[[], None] = lambda: None,
+) -> Report:
+    """Check a bundle offline: `Rejected` or `Malformed` with the reason if it is not valid.
+
+    `turn` is called after each record: a long check lets others work, or is given up.
+    """
     try:
-        return core_bundle.check(protocol, core_bundle.read(data), owner=owner)
+        return core_bundle.check(protocol, core_bundle.read(data), owner=owner, turn=turn)
     except Outdated as problem:
         raise Rejected(problem.message, reason="bundle", hint=problem.hint) from problem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 from msgspec import Struct, structs
@@ -10,7 +11,8 @@ from antiphon.core import bundle as core_bundle
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import short_node
 from antiphon.core.story import Line
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, Rejected
+from antiphon.guard import TOO_MUCH
 from antiphon.sdk.proofs import sentences
 from antiphon.sdk.proofs.bundles import Report, names_in
 
@@ -60,8 +62,13 @@ class Verification(Struct, frozen=True, kw_only=True):
         ]
 
 
-def verify_in_steps(data: bytes, *, owner: str | None = None) -> Verification:
-    """Check a bundle offline; never raises for what is in the file."""
+def verify_in_steps(
+    data: bytes, *, owner: str | None = None, turn: Callable[[], None] = lambda: None
+) -> Verification:
+    """Check a bundle offline; never raises for what is in the file.
+
+    `turn` is called after each record: what it raises ends the check.
+    """
     told: dict[str, str] = {}
     try:
         bundle = core_bundle.read(data)
@@ -69,9 +76,13 @@ def verify_in_steps(data: bytes, *, owner: str | None = None) -> Verification:
             f"{len(data):,} bytes, format {bundle.format},"
             f" {len(bundle.records):,} records in canonical form."
         )
-        report = core_bundle.check(PROTOCOL, bundle, owner=owner, passed=told.__setitem__)
+        report = core_bundle.check(
+            PROTOCOL, bundle, owner=owner, passed=told.__setitem__, turn=turn
+        )
         told["end"] = _end(report)
     except AntiphonError as problem:
+        if isinstance(problem, Rejected) and problem.reason == TOO_MUCH:
+            raise
         return _broken(told, problem.message)
     return Verification(
         steps=[Step(title, told[name], "done") for name, title in STEPS.items()],

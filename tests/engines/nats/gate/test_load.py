@@ -38,7 +38,7 @@ async def test_a_flood_is_refused_in_words_and_harms_nobody_else():
         served = []
         reading = asyncio.ensure_future(other.log.read(0, limit=99))
         while not reading.done():
-            served.append(here.hearing.guard._held["get", MEMBER])
+            served.append(here.hearing.guard.in_hand(read_service.LIMITS, MEMBER))
             await asyncio.sleep(0)
         assert [one.seq for one in reading.result().records] == [1, 3, 5, 7, 11, 13]
         assert 0 < max(served) <= READS_AT_ONCE
@@ -49,7 +49,7 @@ async def test_a_flood_is_refused_in_words_and_harms_nobody_else():
                 answers.append(header[9:12])
         busy = answers.count(b"503")
         assert 0 < busy <= FLOOD - READS_AT_ONCE
-        await until(lambda: not here.hearing.guard._held["get", MEMBER])
+        await until(lambda: not here.hearing.guard.in_hand(read_service.LIMITS, MEMBER))
 
 
 async def test_whoever_asks_for_far_too_much_is_not_heard_for_a_while(monkeypatch):
@@ -255,7 +255,7 @@ async def test_what_the_server_delivers_to_a_gates_subject_is_no_request():
         async def hear(asked):
             heard.append(asked.payload)
 
-        limits = Limits(heard=8, of_party=8, in_all=8, request_bytes=999, seconds=9.0)
+        limits = Limits(room="x", heard=8, of_party=8, in_all=8, request_bytes=999, seconds=9.0)
         service = Service(
             verbs=("blob",), answer=hear, told=lambda _: None, limits=limits, is_silent=True
         )

@@ -191,7 +191,7 @@ async def test_nothing_of_another_kind_can_be_had_by_any_request(reads):
             for body in bodies:
                 wire_.send(target, body)
             await wire_.connection.round_trip()
-            await until(lambda: not here.hearing.guard._held["get", MEMBER])
+            await until(lambda: not here.hearing.guard.in_hand(read_service.LIMITS, MEMBER))
         for what in ("jobs.job.secret.x.7", "jobs.job.render.8", "jobs.job.render.video.deep.9"):
             await here.put(what)
         await here.owner._connection.round_trip()

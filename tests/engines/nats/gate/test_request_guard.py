@@ -11,13 +11,21 @@ from antiphon.engines.nats.connection.requester import Reply
 from antiphon.engines.nats.gate import request_guard
 from antiphon.engines.nats.gate.request_guard import Limits, Service
 from antiphon.errors import Rejected, Unavailable
+from antiphon.guard import guard
 from tests.engines.nats.harness import until
 from tests.engines.nats.scoped_mesh import MEMBER, STRANGER, raw, scoped_mesh
 from tests.patience import NEVER_S, PATIENCE_S
 
 pytestmark = pytest.mark.nats
 
-LIMITS = {"heard": 512, "of_party": 2, "in_all": 3, "request_bytes": 2_000, "seconds": PATIENCE_S}
+LIMITS = {
+    "room": "count",
+    "heard": 512,
+    "of_party": 2,
+    "in_all": 3,
+    "request_bytes": 2_000,
+    "seconds": PATIENCE_S,
+}
 
 
 class Counter:
@@ -139,7 +147,7 @@ async def test_users_of_one_party_have_one_share():
 
 
 async def test_requests_in_hand_are_counted_in_bytes_too(monkeypatch):
-    monkeypatch.setattr(request_guard, "PARTY_BYTES", 2_500)
+    monkeypatch.setattr(guard, "PARTY_BYTES", 2_500)
     async with counter(of_party=99, in_all=99) as at:
         at.mine.send(f"{at.mine.prefix}.count", b"wait " + b"x" * 1_900)
         await until(lambda: at.in_hand == [MEMBER])

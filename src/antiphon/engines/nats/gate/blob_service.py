@@ -184,6 +184,7 @@ class BlobService:
     def _services(self) -> tuple[Service, Service]:
         most, chunks = self._limits, 2 * words.WINDOW
         begin = Limits(
+            room="transfers",
             heard=words.TRANSFERS_HEARD,
             of_party=most.transfers_per_member,
             in_all=8 * most.transfers,
@@ -191,6 +192,7 @@ class BlobService:
             seconds=BEGIN_WITHIN_S,
         )
         step = Limits(
+            room="chunks",
             heard=words.STEPS_HEARD,
             of_party=chunks * most.transfers_per_member,
             in_all=chunks * most.transfers,

@@ -18,6 +18,7 @@ from antiphon.engines.nats.connection.gate_subjects import gate_subject
 from antiphon.engines.nats.connection.metered_subscription import MeteredSubscription
 from antiphon.engines.nats.gate.request_guard import Handlers, RequestGuard, Service
 from antiphon.errors import Unavailable
+from antiphon.guard import Guard
 
 
 class MemberRequests:
@@ -31,9 +32,10 @@ class MemberRequests:
         *,
         answers: Connection | None = None,
         party_of: Callable[[str], str] = str,
+        guard: Guard | None = None,
     ) -> None:
         """`answers` is the connection that sends answers, if it is another one."""
-        self.guard = RequestGuard(answers or connection, party_of)
+        self.guard = RequestGuard(answers or connection, party_of, guard or Guard())
         self._connection = connection
         self._mesh = mesh
         self._users = dict.fromkeys(users)

@@ -7,14 +7,28 @@ for the rest, subjects on which only that user may publish. What it means is the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Final, Protocol
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
 
 from antiphon.engines.nats.gate.request_guard import Limits, MemberRequest, Service
 from antiphon.errors import AntiphonError
 
-PUTS: Final = Limits(heard=512, of_party=256, in_all=1024, request_bytes=80 * 1024, seconds=30.0)
-READS: Final = Limits(heard=128, of_party=256, in_all=8192, request_bytes=32 * 1024, seconds=90.0)
+PUTS: Final = Limits(
+    room="messages sent",
+    heard=512,
+    of_party=256,
+    in_all=1024,
+    request_bytes=80 * 1024,
+    seconds=30.0,
+)
+READS: Final = Limits(
+    room="messages read",
+    heard=128,
+    of_party=256,
+    in_all=8192,
+    request_bytes=32 * 1024,
+    seconds=90.0,
+)
 """Most of them wait for a message, up to a minute. 512 a second are more than an agent needs, and
 few enough that others do not notice a member that never stops asking."""
 
@@ -25,7 +39,9 @@ class Desk(Protocol):
     def limit_on(self, party: str, verb: str) -> AntiphonError | None:
         """Why this party has no more now, or None."""
 
-    def answer(self, user: str, party: str, verb: str, payload: bytes) -> Awaitable[bytes]:
+    def answer(
+        self, user: str, party: str, verb: str, payload: bytes
+    ) -> Coroutine[Any, Any, bytes]:
         """The answer to one request; raises what the asker is told."""
 
     def told(self, error: AntiphonError) -> bytes:

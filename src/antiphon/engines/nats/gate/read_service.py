@@ -7,7 +7,8 @@ and holds what the server's own answer would hold, less what the user's scope do
 Every record passes `VisibleSubjects.sees` on its way out, whatever was asked.
 
 Bounds, besides those of every service (`request_guard`): batched reads in service per party and in
-all, which make others wait, and the bytes of one answer.
+all, which make others wait, and the bytes of one answer. What the server takes for a long walk
+counts as the party's work.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from antiphon.errors import AntiphonError, EngineDenied, Malformed, RateLimited
 from antiphon.ports import Engine
 
 LIMITS: Final = Limits(
+    room="reads",
     heard=512,
     of_party=READS_AT_ONCE,
     in_all=4096,
@@ -52,13 +54,8 @@ LIMITS: Final = Limits(
 BATCHES_PER_PARTY = 2
 BATCHES_AT_ONCE = 16
 """Times `scoped_reads.ANSWER_BYTES`: the size of all answers under way."""
-REST = 3
-"""Times what a large answer cost, until the next one for the same party: others have their turn."""
-_BYTES_PER_S = 20e6
-_FILTER_S = 10e-6
-"""What the gate takes for an answer's bytes and a question's filters, roughly."""
 _LONG_WALK_S = 0.02
-MAX_REST_S = 1.0
+"""A walk that takes longer keeps the server busy: it counts as work."""
 _BAD_REQUEST, _FAILED, _BUSY = 408, 500, 503
 
 _Read: TypeAlias = Callable[[VisibleSubjects, ReadRequest], Awaitable[list[Reply]]]
@@ -119,13 +116,13 @@ class ReadService:
             return await self._read(request, asked)
         own = self._batches_of.get(request.party) or asyncio.Semaphore(BATCHES_PER_PARTY)
         self._batches_of[request.party] = own
-        async with own:
-            async with self._batches:
-                begun_s = time.monotonic()
-                answers = await self._read(request, asked)
-                walked_s = time.monotonic() - begun_s
-                weight = await request.send(answers)
-            await asyncio.sleep(_rest_s(asked, weight, walked_s))
+        async with own, self._batches:
+            begun_s = time.monotonic()
+            answers = await self._read(request, asked)
+            walked_s = time.monotonic() - begun_s
+            await request.send(answers)
+        if walked_s > _LONG_WALK_S:
+            request.visit.spend(walked_s)
         return None
 
     async def _read(self, request: MemberRequest, asked: ReadRequest) -> list[Reply]:
@@ -146,12 +143,3 @@ def _told(error: AntiphonError) -> list[Reply]:
             return [status(_BUSY, error.message)]
         case _:
             return [status(_FAILED, error.message)]
-
-
-def _rest_s(asked: ReadRequest, weight: int, walked_s: float) -> float:
-    """How long until this user's next large read: its cost to the gate, or else to the server."""
-    filters = len(asked.multi_last) + len(asked.reads)
-    cost_s = weight / _BYTES_PER_S + filters * _FILTER_S
-    if walked_s > _LONG_WALK_S:
-        cost_s = max(cost_s, walked_s)
-    return min(REST * cost_s, MAX_REST_S)

@@ -16,7 +16,12 @@ from antiphon.engines.nats.member import relay_protocol
 from antiphon.ports import Engine
 
 LIMITS: Final = Limits(
-    heard=64, of_party=4, in_all=256, request_bytes=MAX_RECORD_BYTES, seconds=30.0
+    room="records",
+    heard=64,
+    of_party=4,
+    in_all=256,
+    request_bytes=MAX_RECORD_BYTES,
+    seconds=30.0,
 )
 
 Accepts: TypeAlias = Callable[[str, bytes], Awaitable[tuple[str, str, int]]]

@@ -1,12 +1,12 @@
 """What the gate asks about every request of a member, before and after a service answers it.
 
 The same questions for all services, in this order: whose request is it, does its answer go to that
-user's own inbox, is it too large, is too much in hand already. Then the service answers, within a
-time. What a service does not answer is told to the asker in words, and a failure that nobody
-foresaw is logged with its user and verb. No request can end a service.
+user's own inbox, is it too large, is too much in hand already, is it this party's turn. Then the
+service answers, within a time. What a service does not answer is told to the asker in words, and a
+failure that nobody foresaw is logged with its user and verb. No request can end a service.
 
-Limits are counted by party: whoever owns several logins has one share. A service says as data how
-much it takes (`Limits`), and has one method that answers.
+The process's `Guard` counts, by party: whoever owns several logins has one share, over HTTP, too. A
+service says as data how much it takes (`Limits`), and has one method that answers.
 
 Answers go only to the user's own inbox, since this connection may publish anywhere and the asker
 chooses the reply subject.
@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -34,20 +34,18 @@ from antiphon.errors import (
     RateLimited,
     Unavailable,
 )
+from antiphon.guard import Guard, Visit, Who
+from antiphon.guard import Limits as SharedLimits
+from antiphon.guard.guard import BUSY_S
 
 QUEUE: Final = "gate"
 """Several gates of one mesh share its requests."""
-PARTY_BYTES: Final = 8 * 1024 * 1024
-ALL_BYTES: Final = 128 * 1024 * 1024
-"""Requests in hand, of one party and in all, over all services."""
 MAX_REFUSALS: Final = 4096
 """That wait to be sent; beyond it the oldest are dropped."""
-BUSY_S: Final = 0.25
 LOG_EVERY_S: Final = 60.0
 """A failure of one user and verb is logged so often; it can fail as often as it asks."""
 MAX_LOGGED: Final = 1024
 _TURN_BYTES: Final = 64 * 1024
-_ALL, _BYTES = "", "bytes"
 
 Answer: TypeAlias = bytes | Sequence[Reply] | None
 """One message, several, or none."""
@@ -55,17 +53,11 @@ Handlers: TypeAlias = tuple[wire.Handler, wire.Handler]
 _log = logging.getLogger(__name__)
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class Limits(SharedLimits, frozen=True, kw_only=True):
     """How much of one service members may ask for."""
 
     heard: int
     """Messages, and KiB, of one user and verb in a quarter of a second; the server drops more."""
-    of_party: int
-    in_all: int
-    """Requests in hand, of one party and of everybody."""
-    request_bytes: int
-    seconds: float
-    """How long one answer may take."""
     rest_s: float = 0.0
     """How long a request keeps its place after its answer."""
 
@@ -73,7 +65,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 class MemberRequest:
     """What one member asks. `verb` is the subscription's, `subject` what was published on."""
 
-    __slots__ = ("_guard", "header", "party", "payload", "reply", "subject", "user", "verb")
+    __slots__ = ("_guard", "header", "payload", "reply", "subject", "user", "verb", "visit", "who")
 
     def __init__(self, guard: RequestGuard, verb: str, message: tuple[bytes, ...]) -> None:
         subject, self.reply, self.payload, self.header = message
@@ -81,7 +73,13 @@ class MemberRequest:
         self.verb = verb
         self.subject = wire.read_subject(subject)
         self.user = self.subject.split(".")[2]
-        self.party = guard.party_of(self.user)
+        self.who = Who(party=guard.party_of(self.user))
+        self.visit: Visit
+
+    @property
+    def party(self) -> str:
+        """For whom it counts."""
+        return self.who.party
 
     async def send(self, answer: Answer) -> int:
         """Send an answer, no faster than the server takes it; returns its size."""
@@ -92,7 +90,7 @@ class Service(Struct, frozen=True, kw_only=True):
     """What is served under some verbs, which share its limits."""
 
     verbs: tuple[str, ...]
-    answer: Callable[[MemberRequest], Awaitable[Answer]]
+    answer: Callable[[MemberRequest], Coroutine[Any, Any, Answer]]
     told: Callable[[AntiphonError], Answer]
     """An error in the words of this protocol."""
     limits: Limits
@@ -105,17 +103,22 @@ class Service(Struct, frozen=True, kw_only=True):
 
 
 class RequestGuard:
-    """Counts requests in hand, and has them answered."""
+    """Has members' requests answered that the guard admits."""
 
-    def __init__(self, connection: Connection, party_of: Callable[[str], str]) -> None:
+    def __init__(
+        self, connection: Connection, party_of: Callable[[str], str], guard: Guard
+    ) -> None:
         """`connection` sends the answers; `party_of` has the party of a user."""
         self.party_of = party_of
         self._connection = connection
-        self._held: Counter[tuple[str, str]] = Counter()
-        """In hand, by service and party; with no party: in all. And their bytes."""
+        self._guard = guard
         self._refusals: deque[tuple[bytes, Answer]] = deque(maxlen=MAX_REFUSALS)
         self._refused = asyncio.Event()
         self._logged: dict[tuple[str, str], float] = {}
+
+    def in_hand(self, limits: Limits, party: str) -> int:
+        """How many requests of a party are being answered."""
+        return self._guard.in_hand(limits, Who(party=party))
 
     def handlers(
         self, service: Service, verb: str, begin: Callable[[Coroutine[Any, Any, None]], None]
@@ -126,11 +129,10 @@ class RequestGuard:
             if (request := self._own(MemberRequest(self, verb, message), service)) is None:
                 return
             try:
-                self._check(service, request)
+                self._admit(service, request)
             except Exception as error:  # noqa: BLE001 - one request must not end the service
                 self._tell(service, request, error)
                 return
-            self._count(service, request, 1)
             begin(self._serve(service, request))
 
         def on_flood(*message: bytes) -> None:
@@ -147,44 +149,30 @@ class RequestGuard:
         _log.debug("%r asked for an answer on a subject that is not its own", request.user)
         return None
 
-    def _check(self, service: Service, request: MemberRequest) -> None:
+    def _admit(self, service: Service, request: MemberRequest) -> None:
         """Raises why a request is not served."""
-        limits, name, size = service.limits, service.verbs[0], len(request.payload)
+        limits, size = service.limits, len(request.payload)
         if size > limits.request_bytes:
             raise Malformed(
                 f"a request of {size} bytes is too large: {limits.request_bytes} are allowed",
                 reason="too_large",
             )
-        for party, most, most_bytes in (
-            (request.party, limits.of_party, PARTY_BYTES),
-            (_ALL, limits.in_all, ALL_BYTES),
-        ):
-            if self._held[name, party] >= most or self._held[_BYTES, party] + size > most_bytes:
-                raise _busy()
-        limited = service.limit_on(request)
-        if limited is not None:
+        if (limited := service.limit_on(request)) is not None:
             raise limited
-
-    def _count(self, service: Service, request: MemberRequest, change: int) -> None:
-        size = change * len(request.payload)
-        for party in (request.party, _ALL):
-            for name, by in ((service.verbs[0], change), (_BYTES, size)):
-                self._held[name, party] += by
-                if not self._held[name, party]:
-                    del self._held[name, party]
+        request.visit = self._guard.admit(limits, request.who, size)
 
     async def _serve(self, service: Service, request: MemberRequest) -> None:
+        visit, limits = request.visit, service.limits
         try:
-            async with asyncio.timeout(service.limits.seconds):
-                await request.send(await service.answer(request))
+            async with asyncio.timeout(limits.seconds):
+                await request.send(await visit.work(service.answer(request)))
         except Exception as error:  # noqa: BLE001 - one request must not end the service
             self._tell(service, request, error)
         finally:
-            loop, rest_s = asyncio.get_running_loop(), service.limits.rest_s
-            if rest_s:
-                loop.call_later(rest_s, self._count, service, request, -1)
+            if limits.rest_s:
+                asyncio.get_running_loop().call_later(limits.rest_s, visit.leave)
             else:
-                self._count(service, request, -1)
+                visit.leave()
 
     def _explained(
         self, error: Exception, service: Service, request: MemberRequest

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from antiphon.core.authority.scope import Scope
 from antiphon.core.bus.subjects import INBOX, ROLL, BusSubject
 from antiphon.core.record.branches import Branch
@@ -24,8 +26,10 @@ from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.gate.request_guard import Limits, MemberRequest, Service
 from antiphon.errors import Malformed, Rejected
 
-LIMITS: Final = Limits(heard=16, of_party=4, in_all=16, request_bytes=256, seconds=10.0)
-"""The longest call is the subject of a lane."""
+LIMITS: Final = Limits(
+    room="calls", heard=16, of_party=4, in_all=16, request_bytes=256, seconds=10.0
+)
+"""Of each sort of call; the longest is the subject of a lane."""
 
 Admits = Callable[[str, bytes], bool]
 """Whether what this user asks is passed on."""
@@ -53,7 +57,7 @@ def roll_call_service(
         verbs=(asks.at(),),
         answer=answer,
         told=lambda error: error.message.encode(),
-        limits=LIMITS,
+        limits=replace(LIMITS, room=f"calls of {asks.at()}"),
         is_silent=True,
     )
 

@@ -19,32 +19,33 @@ Everything else is below /at/ROOM/, where ROOM is the browser's own:
 
 Served on loopback. Every page but the first needs the session's cookie, which other sites cannot
 send (`SameSite=Strict`) and other ports of this machine are not sent (its path is the room); acts
-also need this page's own origin. Pages work without a script.
+also need this page's own origin. Pages work without a script. All requests pass one `Door`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
-from starlette.applications import Starlette
+from msgspec import structs
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
 
 from antiphon.errors import AntiphonError, Malformed, Misconfigured, Rejected
+from antiphon.guard import Limits
+from antiphon.interfaces.http.answers import Refused, log_bug
+from antiphon.interfaces.http.askers import Anybody, Browser, Known
+from antiphon.interfaces.http.door import Door
 from antiphon.interfaces.http.pages.answer_form import answer_in, form_of
 from antiphon.interfaces.http.pages.job_drawing import drawn
 from antiphon.interfaces.http.pages.live import QUIET_S, Frame, Make, Streams
 from antiphon.interfaces.http.pages.log_drawing import bars
 from antiphon.interfaces.http.pages.rendering import HEADERS, page, parts, static
 from antiphon.interfaces.http.pages.staves_drawing import score
-from antiphon.interfaces.http.pages.verify_page import VerifyPage
+from antiphon.interfaces.http.pages.verify_page import UPLOADS, VerifyPage
+from antiphon.interfaces.http.route import Answer, Route
 from antiphon.sdk.dashboard.authority import authority_view, make_ticket, revoke
 from antiphon.sdk.dashboard.for_you import ForYouView, for_you_view, resolve, waiting
 from antiphon.sdk.dashboard.live_output import LiveOutputs
@@ -57,21 +58,25 @@ from antiphon.sdk.proofs import bundles
 if TYPE_CHECKING:
     from starlette.datastructures import FormData
     from starlette.requests import Request
-    from starlette.types import ASGIApp
 
     from antiphon.sdk.dashboard.sign_in import SignIn
     from antiphon.sdk.dashboard.source import Source
     from antiphon.sdk.dashboard.views import JobView
 
-T = TypeVar("T")
 COOKIE: Final = "antiphon"
 COOKIES: Final = 8
 COOKIE_LETTERS: Final = 8_192
 ROOMS: Final = "/at"
 FILTERS: Final = ("state", "kind", "worker", "by", "since", "text")
-AT_ONCE: Final = 8
-"""Pages that are made at the same time; others wait their turn."""
-PAGE_S: Final = 20.0
+PAGES: Final = Limits(
+    room="pages", of_party=16, in_all=32, request_bytes=16 * 1024, seconds=20.0, work_s=5.0
+)
+ANSWERS: Final = structs.replace(PAGES, request_bytes=256 * 1024)
+"""Forms with an answer, or with a document's value."""
+FOLLOWED: Final = Limits(
+    room="page streams", of_party=32, in_all=64, request_bytes=0, seconds=3_600.0, work_s=5.0
+)
+"""Pages that are kept current."""
 LETTERS: Final = 200
 """Of one filter, or one field."""
 STAVES_S: Final = 2.0
@@ -79,32 +84,7 @@ STAVES_S: Final = 2.0
 OUTPUT_S: Final = 1.0
 """What a job prints is no record, so it is looked for."""
 NOT_THERE: Final = frozenset({"no_job", "not_here", "ambiguous", "cursor"})
-FORM_BYTES: Final = 16 * 1024
 FIELDS: Final = 300
-ANSWER_BYTES: Final = 256 * 1024
-"""Of a form with an answer, or with a document's value."""
-
-Answer = Callable[["Dashboard", "Request"], Awaitable[Response]]
-
-
-def signed_in(answer: Answer) -> Answer:
-    """Only for browsers that have signed in; what goes wrong becomes a page that says so."""
-
-    @functools.wraps(answer)
-    async def checked(self: Dashboard, request: Request) -> Response:
-        if not self.is_signed_in(request):
-            return page("sign_in.html", status=401, mesh=self.name)
-        if request.method == "POST" and not _is_own(request):
-            raise HTTPException(403, "this was sent by another site")
-        try:
-            async with self.turns, asyncio.timeout(PAGE_S):
-                return await answer(self, request)
-        except AntiphonError as problem:
-            status = _status_of(problem)
-            given = {"mesh": self.name, "here": "", "root": root_of(request)}
-            return page("problem.html", status=status, problem=problem, **given)
-
-    return checked
 
 
 class Dashboard:
@@ -115,7 +95,6 @@ class Dashboard:
         self.mesh = source.mesh
         self.name = source.name
         self.sign_in = sign_in
-        self.turns = asyncio.Semaphore(AT_ONCE)
         self.streams = Streams(source)
         self.outputs = LiveOutputs(source.mesh)
         self._verify = VerifyPage(None, owner=None)
@@ -125,12 +104,13 @@ class Dashboard:
         self.streams.close()
         self.outputs.close()
 
-    def is_signed_in(self, request: Request) -> bool:
-        """Whether its cookie is the one of its room."""
-        room = request.path_params["room"]
-        return any(self.sign_in.is_signed_in(Session(secret, room)) for secret in _secrets(request))
+    def session_of(self, request: Request) -> str:
+        """The room of a browser whose cookie is the one of its room; empty if it is not."""
+        room = str(request.path_params["room"])
+        found = (self.sign_in.is_signed_in(Session(secret, room)) for secret in _secrets(request))
+        return room if any(found) else ""
 
-    async def enter(self, request: Request) -> Response:
+    async def enter(self, request: Request, _: Known) -> Response:
         """Sign a browser in."""
         session = self.sign_in.enter(request.path_params["secret"])
         if session is None:
@@ -140,16 +120,15 @@ class Dashboard:
         answer.set_cookie(COOKIE, session.secret, httponly=True, samesite="strict", path=root)
         return answer
 
-    async def outside(self, _: Request) -> Response:
+    async def outside(self, _: Request, __: Known) -> Response:
         """What a browser sees outside of its room."""
         return page("sign_in.html", status=401, mesh=self.name)
 
-    async def first(self, request: Request) -> Response:
+    async def first(self, request: Request, _: Known) -> Response:
         """The page that one begins with."""
         return RedirectResponse(f"{root_of(request)}jobs", 303, headers=HEADERS)
 
-    @signed_in
-    async def for_you(self, request: Request) -> Response:
+    async def for_you(self, request: Request, _: Known) -> Response:
         """What waits for this person."""
         return await self._for_you(request)
 
@@ -180,20 +159,18 @@ class Dashboard:
             "now_ms": now_ms,
         }
 
-    @signed_in
-    async def for_you_live(self, request: Request) -> Response:
+    async def for_you_live(self, request: Request, _: Known) -> Response:
         """The same, as it changes."""
 
         async def make() -> Frame:
-            view = await self._in_turn(for_you_view(self.mesh))
+            view = await for_you_view(self.mesh)
             return Frame(parts("for_you.html", **await self._waiting_parts(request, view)))
 
         return self._stream(request, make)
 
-    @signed_in
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request, _: Known) -> Response:
         """Answer a question; the page says what came of it."""
-        form = await _form(request, ANSWER_BYTES)
+        form = await _form(request)
         words = {name: value for name, value in form.items() if isinstance(value, str)}
         job = words.get("job", "")
         try:
@@ -211,10 +188,9 @@ class Dashboard:
         how = f"answered, signed with {self.source.signs_as} {view.key}, and on the log"
         return await self._for_you(request, done=f"{asked.text!r}: {how}")
 
-    @signed_in
-    async def resolve(self, request: Request) -> Response:
+    async def resolve(self, request: Request, _: Known) -> Response:
         """End a conflict of a document; the page says what came of it."""
-        form = await _form(request, ANSWER_BYTES)
+        form = await _form(request)
         names = ("space", "key", "chosen", "written", "revision")
         said = {name: str(form.get(name, "")) for name in names}
         siblings = [one for one in form.getlist("sibling") if isinstance(one, str)]
@@ -235,8 +211,7 @@ class Dashboard:
         await self.source.read_back()
         return await self._for_you(request, done=done)
 
-    @signed_in
-    async def jobs(self, request: Request) -> Response:
+    async def jobs(self, request: Request, _: Known) -> Response:
         """The list of jobs."""
         return page("jobs.html", **await self._jobs(request))
 
@@ -246,17 +221,15 @@ class Dashboard:
         found = await jobs_view(self.mesh, request.query_params.get("after", ""), filters)
         return {**await self._frame(request, "jobs"), "view": found, "asked": asked}
 
-    @signed_in
-    async def jobs_live(self, request: Request) -> Response:
+    async def jobs_live(self, request: Request, _: Known) -> Response:
         """The list, as it changes."""
 
         async def make() -> Frame:
-            return Frame(parts("jobs.html", **await self._in_turn(self._jobs(request))))
+            return Frame(parts("jobs.html", **await self._jobs(request)))
 
         return self._stream(request, make)
 
-    @signed_in
-    async def job(self, request: Request) -> Response:
+    async def job(self, request: Request, _: Known) -> Response:
         """One job."""
         view = await job_view(self.mesh, request.path_params["job"], self.outputs)
         return page("job.html", **await self._job(request, view))
@@ -265,13 +238,12 @@ class Dashboard:
         drawing = drawn(view.timeline, view.names)
         return {**await self._frame(request, "jobs"), "view": view, "drawing": drawing}
 
-    @signed_in
-    async def job_live(self, request: Request) -> Response:
+    async def job_live(self, request: Request, _: Known) -> Response:
         """One job, as it changes."""
         watch = JobWatch(self.mesh, request.path_params["job"], self.outputs)
 
         async def make() -> Frame | None:
-            view = await self._in_turn(watch.look())
+            view = await watch.look()
             if view is None:
                 return None
             only = "live_output" if watch.is_output else ""
@@ -282,15 +254,9 @@ class Dashboard:
         return self._stream(request, make, quiet_s=OUTPUT_S)
 
     def _stream(self, request: Request, make: Make, *, quiet_s: float = QUIET_S) -> Response:
-        return self.streams.answer(make, lambda: self.is_signed_in(request), quiet_s=quiet_s)
+        return self.streams.answer(make, lambda: bool(self.session_of(request)), quiet_s=quiet_s)
 
-    async def _in_turn(self, making: Awaitable[T]) -> T:
-        """Make something beside few others; that a stream is open takes nobody's turn."""
-        async with self.turns, asyncio.timeout(PAGE_S):
-            return await making
-
-    @signed_in
-    async def bundle(self, request: Request) -> Response:
+    async def bundle(self, request: Request, _: Known) -> Response:
         """The file that proves it."""
         job = await self.mesh.queries.job(request.path_params["job"])
         data = await bundles.export(self.mesh, job.kind, job.id, wait_s=0)
@@ -298,24 +264,21 @@ class Dashboard:
         headers = {**HEADERS, "Content-Disposition": name}
         return Response(data, headers=headers, media_type="application/json")
 
-    @signed_in
-    async def cancel(self, request: Request) -> Response:
+    async def cancel(self, request: Request, _: Known) -> Response:
         """Cancel it."""
         job = await self.mesh.queries.job(request.path_params["job"])
         await self.mesh.job(job.kind, job.id).cancel("from the dashboard")
         await self.source.read_back()
         return RedirectResponse(f"{root_of(request)}jobs/{job.id}", 303, headers=HEADERS)
 
-    @signed_in
-    async def retry(self, request: Request) -> Response:
+    async def retry(self, request: Request, _: Known) -> Response:
         """Submit it once more."""
         job = await self.mesh.queries.job(request.path_params["job"])
         again = await self.mesh.job(job.kind, job.id).retry()
         await self.source.read_back()
         return RedirectResponse(f"{root_of(request)}jobs/{again.id}", 303, headers=HEADERS)
 
-    @signed_in
-    async def staves(self, request: Request) -> Response:
+    async def staves(self, request: Request, _: Known) -> Response:
         """A staff for each worker."""
         return page("staves.html", **await self._staves(request))
 
@@ -323,37 +286,32 @@ class Dashboard:
         view = await staves_view(self.mesh)
         return {**await self._frame(request, "staves"), "view": view, "score": score(view)}
 
-    @signed_in
-    async def staves_live(self, request: Request) -> Response:
+    async def staves_live(self, request: Request, _: Known) -> Response:
         """The same, as time passes."""
 
         async def make() -> Frame:
-            return Frame(parts("staves.html", **await self._in_turn(self._staves(request))))
+            return Frame(parts("staves.html", **await self._staves(request)))
 
         return self._stream(request, make, quiet_s=STAVES_S)
 
-    @signed_in
-    async def nodes(self, request: Request) -> Response:
+    async def nodes(self, request: Request, _: Known) -> Response:
         """Who is online."""
         return page(
             "nodes.html", **await self._frame(request, "nodes"), view=await nodes_view(self.mesh)
         )
 
-    @signed_in
-    async def authority(self, request: Request) -> Response:
+    async def authority(self, request: Request, _: Known) -> Response:
         """Who may do what."""
         return await self._authority(request, show_all="all" in request.query_params)
 
-    @signed_in
-    async def revoke(self, request: Request) -> Response:
+    async def revoke(self, request: Request, _: Known) -> Response:
         """Revoke grants; the page says what that ended."""
         form = await _form(request)
         cids = [one for one in form.getlist("grant") if isinstance(one, str)]
         ended = await revoke(self.mesh.home, cids)
         return await self._authority(request, ended=ended)
 
-    @signed_in
-    async def invite(self, request: Request) -> Response:
+    async def invite(self, request: Request, _: Known) -> Response:
         """Make a ticket; the page shows it, and nothing keeps it."""
         form = await _form(request)
         words = [one for one in form.getlist("can") if isinstance(one, str)]
@@ -374,8 +332,7 @@ class Dashboard:
             **given,
         )
 
-    @signed_in
-    async def log(self, request: Request) -> Response:
+    async def log(self, request: Request, _: Known) -> Response:
         """The log."""
         view = await log_view(self.mesh, request.query_params.get("after", ""))
         minutes = view.status.minutes
@@ -383,14 +340,15 @@ class Dashboard:
         plot = bars([one.bytes for one in minutes], shares)
         return page("log.html", **await self._frame(request, "log"), view=view, plot=plot)
 
-    @signed_in
-    async def verify(self, request: Request) -> Response:
+    async def verify(self, request: Request, _: Known) -> Response:
         """Check a bundle."""
-        if request.method == "POST":
-            return await self._verify.take(request)
         return await self._verify.show(request, frame=await self._frame(request, "verify"))
 
-    async def static(self, request: Request) -> Response:
+    async def take(self, request: Request, _: Known) -> Response:
+        """A bundle to check."""
+        return await self._verify.take(request)
+
+    async def static(self, request: Request, _: Known) -> Response:
         """A style sheet, or the script: for everybody."""
         return static(request.path_params["name"])
 
@@ -403,35 +361,49 @@ class Dashboard:
             "waiting": await waiting(self.mesh),
         }
 
-    def routes(self) -> list[BaseRoute]:
+    def routes(self) -> list[Route]:
         """The paths."""
-        inside = [
-            Route("/", self.first),
-            Route("/for-you", self.for_you),
-            Route("/for-you/events", self.for_you_live),
-            Route("/for-you/answer", self.answer, methods=["POST"]),
-            Route("/for-you/resolve", self.resolve, methods=["POST"]),
-            Route("/jobs", self.jobs),
-            Route("/jobs/events", self.jobs_live),
-            Route("/jobs/{job}", self.job),
-            Route("/jobs/{job}/events", self.job_live),
-            Route("/jobs/{job}/bundle", self.bundle),
-            Route("/jobs/{job}/cancel", self.cancel, methods=["POST"]),
-            Route("/jobs/{job}/retry", self.retry, methods=["POST"]),
-            Route("/staves", self.staves),
-            Route("/staves/events", self.staves_live),
-            Route("/nodes", self.nodes),
-            Route("/authority", self.authority),
-            Route("/authority/revoke", self.revoke, methods=["POST"]),
-            Route("/authority/invite", self.invite, methods=["POST"]),
-            Route("/log", self.log),
-            Route("/verify", self.verify, methods=["GET", "POST"]),
-        ]
+        person, anybody = Browser(self.session_of), Anybody("how to sign in, and style sheets")
+        room = f"{ROOMS}/{{room}}"
+
+        def page_at(path: str, answer: Answer) -> Route:
+            return Route(path=f"{room}/{path}", answer=answer, asker=person, limits=PAGES)
+
+        def live_at(path: str, answer: Answer) -> Route:
+            return Route(path=f"{room}/{path}", answer=answer, asker=person, limits=FOLLOWED)
+
+        def act_at(path: str, answer: Answer, limits: Limits = PAGES) -> Route:
+            where = f"{room}/{path}"
+            return Route(path=where, answer=answer, asker=person, limits=limits, methods=("POST",))
+
+        def open_at(path: str, answer: Answer) -> Route:
+            return Route(path=path, answer=answer, asker=anybody, limits=PAGES)
+
         return [
-            Route("/", self.outside),
-            Route("/sign-in/{secret}", self.enter),
-            Route("/static/{name}", self.static),
-            Mount(f"{ROOMS}/{{room}}", routes=inside),
+            open_at("/", self.outside),
+            open_at("/sign-in/{secret}", self.enter),
+            open_at("/static/{name}", self.static),
+            page_at("", self.first),
+            page_at("for-you", self.for_you),
+            live_at("for-you/events", self.for_you_live),
+            act_at("for-you/answer", self.answer, ANSWERS),
+            act_at("for-you/resolve", self.resolve, ANSWERS),
+            page_at("jobs", self.jobs),
+            live_at("jobs/events", self.jobs_live),
+            page_at("jobs/{job}", self.job),
+            live_at("jobs/{job}/events", self.job_live),
+            page_at("jobs/{job}/bundle", self.bundle),
+            act_at("jobs/{job}/cancel", self.cancel),
+            act_at("jobs/{job}/retry", self.retry),
+            page_at("staves", self.staves),
+            live_at("staves/events", self.staves_live),
+            page_at("nodes", self.nodes),
+            page_at("authority", self.authority),
+            act_at("authority/revoke", self.revoke),
+            act_at("authority/invite", self.invite),
+            page_at("log", self.log),
+            page_at("verify", self.verify),
+            act_at("verify", self.take, UPLOADS),
         ]
 
 
@@ -459,31 +431,32 @@ def _status_of(problem: AntiphonError) -> int:
     return 400 if isinstance(problem, Misconfigured) else 503
 
 
-def _is_own(request: Request) -> bool:
-    """Whether a form was on one of our own pages; a browser always says where it was."""
-    return request.headers.get("origin", "") == f"http://{request.headers.get('host', '')}"
-
-
-async def _form(request: Request, most: int = FORM_BYTES) -> FormData:
-    length = request.headers.get("content-length", "")
-    if not length.isdecimal() or int(length) > most:
-        raise HTTPException(413, f"a form has at most {most:,} bytes")
+async def _form(request: Request) -> FormData:
     return await request.form(max_files=0, max_fields=FIELDS)
 
 
-def make_dashboard(source: Source, sign_in: SignIn) -> tuple[ASGIApp, Callable[[], None]]:
+def make_dashboard(source: Source, sign_in: SignIn) -> tuple[Door, Callable[[], None]]:
     """The application, for a server on loopback; and what ends its streams."""
     pages, name = Dashboard(source, sign_in), source.name
 
-    def refuse(_: Request, refused: Exception) -> Response:
-        status = refused.status_code if isinstance(refused, HTTPException) else 500
-        words = refused.detail if isinstance(refused, HTTPException) else "it failed"
-        problem = AntiphonError(words)
-        return page("problem.html", status=status, mesh=name, here="", problem=problem)
+    def tell(request: Request, problem: Exception) -> Response:
+        if isinstance(problem, Refused) and problem.reason == "session":
+            return page("sign_in.html", status=401, mesh=name)
+        status, words = 500, AntiphonError("it failed")
+        if isinstance(problem, HTTPException):
+            status, words = problem.status_code, AntiphonError(problem.detail)
+        elif isinstance(problem, AntiphonError):
+            status, words = _status_of(problem), problem
+        elif not isinstance(problem, HTTPException):
+            log_bug(request, problem)
+        room = request.path_params.get("room")
+        given = {"mesh": name, "here": "", "problem": words}
+        answer = page(
+            "problem.html", status=status, root=root_of(request) if room else "/", **given
+        )
+        answer.headers.update(getattr(problem, "headers", None) or {})
+        return answer
 
-    made = Starlette(
-        routes=pages.routes(),
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
-        exception_handlers={HTTPException: refuse, Exception: refuse},
-    )
-    return made, pages.close
+    return Door(
+        pages.routes(), source.guard, host="127.0.0.1", tell=tell, is_for_people=True
+    ), pages.close

@@ -1,8 +1,8 @@
 """Pages that stay current: server-sent events with the parts of a page that changed.
 
 A stream begins with the page's parts as they are now, and sends them again when they have changed:
-at most once in `FRAME_S`, however much is written to the log. There are at most `STREAMS` at a
-time, and each ends after `STREAM_S` or with its session; the browser connects again.
+at most once in `FRAME_S`, however much is written to the log. Each ends after `STREAM_S` or with
+its session; the browser connects again.
 """
 
 from __future__ import annotations
@@ -12,17 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from starlette.exceptions import HTTPException
-from starlette.responses import Response, StreamingResponse
 
 from antiphon.errors import AntiphonError
 from antiphon.interfaces.http.pages.rendering import HEADERS
+from antiphon.interfaces.http.route import EVENTS, Streamed
 
 if TYPE_CHECKING:
     from antiphon.sdk.dashboard.source import Source
 
-STREAMS: Final = 32
-"""At the same time, of all browsers."""
 FRAME_S: Final = 1.0
 QUIET_S: Final = 15.0
 """After so long the parts are made again: they say how long ago things were."""
@@ -58,21 +55,24 @@ class Streams:
 
     def answer(
         self, make: Make, is_allowed: Callable[[], bool], *, quiet_s: float = QUIET_S
-    ) -> Response:
+    ) -> Streamed:
         """A stream of what `make` makes: when something was written, and every `quiet_s`."""
-        if len(self._open) >= STREAMS:
-            raise HTTPException(503, f"{STREAMS} pages are followed already")
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
-        ended = asyncio.Event()
-        self._open.add(ended)
-        return _Stream(
-            self._frames(make, is_allowed, ended, quiet_s),
-            headers=headers,
-            media_type="text/event-stream",
-            done=lambda: self._open.discard(ended),
-        )
+        pieces = self._frames(make, is_allowed, quiet_s)
+        return Streamed(pieces, headers=headers, media_type=EVENTS)
 
     async def _frames(
+        self, make: Make, is_allowed: Callable[[], bool], quiet_s: float
+    ) -> AsyncIterator[bytes]:
+        ended = asyncio.Event()
+        self._open.add(ended)
+        try:
+            async for piece in self._made(make, is_allowed, ended, quiet_s):
+                yield piece
+        finally:
+            self._open.discard(ended)
+
+    async def _made(
         self, make: Make, is_allowed: Callable[[], bool], ended: asyncio.Event, quiet_s: float
     ) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
@@ -108,20 +108,6 @@ class Streams:
         finally:
             coming.cancel()
             ending.cancel()
-
-
-class _Stream(StreamingResponse):
-    """Tells when it is over, however that came."""
-
-    def __init__(self, *args: object, done: Callable[[], None], **how: object) -> None:
-        super().__init__(*args, **how)  # type: ignore[arg-type]
-        self._done = done
-
-    async def __call__(self, *asgi: object) -> None:
-        try:
-            await super().__call__(*asgi)  # type: ignore[arg-type]
-        finally:
-            self._done()
 
 
 async def _first(waiting: Awaitable[object], within_s: float) -> None:

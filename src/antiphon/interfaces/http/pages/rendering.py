@@ -129,9 +129,14 @@ def parts(template: str, *, root: str = "/", only: str = "", **given: Any) -> st
     return "".join(piece for block in blocks for piece in block(context))
 
 
+@cache
+def _files() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (HERE / "static").iterdir()}
+
+
 def static(name: str) -> Response:
     """A style sheet or the script; nothing else is there."""
-    path = HERE / "static" / name
-    if path.parent != HERE / "static" or not path.is_file():
+    data = _files().get(name)
+    if data is None:
         return Response(status_code=404, headers=HEADERS)
-    return Response(path.read_bytes(), headers={**HEADERS, "Content-Type": TYPES[path.suffix]})
+    return Response(data, headers={**HEADERS, "Content-Type": TYPES[Path(name).suffix]})

@@ -15,25 +15,27 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-from starlette.applications import Starlette
+from msgspec import Struct, structs
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
 
+from antiphon.guard import Guard, Limits, in_thread
+from antiphon.interfaces.http.askers import Known, Secret
+from antiphon.interfaces.http.door import Door
 from antiphon.interfaces.http.pages.rendering import HEADERS, page, static
+from antiphon.interfaces.http.route import Route
 from antiphon.sdk.proofs.bundles import MAX_BUNDLE_BYTES
 from antiphon.sdk.proofs.verification import verify_in_steps
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.types import ASGIApp
 
-FORM_BYTES: Final = 64 * 1024
-"""What a form may have besides the file."""
+CHECKS: Final = Limits(
+    room="verify", of_party=4, in_all=8, request_bytes=64 * 1024, seconds=120.0, work_s=60.0
+)
+UPLOADS: Final = structs.replace(CHECKS, request_bytes=MAX_BUNDLE_BYTES + 64 * 1024)
+"""A form with a bundle."""
 ALONE: Final = {"root": ""}
 """The page by itself, at whatever path."""
 ROW: Final = 16
@@ -84,25 +86,19 @@ class VerifyPage:
             change = changed(file.data) if "changed" in request.query_params else None
             data = file.data if change is None else change.data
             async with self._checking:
-                found = await asyncio.to_thread(verify_in_steps, data, owner=self._owner)
+                found = await in_thread(
+                    lambda turn: verify_in_steps(data, owner=self._owner, turn=turn)
+                )
             given |= {"found": found, "change": change}
         return page("verify.html", file=file, owner=self._owner, **given)
 
     async def take(self, request: Request) -> Response:
         """Another file."""
-        most = MAX_BUNDLE_BYTES + FORM_BYTES
-        length = request.headers.get("content-length", "")
-        if not length.isdecimal() or int(length) > most:
-            raise HTTPException(413, f"a bundle has at most {MAX_BUNDLE_BYTES:,} bytes")
         async with request.form(max_files=1, max_fields=1) as form:
             upload = form.get("bundle")
             if isinstance(upload, UploadFile):
                 self._file = File(upload.filename or "the file", await upload.read())
         return RedirectResponse(request.url.path, 303, headers=HEADERS)
-
-    async def static(self, request: Request) -> Response:
-        """A style sheet, or the script."""
-        return static(request.path_params["name"])
 
 
 def changed(data: bytes) -> Change:
@@ -134,24 +130,28 @@ def _shown(byte: int) -> str:
     return letter if letter.isascii() and letter.isprintable() else "·"
 
 
-def make_application(secret: str, file: File | None, *, owner: str | None) -> ASGIApp:
+def make_application(secret: str, file: File | None, *, owner: str | None) -> Door:
     """The page below a path that only this machine's user knows."""
-    about = VerifyPage(file, owner=owner)
+    about, person = VerifyPage(file, owner=owner), Secret(secret)
 
-    def refuse(_: Request, refused: Exception) -> Response:
+    async def shown(request: Request, _: Known) -> Response:
+        return await about.show(request)
+
+    async def taken(request: Request, _: Known) -> Response:
+        return await about.take(request)
+
+    async def styled(request: Request, _: Known) -> Response:
+        return static(request.path_params["name"])
+
+    def tell(_: Request, refused: Exception) -> Response:
         status = refused.status_code if isinstance(refused, HTTPException) else 500
         words = refused.detail if isinstance(refused, HTTPException) else "it failed"
         return PlainTextResponse(f"{words}\n", status, headers=HEADERS)
 
-    return Starlette(
-        routes=[
-            Route(f"/{secret}/", about.show),
-            Route(f"/{secret}/", about.take, methods=["POST"]),
-            Route(f"/{secret}/static/{{name}}", about.static),
-        ],
-        middleware=[
-            # Another site that has its name point here would be another host.
-            Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
-        ],
-        exception_handlers={HTTPException: refuse, Exception: refuse},
+    where = "/{secret}/"
+    routes = (
+        Route(path=where, answer=shown, asker=person, limits=CHECKS),
+        Route(path=where, answer=taken, asker=person, limits=UPLOADS, methods=("POST",)),
+        Route(path=f"{where}static/{{name}}", answer=styled, asker=person, limits=CHECKS),
     )
+    return Door(routes, Guard(), host="127.0.0.1", tell=tell, is_for_people=True)
