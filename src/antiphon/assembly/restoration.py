@@ -73,7 +73,7 @@ async def restore(
         for path in home.path.glob(f"{home.replica.name}*"):
             path.unlink()  # without those records it is none: the node makes its own
     put_back(home.path, keys.files, patterns=KEYS)
-    put_back(home.path, await backup.host_files(manifest), patterns=HOST)
+    put_back(home.path, await backup.host_files(manifest.host), patterns=HOST)
     if home.signer(OWNER).did != manifest.by:
         raise Misconfigured(
             "the owner's key in the file of keys is not the one that signed the backup",
@@ -139,7 +139,7 @@ async def _fill(backup: BackupFiles, manifest: Manifest, home: StateDirectory) -
         if await _missing(backup, manifest.log, engine, "log"):
             raise Corrupt("the server does not show all records that were put back")
         expired = await _missing(backup, manifest.messages, engine, "messages")
-        for blob in await backup.blobs(manifest):
+        for blob in await backup.blobs(manifest.blobs):
             async with aclosing(backup.blob_parts(blob)) as parts:
                 await engine.own_blobs.store(parts, digest=blob.digest, by=blob.by)
     return expired

@@ -71,7 +71,7 @@ async def check_backup(
         seals.check()
     for segment in manifest.messages:
         await backup.segment(segment)
-    blobs = await backup.blobs(manifest)
+    blobs = await backup.blobs(manifest.blobs)
     for blob in blobs:
         size = 0
         async with aclosing(backup.blob_parts(blob)) as parts:
@@ -79,7 +79,7 @@ async def check_backup(
                 size += len(part)
         if size != blob.size:
             raise Corrupt(f"the stored value {blob.digest} has {size} bytes, not {blob.size}")
-    await backup.host_files(manifest)
+    await backup.host_files(manifest.host)
     return BackupReport(
         mesh=manifest.mesh,
         name=manifest.name,
