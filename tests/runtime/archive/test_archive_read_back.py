@@ -7,6 +7,7 @@ import pytest
 from antiphon.core.archive import checkpoint as checkpoints
 from antiphon.core.archive import record_files
 from antiphon.core.families.jobs.state import job_key
+from antiphon.core.record.ids import digest
 from antiphon.errors import AntiphonError, Unavailable, Unreadable
 from antiphon.interfaces.cli.checks.log import attention_findings
 from antiphon.runtime.archive import archive_writer as archive_writer_module
@@ -16,7 +17,7 @@ from antiphon.runtime.archive.archive_reader import ArchiveReader
 from antiphon.runtime.file_store import FolderStore
 from tests.runtime.archive.archived_meshes import an_archived_mesh, files_of
 from tests.runtime.archive.test_archive_eraser import NOTE, opened
-from tests.runtime.archive.test_archive_writer import FailingStore, Killed
+from tests.runtime.archive.test_archive_writer import FailingStore, Killed, proved
 from tests.runtime.meshes import KIND, eventually
 
 FILES = ("record/", "tile/entries/", "tile/0/", "tile/1/", "seal", "vkey", "checkpoint")
@@ -171,3 +172,18 @@ async def test_a_checkpoint_that_its_readers_would_refuse_is_not_written(tmp_pat
         monkeypatch.undo()
         assert await archived.writer.look()
         assert (await ArchiveReader.open(FolderStore(tmp_path))).size == archived.writer.size
+
+
+@pytest.mark.parametrize("letter", ["\x01", '"', "é"])
+async def test_no_subject_is_too_long_for_the_archive(tmp_path, letter):
+    """A member may write junk under any name; its leaf would have no room for it in an entry."""
+    async with an_archived_mesh(tmp_path) as archived:
+        log, subject = archived.node.session.log, f"ap.{archived.mesh.mesh}.odd.{letter * 40_000}"
+        await log.append(subject, b"junk", message_id="junk", expected_last=0)
+        (job,) = await archived.work(1)
+        await archived.archive()
+        archive = await opened(tmp_path)
+        assert (await check_archive(archive)).records == archived.writer.size
+        leaves = [await archive.leaf_at(at) for at in range(archive.size)]
+        assert digest(subject.encode()) in [one.subject for one in leaves]
+        assert (await proved(archive, job)).job.outcome == "succeeded"
