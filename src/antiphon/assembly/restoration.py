@@ -47,6 +47,8 @@ class Restored(Struct, frozen=True, kw_only=True):
     is_secured: bool
     expired: int
     """Messages whose time was over."""
+    own: frozenset[str]
+    """The keys that came back: of the owner, and of the processes of the mesh's host."""
 
 
 async def restore(
@@ -86,7 +88,8 @@ async def restore(
     described = _described(home, manifest, listen, is_secured=is_secured)
     home.write(described, home.access())
     (home.path / MARKER).unlink()
-    return Restored(report=report, mesh=described, is_secured=is_secured, expired=expired)
+    own = frozenset(home.signer(path.stem).did for path in home.path.glob("keys/*.key"))
+    return Restored(report=report, mesh=described, is_secured=is_secured, expired=expired, own=own)
 
 
 def _require_empty(home: StateDirectory) -> None:

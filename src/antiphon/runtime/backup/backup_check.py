@@ -19,6 +19,7 @@ from antiphon.errors import Corrupt
 from antiphon.ports import Record
 from antiphon.runtime.archive.archive_check import check_archive
 from antiphon.runtime.archive.archive_reader import ArchiveReader
+from antiphon.runtime.caller.holdings import Holdings, holdings_of
 
 if TYPE_CHECKING:
     from antiphon.runtime.backup.backup_files import BackupFiles
@@ -50,6 +51,8 @@ class BackupReport(Struct, frozen=True, kw_only=True):
     blob_bytes: int
     archived: int
     """Records in the copy of the archive."""
+    held: Holdings
+    """Who has which permissions by these records, now."""
 
 
 async def check_backup(
@@ -94,6 +97,7 @@ async def check_backup(
         blobs=len(blobs),
         blob_bytes=sum(one.size for one in blobs),
         archived=await _archived(backup, manifest),
+        held=holdings_of(session),
     )
 
 
