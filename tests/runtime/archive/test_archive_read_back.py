@@ -163,9 +163,11 @@ async def test_a_checkpoint_that_its_readers_would_refuse_is_not_written(tmp_pat
         await archived.work(1)
         await archived.seal()
         signed = checkpoints.signed
-        monkeypatch.setattr(
-            checkpoints, "signed", lambda said, did, sig: signed(said, did, sig[:-1] + b"\0")
-        )
+
+        def spoiled(said, did, signature):
+            return signed(said, did, bytes([signature[0] ^ 1]) + signature[1:])
+
+        monkeypatch.setattr(checkpoints, "signed", spoiled)
         with pytest.raises(Unreadable, match="checkpoint"):
             await archived.writer.look()
         assert not (tmp_path / "checkpoint").exists()

@@ -42,11 +42,8 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     size: _Some
     """How many records there were up to that one."""
     root: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-    kept: tuple[tuple[_Place, _Some], ...]
-    """The leaves of the records that count: where each range begins, and how many they are.
-
-    At most `MAX_RANGES`: a reader looks for each of them in the tree.
-    """
+    kept: Annotated[tuple[tuple[_Place, _Some], ...], Meta(max_length=MAX_RANGES)]
+    """The leaves of the records that count: where each range begins, and how many they are."""
     gaps: tuple[tuple[_Some, _Some], ...] = ()
     """From which sequence on how many are missing, if some never were on the log."""
     seals: SealLane = SealLane()
@@ -133,7 +130,7 @@ def read(data: bytes) -> Snapshot:
     try:
         head = _decoder.decode(line)
     except UNREADABLE as problem:
-        raise Malformed("this is not a snapshot", reason="snapshot") from problem
+        raise Malformed(f"this is not a snapshot: {problem}", reason="snapshot") from problem
     snapshot = Snapshot(head, hashes)
     check_head(head)
     wanted = sum(1 for _ in left_out(head.size, head.kept))

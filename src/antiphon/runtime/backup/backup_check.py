@@ -52,7 +52,7 @@ class BackupReport(Struct, frozen=True, kw_only=True):
     archived: int
     """Records in the copy of the archive."""
     held: Holdings
-    """Who has which permissions by these records, now."""
+    """Who has which permissions by these records, now, as the owner sees it."""
 
 
 async def check_backup(
@@ -97,7 +97,7 @@ async def check_backup(
         blobs=len(blobs),
         blob_bytes=sum(one.size for one in blobs),
         archived=await _archived(backup, manifest),
-        held=holdings_of(session),
+        held=holdings_of(session, me=manifest.by),
     )
 
 

@@ -170,7 +170,7 @@ class Archiver:
         except Unreadable as problem:
             remedy = "check the disk or the bucket that has the mesh's stored values"
             if problem.reason == TOO_LARGE:
-                remedy = "watch its disk, and let go what nobody needs: antiphon memory delete"
+                remedy = "watch its disk, and delete documents (antiphon memory delete)"
             self.guard.put(
                 "snapshot",
                 f"{problem.message}; until one can be read, nothing is purged and the log grows:"

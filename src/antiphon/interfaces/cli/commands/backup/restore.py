@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from antiphon.errors import Rejected
 from antiphon.interfaces.cli.commands.authority.who import grant_object, terms_in_words
 from antiphon.interfaces.cli.commands.backup.backup import report_facts, say_backup, telling
 from antiphon.interfaces.cli.commands.mesh.init import parse_listen
@@ -145,14 +145,23 @@ def _live(restored: Restored, place: Path) -> list[_Member]:
     for one in held.tree.grants():
         if one.state.value == "live" and not one.is_powerline and one.audience not in restored.own:
             found.setdefault(one.audience, []).append(one)
-    names = Counter(held.tree.names.get(did, "") for did in found)
-    members = []
-    for did, grants in found.items():
-        name = held.tree.names.get(did, "")
-        words = ["antiphon", "revoke", name if names[name] == 1 and name else short_node(did)]
-        command = shlex.join([*words, "--home", str(place)])
-        members.append(_Member(did, grants, command))
-    return members
+    revoke = ["antiphon", "revoke"]
+    return [
+        _Member(did, grants, shlex.join([*revoke, _word_for(held, did), "--home", str(place)]))
+        for did, grants in found.items()
+    ]
+
+
+def _word_for(held: Holdings, did: str) -> str:
+    """What to type for a node: its alias, if that is nobody else's."""
+    from antiphon.sdk.authority.holdings import find_node
+
+    name = held.tree.names.get(did, "")
+    try:
+        is_clear = bool(name) and find_node(held, name) == did
+    except Rejected:
+        is_clear = False
+    return name if is_clear else short_node(did)
 
 
 def _member_facts(one: _Member, held: Holdings) -> dict[str, Any]:
