@@ -119,6 +119,7 @@ WHOLE_TREE = frozenset(
     {
         "tests/core/test_one_reducer.py",
         "tests/interfaces/cli/test_ascii_output.py",
+        "tests/makers/test_makers.py",
         "tests/test_glossary.py",
         "tests/test_tidy.py",
     }

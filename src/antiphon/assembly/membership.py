@@ -22,7 +22,14 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.runtime.gate import gate_requests
-from antiphon.runtime.gate.tickets import ID_BYTES, SECRET_BYTES, Invitation, Ticket, TicketRegistry
+from antiphon.runtime.gate.tickets import (
+    ID_BYTES,
+    SECRET_BYTES,
+    Invitation,
+    Ticket,
+    TicketRegistry,
+    write_ticket,
+)
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.runtime.log.breaker_guard import guarding
@@ -88,6 +95,7 @@ def invite(
         jwt=jwt,
         expires_s=now_s + within_s,
     )
+    write_ticket(ticket)  # or says why nobody could use it, before the gate knows of it
     TicketRegistry(home.gate / "tickets").add(
         Invitation(
             id=identifier,

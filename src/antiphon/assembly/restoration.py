@@ -47,6 +47,8 @@ class Restored(Struct, frozen=True, kw_only=True):
     is_secured: bool
     expired: int
     """Messages whose time was over."""
+    own: frozenset[str]
+    """The keys that came back: of the owner, and of the processes of the mesh's host."""
 
 
 async def restore(
@@ -73,7 +75,7 @@ async def restore(
         for path in home.path.glob(f"{home.replica.name}*"):
             path.unlink()  # without those records it is none: the node makes its own
     put_back(home.path, keys.files, patterns=KEYS)
-    put_back(home.path, await backup.host_files(manifest), patterns=HOST)
+    put_back(home.path, await backup.host_files(manifest.host), patterns=HOST)
     if home.signer(OWNER).did != manifest.by:
         raise Misconfigured(
             "the owner's key in the file of keys is not the one that signed the backup",
@@ -86,7 +88,8 @@ async def restore(
     described = _described(home, manifest, listen, is_secured=is_secured)
     home.write(described, home.access())
     (home.path / MARKER).unlink()
-    return Restored(report=report, mesh=described, is_secured=is_secured, expired=expired)
+    own = frozenset(home.signer(path.stem).did for path in home.path.glob("keys/*.key"))
+    return Restored(report=report, mesh=described, is_secured=is_secured, expired=expired, own=own)
 
 
 def _require_empty(home: StateDirectory) -> None:
@@ -139,7 +142,7 @@ async def _fill(backup: BackupFiles, manifest: Manifest, home: StateDirectory) -
         if await _missing(backup, manifest.log, engine, "log"):
             raise Corrupt("the server does not show all records that were put back")
         expired = await _missing(backup, manifest.messages, engine, "messages")
-        for blob in await backup.blobs(manifest):
+        for blob in await backup.blobs(manifest.blobs):
             async with aclosing(backup.blob_parts(blob)) as parts:
                 await engine.own_blobs.store(parts, digest=blob.digest, by=blob.by)
     return expired

@@ -40,7 +40,7 @@ from antiphon.core.families.jobs.questions import answers_named
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
-from antiphon.core.families.seals.state import lane_before, leaf
+from antiphon.core.families.seals.state import MAX_SUBJECT, lane_before, leaf
 from antiphon.core.family import UNSEEN_ROOT, Lane, Needs, Reads
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.proof import merkle
@@ -105,7 +105,7 @@ class BundledRecord(_Part, frozen=True, kw_only=True):
 
     seq: _Place
     commit_ms: _Index
-    subject: Annotated[str, Meta(max_length=1024)]
+    subject: Annotated[str, Meta(max_length=MAX_SUBJECT)]
     verdict: Verdict
     record: Content | None = None
     """Its bytes."""

@@ -185,6 +185,8 @@ KEY_COMPARISONS = {
         "core/policy/explanation.py _lacking",
         "interfaces/cli/checks/nodes.py silent_findings",
         "interfaces/cli/commands/authority/coordinator.py _shown",
+        "interfaces/cli/commands/backup/restore.py _live",
+        "interfaces/cli/commands/backup/restore.py _word_for",
         "interfaces/cli/commands/authority/delegate.py _tell",
         "interfaces/cli/commands/authority/route.py _list",
         "interfaces/cli/commands/authority/who.py _say_mesh",

@@ -15,9 +15,9 @@ from antiphon.runtime.node.full_node import SEAL_LANE, FullNode
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.node.snapshot_search import (
     SNAPSHOT,
-    checked,
     newest_seal,
     newest_snapshot,
+    stored_snapshot,
 )
 from antiphon.runtime.replica.replica import Replica
 from tests.runtime.coordinator.test_archived_predecessors import HOUR_S, submitted
@@ -167,7 +167,7 @@ async def test_a_snapshot_that_was_changed_is_refused():
         for at in range(len(good)):
             forged = good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :]
             with pytest.raises(Corrupt):
-                checked(session, seal, forged)
+                await stored_snapshot(Stored(forged), seal.state)
         with pytest.raises(Corrupt):
             await newest_snapshot(session, Stored(forged))
         with pytest.raises(Corrupt):

@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from antiphon.core.record import codec
 from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt
+from antiphon.read_back import read_back
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 """More than any engine stores in one record."""
@@ -68,6 +69,37 @@ class Packer:
         """The last part."""
         end = self._check.to_bytes(4, "little") + (self._total & _WORD).to_bytes(4, "little")
         return self._head + self._packer.flush() + end
+
+
+class CheckedPacker(Packer):
+    """The same, and reads back what it makes: for files that take the place of others."""
+
+    def __init__(self, path: str) -> None:
+        """`path` is what errors call it."""
+        super().__init__()
+        self._path, self._unpacker = path, Unpacker(path)
+        self._left: list[Body] = []
+        """What was added and is not read back yet."""
+
+    def add(self, bodies: Iterable[Body]) -> bytes:
+        """See `Packer.add`; `Unreadable` where what it made is not what it was given."""
+        kept = list(bodies)
+        self._left += kept
+        return self._read_back(super().add(kept))
+
+    def end(self) -> bytes:
+        """See `Packer.end`."""
+        part = self._read_back(super().end())
+        read_back(self._path, None, self._unpacker.end)
+        read_back(self._path, [], lambda: self._left)
+        return part
+
+    def _read_back(self, part: bytes) -> bytes:
+        found: list[Body] = []
+        read_back(self._path, None, lambda: found.extend(self._unpacker.add(part)))
+        meant, self._left = self._left[: len(found)], self._left[len(found) :]
+        read_back(self._path, meant, lambda: found)
+        return part
 
 
 def compressed(bodies: Iterable[Body]) -> bytes:
@@ -126,9 +158,10 @@ class Unpacker:
         held = self._held
         while len(held) >= _LENGTH_BYTES:
             length = int.from_bytes(held[:_LENGTH_BYTES], "big")
-            end = _LENGTH_BYTES + (length & ~_ERASED)
-            if end > MAX_RECORD_BYTES:
-                raise Corrupt(f"{self._path} is damaged: it has a record of {end} bytes")
+            size = length & ~_ERASED
+            if size > MAX_RECORD_BYTES:
+                raise Corrupt(f"{self._path} is damaged: it has a record of {size} bytes")
+            end = _LENGTH_BYTES + size
             if len(held) < end:
                 return
             body = bytes(held[_LENGTH_BYTES:end])

@@ -26,6 +26,8 @@ from antiphon.errors import Malformed
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_RANGES: Final = 1_000_000
+TOO_LARGE: Final = "snapshot_size"
+"""The reason of a refusal that fewer records would end."""
 _Place = Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)]
 _Some = Annotated[int, Meta(ge=1, le=codec.MAX_INTEGER)]
 
@@ -123,21 +125,33 @@ def made(head: Head, full: Callable[[int, int], bytes]) -> Snapshot:
 
 def read(data: bytes) -> Snapshot:
     """What these bytes say, or `Malformed`. Whether they are the right ones, a seal says."""
+    check_size(len(data))
     line, _, hashes = data.partition(b"\n")
     try:
         head = _decoder.decode(line)
     except UNREADABLE as problem:
-        raise Malformed("this is not a snapshot", reason="snapshot") from problem
+        raise Malformed(f"this is not a snapshot: {problem}", reason="snapshot") from problem
     snapshot = Snapshot(head, hashes)
-    _check(head)
+    check_head(head)
     wanted = sum(1 for _ in left_out(head.size, head.kept))
     if len(hashes) != wanted * HASH_BYTES or snapshot.encoded() != data:
         raise Malformed("this snapshot is not in its one form", reason="snapshot")
     return snapshot
 
 
-def _check(head: Head) -> None:
-    """Ranges and gaps ascend, and end where the snapshot does."""
+def check_size(size: int) -> None:
+    """`Malformed` if a snapshot may not have so many bytes."""
+    if size > MAX_BYTES:
+        raise Malformed(f"it has more than {MAX_BYTES:,} bytes", reason=TOO_LARGE)
+
+
+def check_head(head: Head) -> None:
+    """`Malformed` unless ranges are few enough, and ranges and gaps ascend and end in bounds."""
+    if len(head.kept) > MAX_RANGES:
+        raise Malformed(
+            f"it has {len(head.kept):,} ranges of records that count, more than {MAX_RANGES:,}",
+            reason=TOO_LARGE,
+        )
     end = -1
     for first, count in head.kept:
         if first <= end:

@@ -24,7 +24,7 @@ from msgspec import Meta, Struct
 from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.job_rights import ANSWERS, SEND_BY, TEMPO_BY
 from antiphon.core.authority.scope import EVERY_KIND, has_ended, kinds_of_chain, meet
-from antiphon.core.bus.signed_message import MessageType, Refused, Signer
+from antiphon.core.bus.signed_message import Message, MessageType, Refused, Signer
 from antiphon.core.record import subjects
 from antiphon.core.record.op import Count
 from antiphon.core.ucan import MAX_LINKS, TOP, covers
@@ -136,12 +136,9 @@ def issue(token: BarToken, holder: Signer, *, mesh: str) -> str:
 
 def check(text: str, *, control: Control, bars: BarCount, now_ms: int) -> Bearer | Refusal:
     """Who sent this token and what it permits now, or why it is refused; never raises."""
-    raw = raw_token(text)
-    if raw is None:
-        return Refusal.MALFORMED
-    message = TOKENS.open(raw, mesh=control.mesh, subject=SUBJECT)
-    if isinstance(message, Refused):
-        return _REFUSED.get(message, Refusal.MALFORMED)
+    message = open_token(text, mesh=control.mesh)
+    if isinstance(message, Refusal):
+        return message
     token = message.body
     if token.downbeat_ms > now_ms + bars.meter.beat_ms:
         return Refusal.EARLY
@@ -158,6 +155,15 @@ def check(text: str, *, control: Control, bars: BarCount, now_ms: int) -> Bearer
         project=token.project,
         member=member_of(control, message.author, token.delegation),
     )
+
+
+def open_token(text: str, *, mesh: str) -> Message[BarToken] | Refusal:
+    """What a token says and who signed it, or why it is refused; never raises."""
+    raw = raw_token(text)
+    if raw is None:
+        return Refusal.MALFORMED
+    message = TOKENS.open(raw, mesh=mesh, subject=SUBJECT)
+    return _REFUSED.get(message, Refusal.MALFORMED) if isinstance(message, Refused) else message
 
 
 def still_holds(control: Control, bearer: Bearer, now_s: int) -> bool:

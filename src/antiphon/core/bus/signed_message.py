@@ -22,6 +22,7 @@ from antiphon.core.record import signing
 from antiphon.core.record.op import Count
 from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed, Rejected
+from antiphon.read_back import read_back
 
 MAX_SIGNERS: Final = 3
 MAX_NAME: Final = 64
@@ -109,9 +110,13 @@ class MessageType(Generic[B]):
         self._upgrade = upgrade
 
     def sign(self, body: B, *signers: Signer, mesh: str, subject: str, at_ms: int = 0) -> bytes:
-        """A message as it is sent; `Rejected` if it is larger than receivers accept."""
+        """A message as it is sent.
+
+        `Rejected` if it is larger than receivers accept, `Unreadable` if they would refuse it.
+        """
         names = tuple(name for name, _ in signers)
         text = _encode(Message(mesh=mesh, subject=subject, signers=names, at_ms=at_ms, body=body))
+        read_back(f"this message about {subject}", text, self._again, text)
         sigs = tuple(sign(self.payload_type, text).hex() for _, sign in signers)
         payload = _encode(_Envelope(Raw(text), sigs))
         if len(payload) > self.max_bytes:
@@ -147,6 +152,11 @@ class MessageType(Generic[B]):
             return self._with_body(message)
         except (*UNREADABLE, Malformed):
             return Refused.MALFORMED
+
+    def _again(self, text: bytes) -> bytes:
+        """The bytes of what a receiver finds in these: the same, if it finds what was meant."""
+        found = _decode_message(text)
+        return _encode(msgspec.structs.replace(found, body=self._decode_body(found.body)))
 
     def _with_body(self, message: Message[Raw]) -> Message[B]:
         warning = ""

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from antiphon.core.inference.snapshot import Answer, Api
+from antiphon.core.record.codec import MAX_INTEGER
 
 
 class CallParts(Struct, frozen=True, kw_only=True):
@@ -61,5 +62,5 @@ def text_of(value: Any) -> str:
 
 def count_of(value: Any) -> int | None:
     """A number of tokens; None if it is none."""
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if is_count else None
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_count and 0 <= value <= MAX_INTEGER else None

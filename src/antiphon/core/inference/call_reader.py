@@ -130,7 +130,7 @@ def _about(exchange: Exchange, source: Source) -> Snapshot:
             is_complete=exchange.is_complete,
             duration_ms=exchange.duration_ms,
             first_byte_ms=exchange.first_byte_ms,
-            headers=exchange.response_headers,
+            headers=_headers(exchange.response_headers),
             error=exchange.error[:MAX_WORD],
         ),
     )
@@ -142,8 +142,12 @@ def _backend(exchange: Exchange, parts: CallParts | None) -> Backend:
         method=exchange.method[:MAX_WORD],
         api="raw" if parts is None else parts.api,
         library=exchange.library[:MAX_WORD],
-        headers=exchange.request_headers,
+        headers=_headers(exchange.request_headers),
     )
+
+
+def _headers(found: dict[str, str]) -> dict[str, str]:
+    return {name: value[:MAX_WORD] for name, value in found.items()}
 
 
 def _content(raw: bytes, cut: tuple[str, int] | None) -> Content:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from antiphon.errors import Unreadable
 from antiphon.interfaces.git.job_refs import BUNDLE, by_line, folder_of, job_line
+from antiphon.read_back import read_back
 from antiphon.sdk.git.pushes import push_of
 from antiphon.telemetry import LazyLogger
 
@@ -87,9 +89,17 @@ class NotesTree:
         """The ids of the notes' texts, by commit."""
         return self._blobs
 
-    def change(self, commit: str, text: str) -> None:
-        """Let a commit have another note; an empty one removes it."""
+    def say(self, commit: str, said: Mapping[Key, str]) -> bool:
+        """Let a commit have another note, or none; if readers would pass over it, it stays."""
+        chosen, text = _chosen(said), _joined(said)
+        try:
+            if text:
+                read_back(f"the note on {commit}", chosen, said_in, text.encode())
+        except Unreadable as problem:
+            _log.warning("git mirror: a note is not written", commit=commit, reason=problem.message)
+            return False
         self._changed[commit] = text
+        return True
 
     def write(self, by: Signature, made: Objects) -> str:
         """Add what is to be stored; the id of the new commit, empty if nothing changed."""
@@ -139,10 +149,16 @@ async def read_notes(repository: Repository) -> NotesTree:
 async def texts_of(repository: Repository, blobs: Iterable[str]) -> dict[str, str]:
     """The texts of notes, by id; a text that cannot be one of ours is empty."""
     found = await repository.objects_named(blobs)
-    return {
-        name: data.decode(errors="replace") if len(data) <= MAX_NOTE_BYTES else ""
-        for name, data in found.items()
-    }
+    return {name: _text(data) for name, data in found.items()}
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace") if len(data) <= MAX_NOTE_BYTES else ""
+
+
+def said_in(data: bytes) -> list[tuple[Key | None, str]]:
+    """What a reader finds in the bytes of a note."""
+    return paragraphs(_text(data))
 
 
 class CommitNotes:
@@ -176,9 +192,8 @@ class CommitNotes:
         for commit, blob in tree.blobs.items():
             kept, some = await self._kept(reader, commit, texts.get(blob, ""), {})
             newest = some or newest
-            if (text := _joined(kept)) != texts.get(blob, ""):
-                wrong += 1
-                tree.change(commit, text)
+            if _joined(kept) != texts.get(blob, ""):
+                wrong += tree.say(commit, kept)
         at = tree.write(by_line(reader.mesh, newest), made) if wrong else ""
         return wrong, {NOTES: at} if at else {}
 
@@ -195,7 +210,7 @@ class CommitNotes:
         for commit, said in fresh.items():
             old = texts.get(before.get(commit, ""), "")
             kept, _ = await self._kept(reader, commit, old, said)
-            tree.change(commit, _joined({**kept, **said}))
+            tree.say(commit, {**kept, **said})
         at = tree.write(by_line(reader.mesh, newest), made)
         return {NOTES: at} if at else {}
 
@@ -231,8 +246,12 @@ class CommitNotes:
 def _joined(said: Mapping[Key, str]) -> str:
     if len(said) > MOST_JOBS:
         _log.warning("git mirror: a note has no room for more jobs", jobs=len(said))
-    chosen = sorted(said)[:MOST_JOBS]
-    return "\n\n".join(said[key] for key in chosen) + "\n" if chosen else ""
+    chosen = _chosen(said)
+    return "\n\n".join(text for _, text in chosen) + "\n" if chosen else ""
+
+
+def _chosen(said: Mapping[Key, str]) -> list[tuple[Key, str]]:
+    return [(key, said[key]) for key in sorted(said)[:MOST_JOBS]]
 
 
 __all__ = ["NOTES", "CommitNotes", "NotesTree", "paragraph_of", "paragraphs", "read_notes"]

@@ -7,14 +7,14 @@ is not done is to judge all other records again: the bundle of a job does that f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from antiphon.core.archive.checkpoint import VKEY
-from antiphon.core.archive.record_files import Erased
+from antiphon.core.archive.record_files import Body, Erased
 from antiphon.core.archive.signed_note import NoteKey
 from antiphon.core.archive.tiles import ENTRIES, HEIGHT, WIDTH, Tile, tile_of, tiles_at
 from antiphon.core.control_history import ControlHistory
@@ -29,6 +29,7 @@ from antiphon.errors import Corrupt, Malformed
 
 if TYPE_CHECKING:
     from antiphon.runtime.archive.archive_reader import ArchiveReader
+    from antiphon.runtime.file_store import FileStore
 
 Progress = Callable[[int, int], None]
 """Called with how many records were checked, and how many there are."""
@@ -58,6 +59,44 @@ async def check_archive(
     return await checked.signatures()
 
 
+async def hashes_of(archive: ArchiveReader, number: int) -> list[bytes]:
+    """The hashes of a bundle's entries; `Corrupt` unless its tile has the same."""
+    tile = tile_of(ENTRIES, number << HEIGHT, archive.size)
+    hashes = [leaf_hash(one) for one in await archive.entries(tile)]
+    level_0 = tile._replace(level=0)
+    if await archive.tile(level_0) != b"".join(hashes):
+        raise Corrupt(f"{level_0.path} and {tile.path} do not agree")
+    return hashes
+
+
+async def records_of(archive: ArchiveReader, number: int) -> AsyncGenerator[tuple[Leaf, Body]]:
+    """The records of a bundle, and what its entries say of them; `Corrupt` unless they agree."""
+    at, end = number << HEIGHT, min((number + 1) << HEIGHT, archive.size)
+    async with aclosing(archive.bodies(number)) as bodies:
+        async for body in bodies:
+            if at == end:
+                raise Corrupt(f"the record file of bundle {number} has more records than entries")
+            leaf = await archive.leaf_at(at)
+            if not isinstance(body, Erased) and digest(body) != leaf.digest:
+                raise Corrupt(f"record {leaf.seq} is not what its entry says")
+            yield leaf, body
+            at += 1
+    if at != end:
+        raise Corrupt(f"the record file of bundle {number} lacks records")
+
+
+async def signer_of(store: FileStore) -> NoteKey:
+    """The key that an archive says it is signed with; `Corrupt` if it says none."""
+    data = await store.read(VKEY) or b""
+    try:
+        key = NoteKey.of_vkey(data.decode().removesuffix("\n"))
+    except (Malformed, UnicodeDecodeError) as problem:
+        raise Corrupt("vkey is not a key") from problem
+    if data != f"{key.vkey}\n".encode():
+        raise Corrupt("vkey is not one line with a key")
+    return key
+
+
 class _Check:
     def __init__(self, archive: ArchiveReader) -> None:
         self.archive = archive
@@ -72,14 +111,7 @@ class _Check:
 
     async def bundle(self, number: int) -> None:
         """One bundle of entries, its tile and its record file."""
-        archive = self.archive
-        tile = tile_of(ENTRIES, number << HEIGHT, archive.size)
-        raw = await archive.entries(tile)
-        hashes = [leaf_hash(one) for one in raw]
-        level_0 = tile._replace(level=0)
-        if await archive.tile(level_0) != b"".join(hashes):
-            raise Corrupt(f"{level_0.path} and {tile.path} do not agree")
-        for hashed in hashes:
+        for hashed in await hashes_of(self.archive, number):
             self.tree.append_hash(hashed, self._noted)
         await self._compare_full()
         await self._records(number)
@@ -108,21 +140,15 @@ class _Check:
             raise Corrupt(f"{tile.path} is not what the tiles below it give")
 
     async def _records(self, number: int) -> None:
-        at = number << HEIGHT
-        async with aclosing(self.archive.bodies(number)) as bodies:
-            async for body in bodies:
-                leaf = await self.archive.leaf_at(at) if at < self.tree.size else None
-                if leaf is None or leaf.seq <= self._last:
+        async with aclosing(records_of(self.archive, number)) as records:
+            async for leaf, body in records:
+                if leaf.seq <= self._last:
                     raise Corrupt(f"the entries of bundle {number} are not in the log's order")
-                self._last, at = leaf.seq, at + 1
+                self._last = leaf.seq
                 if isinstance(body, Erased):
                     self.erased += 1
-                elif digest(body) != leaf.digest:
-                    raise Corrupt(f"record {leaf.seq} is not what its entry says")
                 else:
                     self._control(leaf, body)
-        if at != self.tree.size:
-            raise Corrupt(f"the record file of bundle {number} lacks records")
 
     def _control(self, leaf: Leaf, body: bytes) -> None:
         """Follow the control records, whose verdicts say who the coordinator is."""
@@ -158,7 +184,8 @@ class _Check:
         key = NoteKey(said.origin, seal.op.author)
         if not archive.note.is_signed_by(key):
             raise Corrupt("the checkpoint is not signed by the coordinator")
-        await self._vkey(key)
+        if await signer_of(archive.store) != key:
+            raise Corrupt("vkey is not the coordinator's key")
         return ArchiveReport(
             mesh=archive.mesh,
             owner=self.owner,
@@ -168,12 +195,3 @@ class _Check:
             upto=body.upto,
             root=body.root,
         )
-
-    async def _vkey(self, key: NoteKey) -> None:
-        data = await self.archive.store.read(VKEY)
-        try:
-            is_key = NoteKey.of_vkey((data or b"").decode().removesuffix("\n")) == key
-        except (Malformed, UnicodeDecodeError):
-            is_key = False
-        if not is_key or data != f"{key.vkey}\n".encode():
-            raise Corrupt("vkey is not the coordinator's key")

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from antiphon.core.archive.record_files import Body, Erased, Packer, Unpacker
+from antiphon.core.archive.record_files import Body, CheckedPacker, Erased, Unpacker
 from antiphon.core.archive.tiles import HEIGHT, WIDTH
 
 if TYPE_CHECKING:
@@ -38,15 +38,16 @@ async def erase_places(archive: ArchiveReader, places: Iterable[int], note: Eras
         path = await archive.record_path(number)
         found = await read_bodies(archive.store, path)
         if any(not isinstance(found[at], Erased) for at in wanted):
-            async with aclosing(_without(archive, number, wanted, note)) as parts:
+            async with aclosing(_without(archive, number, wanted, note, path)) as parts:
                 await archive.store.write_parts(path, parts)
         await remove_others(archive.store, path, larger=True)
 
 
 async def _without(
-    archive: ArchiveReader, number: int, wanted: set[int], note: Erased
+    archive: ArchiveReader, number: int, wanted: set[int], note: Erased, path: str
 ) -> AsyncGenerator[bytes]:
-    packer, at = Packer(), 0
+    """The file without them. An error leaves the old one, which nobody else has, in its place."""
+    packer, at = CheckedPacker(f"{path} of {archive.store}"), 0
     async with aclosing(archive.bodies(number)) as bodies:
         async for body in bodies:
             kept = note if at in wanted and not isinstance(body, Erased) else body

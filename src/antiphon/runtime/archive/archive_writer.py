@@ -1,9 +1,9 @@
 """Writes what is sealed to the archive, beside the coordinator's full node (spec §7.5).
 
 A round copies everything up to the node's newest seal: record files, entries, tiles, then the seal
-and last of all the checkpoint. So whatever the checkpoint covers is there. What a killed writer
-left behind is written again, or kept where it is complete: full files are always the same, but for
-what was forgotten meanwhile.
+and last of all the checkpoint. All of them are read back before it is signed, so whatever the
+checkpoint covers is there and can be read. What a killed writer left behind is written again, or
+kept where it is complete: full files are always the same, but for what was forgotten meanwhile.
 
 Only the coordinator's key signs checkpoints, so others wait until they are the coordinator. A
 writer goes on only with an archive of its own history: if the roots differ it stops and says so.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.archive import checkpoint as checkpoints
@@ -23,10 +23,15 @@ from antiphon.core.archive.record_files import Body, Erased, Packer, Unpacker
 from antiphon.core.archive.signed_note import NoteKey
 from antiphon.core.archive.tiles import ENTRIES, HEIGHT, Tile
 from antiphon.core.proof.merkle import HASH_BYTES, leaf_hash
-from antiphon.errors import AntiphonError, Corrupt
+from antiphon.errors import AntiphonError, Corrupt, Unreadable
+from antiphon.read_back import read_back_stored
+from antiphon.runtime.archive.archive_check import signer_of
 from antiphon.runtime.archive.archive_eraser import read_bodies, remove_others
 from antiphon.runtime.archive.archive_orders import ArchiveOrders
+from antiphon.runtime.archive.archive_read_back import ArchiveReadBack, opened
+from antiphon.runtime.archive.place_index import PlaceIndex
 from antiphon.runtime.archive.record_source import FoundSeal, ReplicaSource
+from antiphon.runtime.attention.item_guard import ItemGuard
 from antiphon.runtime.file_store import FileStore
 from antiphon.runtime.replica.replica_tree import Gone, Row, leaf_of_row
 from antiphon.telemetry import LazyLogger
@@ -40,6 +45,10 @@ ROUND_S: Final = 1.0
 AFTER_PROBLEM_S: Final = 30.0
 RECORDS_AT_ONCE: Final = 16
 """How many are in memory; each has at most what the engine stores in one record."""
+
+SERVICE: Final = "archive"
+"""What attention and `antiphon doctor` call this."""
+REMEDY: Final = "until that is mended, nothing is purged and the log grows"
 
 _log = LazyLogger(__name__)
 
@@ -57,6 +66,7 @@ class ArchiveWriter:
         self._round_s = round_s
         self.size = 0
         """How many records are in the archive, as far as this writer knows."""
+        self.guard = ItemGuard[str](SERVICE, node.session, node.replica.attention)
         self._is_clean = self._is_told = False
         self._orders = ArchiveOrders(node.replica, store)
         self._notes: dict[int, Erased] = {}
@@ -64,7 +74,8 @@ class ArchiveWriter:
 
     async def run(self) -> None:
         """Archive until cancelled."""
-        seen = 0
+        self.guard.begin()
+        seen = tries = 0
         while True:
             await self.node.ready.wait()
             if self.node.seals.upto == seen:
@@ -75,8 +86,12 @@ class ArchiveWriter:
                 await self.look()
             except (AntiphonError, OSError) as problem:
                 _log.warning("archive_waits", archive=str(self.store), problem=str(problem))
-                seen = 0
+                seen, tries = 0, tries + 1
+                self.guard.tell(f"{_reason_of(problem)}; {REMEDY}", problem, tries)
                 await asyncio.sleep(AFTER_PROBLEM_S)
+            else:
+                tries = 0
+                self.guard.recovered()
 
     async def look(self) -> bool:
         """One round; whether the archive has more than before."""
@@ -93,13 +108,20 @@ class ArchiveWriter:
         if size <= done:
             return False
         self._notes = self._orders.notes(self.node.replica.tree.seq_at(done), seal.body.upto)
-        for tile in _tiles_between(0, done, size):
-            if self._is_noted(tile) or not (tile.is_full and await self._has_records(tile)):
-                await self._write_records(tile, done)
-        for level in tiles.levels(size)[1:]:
-            for tile in _tiles_between(level, done, size):
-                await self.store.write(tile.path, await self._hashes(tile, done))
-        await self._sign(seal)
+        session = self.node.session
+        said = Checkpoint(session.mesh, size, bytes.fromhex(seal.body.root))
+        with closing(PlaceIndex()) as index:
+            back = ArchiveReadBack(self.store, said, seal, index=index, protocol=session.protocol)
+            for tile in _tiles_between(0, done, size):
+                if not await self._has_records(tile, back):
+                    await self._write_records(tile, done, back)
+            for level in tiles.levels(size)[1:]:
+                for tile in _tiles_between(level, done, size):
+                    data = await self._hashes(tile, done)
+                    await self.store.write(tile.path, data)
+                    await back.tile(tile, data)
+            await back.root()
+            await self._sign(said, seal, back)
         self.size = size
         await self._clean_up(done, size)
         _log.info("archived", archive=str(self.store), upto=seal.body.upto, records=size)
@@ -138,16 +160,18 @@ class ArchiveWriter:
             self._is_clean = True
         return found.size
 
-    async def _write_records(self, tile: Tile, done: int) -> None:
+    async def _write_records(self, tile: Tile, done: int, back: ArchiveReadBack) -> None:
         """The records of a tile, their entries, and at last the tile."""
         erased: Mapping[int, Body] = await self._erased_before(tile, done)
-        leaves: list[bytes] = []
+        leaves, gone = list[bytes](), list[Erased | None]()
         if tile.first < self.node.replica.tree.base:
             leaves, erased = await self._written_before(tile, done)
         path = self._record_path(tile)
-        await self.store.write_parts(path, self._packed(tile, leaves, erased))
+        await self.store.write_parts(path, self._packed(tile, leaves, erased, gone))
+        hashes = list(map(leaf_hash, leaves))
         await self.store.write(tile._replace(level=ENTRIES).path, entries.joined(leaves))
-        await self.store.write(tile.path, b"".join(map(leaf_hash, leaves)))
+        await self.store.write(tile.path, b"".join(hashes))
+        await back.bundle(tile, hashes, gone)
 
     def _record_path(self, tile: Tile) -> str:
         return record_files.path_of(*self._ends(tile))
@@ -162,10 +186,15 @@ class ArchiveWriter:
         first, last = self._ends(tile)
         return any(first <= seq <= last for seq in self._notes)
 
-    async def _has_records(self, tile: Tile) -> bool:
+    async def _has_records(self, tile: Tile, back: ArchiveReadBack) -> bool:
         """Whether a writer that was killed had finished this tile."""
-        has = self.store.has
-        return await has(tile.path) and await has(self._record_path(tile))
+        has, tree = self.store.has, self.node.replica.tree
+        if not tile.is_full or tile.first < tree.base or self._is_noted(tile):
+            return False
+        if not await has(tile.path) or not await has(self._record_path(tile)):
+            return False
+        hashes = [tree.subtree(0, tile.first + at) for at in range(tile.width)]
+        return await back.is_whole(tile, hashes)
 
     async def _erased_before(self, tile: Tile, done: int) -> dict[int, Erased]:
         """What was erased in the smaller file of this tile: it stays erased."""
@@ -195,9 +224,13 @@ class ArchiveWriter:
         return entries.split(data, before), dict(enumerate(found))
 
     async def _packed(
-        self, tile: Tile, leaves: list[bytes], erased: Mapping[int, Body]
+        self,
+        tile: Tile,
+        leaves: list[bytes],
+        erased: Mapping[int, Body],
+        gone: list[Erased | None],
     ) -> AsyncGenerator[bytes]:
-        """A record file in parts; fills in the leaves on the way, but those that are known."""
+        """A record file in parts; fills in on the way what was erased, and leaves not known yet."""
         packer, known = Packer(), len(leaves)
         for first in range(0, tile.width, RECORDS_AT_ONCE):
             end = min(first + RECORDS_AT_ONCE, tile.width)
@@ -210,6 +243,7 @@ class ArchiveWriter:
                     erased.get(at) or self._notes.get(row[0]) or body_of(row)
                     for at, row in enumerate(rows, fresh)
                 ]
+            gone += (body if isinstance(body, Erased) else None for body in bodies)
             yield await asyncio.to_thread(packer.add, bodies)
         yield packer.end()
 
@@ -222,14 +256,25 @@ class ArchiveWriter:
         rest = range(len(known) // HASH_BYTES, tile.width)
         return known + b"".join(tree.subtree(level, tile.first + at) for at in rest)
 
-    async def _sign(self, seal: FoundSeal) -> None:
-        mesh, body = self.node.session.mesh, seal.body
-        said = Checkpoint(mesh, body.size, bytes.fromhex(body.root))
-        signature = self._keyring.sign_checkpoint(said)
+    async def _sign(self, said: Checkpoint, seal: FoundSeal, back: ArchiveReadBack) -> None:
+        """The seal, the key, and the checkpoint: the former one stays if this cannot be read."""
         key = NoteKey(said.origin, self._keyring.did)
         await self.store.write(SEAL, seal.payload)
+        await read_back_stored(f"the seal of {self.store}", seal.payload, self.store.read, SEAL)
         await self.store.write(VKEY, f"{key.vkey}\n".encode())
-        await self.store.write(CHECKPOINT, checkpoints.signed(said, key.did, signature))
+        await read_back_stored(f"the key of {self.store}", key, signer_of, self.store)
+        data = checkpoints.signed(said, key.did, self._keyring.sign_checkpoint(said))
+        back.checkpoint(data, key)
+        former = await self.store.read(CHECKPOINT)
+        await self.store.write(CHECKPOINT, data)
+        try:
+            await read_back_stored(str(self.store), (said, True), opened, self.store, key)
+        except Unreadable:
+            if former is None:
+                await self.store.remove(CHECKPOINT)
+            else:
+                await self.store.write(CHECKPOINT, former)
+            raise
 
     async def _clean_up(self, done: int, size: int) -> None:
         """Remove partial files whose full ones are there, and record files that are part of others.
@@ -246,6 +291,10 @@ class ArchiveWriter:
             for number in grown:
                 if 0 <= number < full:
                     await self.store.remove(f"{Tile(level, number).path}.p")
+
+
+def _reason_of(problem: AntiphonError | OSError) -> str:
+    return problem.message if isinstance(problem, AntiphonError) else str(problem)
 
 
 def body_of(row: Row) -> Body:

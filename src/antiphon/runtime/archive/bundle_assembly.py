@@ -5,18 +5,23 @@ From a replica or from an archive, whatever has the records.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core import bundle as core_bundle
 from antiphon.core.bundle import Bundle, BundledRecord, Content
 from antiphon.core.opened_record import OpenedRecord, open_anywhere
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed, Rejected
+from antiphon.read_back import read_back
 
 if TYPE_CHECKING:
     from antiphon.core.record.branches import LaneKey
     from antiphon.runtime.archive.record_source import FoundRecord, FoundSeal, RecordSource
+
+READ_AT_ONCE: Final = 1024 * 1024
+"""Bytes that are read back in the event loop; a thread reads more."""
 
 
 async def assembled(source: RecordSource, key: LaneKey) -> Bundle | None:
@@ -43,6 +48,17 @@ async def assembled(source: RecordSource, key: LaneKey) -> Bundle | None:
             continue  # a verdict depends on more than usual: include all of control
         return bundle
     return None
+
+
+async def written(bundle: Bundle) -> bytes:
+    """The bundle as a file, which was read back: what it shows was checked as it was assembled."""
+    data = core_bundle.write(bundle)
+    what = f"the bundle of {bundle.kind} {bundle.name[:8]}"
+    if len(data) <= READ_AT_ONCE:
+        read_back(what, bundle, core_bundle.read, data)
+    else:
+        await asyncio.to_thread(read_back, what, bundle, core_bundle.read, data)
+    return data
 
 
 async def _named_lanes(

@@ -19,6 +19,7 @@ from antiphon.errors import Corrupt
 from antiphon.ports import Record
 from antiphon.runtime.archive.archive_check import check_archive
 from antiphon.runtime.archive.archive_reader import ArchiveReader
+from antiphon.runtime.caller.holdings import Holdings, holdings_of
 
 if TYPE_CHECKING:
     from antiphon.runtime.backup.backup_files import BackupFiles
@@ -50,6 +51,8 @@ class BackupReport(Struct, frozen=True, kw_only=True):
     blob_bytes: int
     archived: int
     """Records in the copy of the archive."""
+    held: Holdings
+    """Who has which permissions by these records, now, as the owner sees it."""
 
 
 async def check_backup(
@@ -71,7 +74,7 @@ async def check_backup(
         seals.check()
     for segment in manifest.messages:
         await backup.segment(segment)
-    blobs = await backup.blobs(manifest)
+    blobs = await backup.blobs(manifest.blobs)
     for blob in blobs:
         size = 0
         async with aclosing(backup.blob_parts(blob)) as parts:
@@ -79,7 +82,7 @@ async def check_backup(
                 size += len(part)
         if size != blob.size:
             raise Corrupt(f"the stored value {blob.digest} has {size} bytes, not {blob.size}")
-    await backup.host_files(manifest)
+    await backup.host_files(manifest.host)
     return BackupReport(
         mesh=manifest.mesh,
         name=manifest.name,
@@ -94,6 +97,7 @@ async def check_backup(
         blobs=len(blobs),
         blob_bytes=sum(one.size for one in blobs),
         archived=await _archived(backup, manifest),
+        held=holdings_of(session, me=manifest.by),
     )
 
 

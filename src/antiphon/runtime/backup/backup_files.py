@@ -10,14 +10,15 @@
     host/….files            the gate's members and tickets, revocations, addresses
     archive/                a copy of the archive, if there is one
 
-Files appear whole or not at all and never change. The manifest comes last: until it is replaced,
-the former backup is there untouched; afterwards what it no longer names is removed.
+Files appear whole or not at all and never change, and each is read back as a restore reads it. The
+manifest comes last: until it is replaced, the former backup is there untouched; afterwards what it
+no longer names is removed.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
 from types import MappingProxyType
@@ -28,14 +29,17 @@ from blake3 import blake3
 
 from antiphon.core.archive.checkpoint import CHECKPOINT, SEAL, VKEY
 from antiphon.decoding import UNREADABLE
-from antiphon.errors import Corrupt, Misconfigured
-from antiphon.ports import StoredBlob, StoredMessage
+from antiphon.errors import Corrupt, Misconfigured, Unreadable
+from antiphon.ports import Keyring, StoredBlob, StoredMessage
+from antiphon.read_back import read_back_stored
 from antiphon.runtime.backup import manifest as manifests
+from antiphon.runtime.backup.host_files import HOST, checked_files
 from antiphon.runtime.backup.manifest import MANIFEST, FileEntry, Manifest, Segment
 from antiphon.runtime.file_store import FileStore
 
 MAX_SEGMENT_BYTES: Final = 256 * 1024 * 1024
-"""Of a segment when it is unpacked: far more than any that was written."""
+"""Of a segment when it is unpacked."""
+MAX_MANIFEST_BYTES: Final = 256 * 1024 * 1024
 ARCHIVE: Final = "archive"
 MARKER: Final = "antiphon-backup"
 """What lies beside other things without this file, and without a manifest, is something else."""
@@ -45,6 +49,8 @@ _LEVEL: Final = 6
 _HEX: Final = frozenset("0123456789abcdef")
 
 T = TypeVar("T")
+ReadList = Callable[[FileEntry], Awaitable[T]]
+"""Reads what a file of a backup lists."""
 Marks = dict[str, str]
 """Of an archive's files, by their paths: what they were when they were copied."""
 
@@ -52,6 +58,11 @@ _messages = msgspec.msgpack.Decoder(list[StoredMessage])
 _blobs = msgspec.msgpack.Decoder(list[StoredBlob])
 _files = msgspec.msgpack.Decoder(dict[str, bytes])
 _marks = msgspec.msgpack.Decoder(Marks)
+
+
+def packed(value: object) -> bytes:
+    """A list as a backup stores it."""
+    return msgspec.msgpack.encode(value, order="sorted")
 
 
 def digest_of(data: bytes) -> str:
@@ -97,8 +108,11 @@ class BackupFiles:
 
     async def manifest(self) -> Manifest | None:
         """The manifest, its signature checked; None if nothing was backed up here yet."""
-        data = await self.store.read(MANIFEST, most=MAX_SEGMENT_BYTES)
+        data = await self._manifest_bytes()
         return manifests.read(data) if data is not None else None
+
+    async def _manifest_bytes(self) -> bytes | None:
+        return await self.store.read(MANIFEST, most=MAX_MANIFEST_BYTES)
 
     async def require_manifest(self) -> Manifest:
         """The same; `Misconfigured` if there is none."""
@@ -109,9 +123,18 @@ class BackupFiles:
             )
         return found
 
-    async def finish(self, data: bytes, kept: Iterable[str]) -> None:
+    async def finish(self, manifest: Manifest, owner: Keyring, kept: Iterable[str]) -> None:
         """Put a manifest in place, then remove what is in none of the `kept` files."""
-        await self._write(MANIFEST, data)
+        former = await self._manifest_bytes()
+        await self._write(MANIFEST, manifests.write(manifest, owner))
+        try:
+            await read_back_stored(f"the manifest of {self}", manifest, self.manifest)
+        except Unreadable:
+            if former is None:
+                await self.store.remove(MANIFEST)
+            else:
+                await self._write(MANIFEST, former)
+            raise
         wanted = set(kept)
         for folder in OWN:
             async with aclosing(self.store.files(folder)) as files:
@@ -125,10 +148,13 @@ class BackupFiles:
         await self.store.write(path, data)
         self.written += len(data)
 
-    async def put(self, path: str, data: bytes) -> FileEntry:
-        """Write a file whose name says what is in it."""
+    async def put(self, path: str, listed: T, read: ReadList[T]) -> FileEntry:
+        """Write a file whose name says what is in it; `read` is how a restore reads it."""
+        data = packed(listed)
+        entry = FileEntry(path=path, size=len(data), digest=digest_of(data))
         await self._write(path, data)
-        return FileEntry(path=path, size=len(data), digest=digest_of(data))
+        await read_back_stored(f"{path} of the backup", listed, read, entry)
+        return entry
 
     async def put_segment(
         self,
@@ -154,6 +180,7 @@ class BackupFiles:
             count=len(messages),
         )
         await self._write(entry.path, data)
+        await read_back_stored(f"{entry.path} of the backup", messages, self.segment, entry)
         return entry
 
     async def segment(self, entry: Segment) -> list[StoredMessage]:
@@ -172,13 +199,13 @@ class BackupFiles:
             raise Corrupt(f"{entry.path} does not have the messages that the manifest says")
         return found
 
-    async def blobs(self, manifest: Manifest) -> list[StoredBlob]:
+    async def blobs(self, entry: FileEntry) -> list[StoredBlob]:
         """Which stored values a backup has."""
-        return _decoded(_blobs, await self.checked(manifest.blobs), manifest.blobs)
+        return _decoded(_blobs, await self.checked(entry), entry)
 
-    async def host_files(self, manifest: Manifest) -> dict[str, bytes]:
+    async def host_files(self, entry: FileEntry) -> dict[str, bytes]:
         """The files of the host, by their paths in its state directory."""
-        return _decoded(_files, await self.checked(manifest.host), manifest.host)
+        return checked_files(_decoded(_files, await self.checked(entry), entry), patterns=HOST)
 
     async def checked(self, entry: FileEntry) -> bytes:
         """The bytes of a file that the manifest names."""
@@ -230,10 +257,9 @@ class BackupFiles:
         """Where the copy of the archive is."""
         return self.store.below(ARCHIVE)
 
-    async def copied(self, manifest: Manifest) -> Marks:
+    async def copied(self, entry: FileEntry) -> Marks:
         """What the archive's files were when they were copied."""
-        entry = manifest.archive.copied if manifest.archive is not None else None
-        return {} if entry is None else _decoded(_marks, await self.checked(entry), entry)
+        return _decoded(_marks, await self.checked(entry), entry)
 
     async def copy_archive(self, source: FileStore, copied: Marks) -> Marks:
         """Copy what is new in an archive, its signed files last; what there was.

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.core.record.ids import digest
@@ -19,7 +18,7 @@ from antiphon.errors import LogReplaced, Misconfigured, Rejected
 from antiphon.ports import Keyring, StoredBlob, StoredMessage, StoredStream
 from antiphon.runtime.archive.archive_reader import ArchiveReader
 from antiphon.runtime.backup import manifest as manifests
-from antiphon.runtime.backup.backup_files import BackupFiles, blob_path, digest_of
+from antiphon.runtime.backup.backup_files import BackupFiles, ReadList, blob_path, digest_of, packed
 from antiphon.runtime.backup.host_files import host_files
 from antiphon.runtime.backup.manifest import ArchiveCopy, FileEntry, Manifest, Segment
 from antiphon.runtime.file_store import FileStore
@@ -28,6 +27,10 @@ SEGMENT_MESSAGES: Final = 4096
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
 PLACES: Final = 4096
 """Sequences of one file of messages: a register that is written again leaves the others alone."""
+PLACE_BYTES: Final = 32 * 1024 * 1024
+"""Of such a file: 4,096 of the largest messages would be more than a restore reads."""
+
+T = TypeVar("T")
 
 
 class BlobSource(Protocol):
@@ -79,9 +82,9 @@ async def write_backup(
     log, last = await _log(source, backup, former)
     messages = await _messages(source, backup, former)
     blobs, added = await _blobs(source, backup, former)
-    listed = await _listed(backup, "lists/{digest}.blobs", msgspec.msgpack.encode(blobs), former)
-    files = msgspec.msgpack.encode(host_files(source.home), order="sorted")
-    host = await _listed(backup, "host/{digest}.files", files, former)
+    listed = await _listed(backup, "lists/{digest}.blobs", blobs, backup.blobs, former)
+    files = host_files(source.home)
+    host = await _listed(backup, "host/{digest}.files", files, backup.host_files, former)
     archive = await _archive(source.archive, backup, former) if source.archive else None
     manifest = Manifest(
         form=manifests.FORM,
@@ -100,7 +103,7 @@ async def write_backup(
         archive=archive,
     )
     kept = [*(one.path for one in manifest.files), *(blob_path(one.digest) for one in blobs)]
-    await backup.finish(manifests.write(manifest, owner), kept)
+    await backup.finish(manifest, owner, kept)
     return Written(
         manifest=manifest,
         is_first=former is None,
@@ -112,11 +115,10 @@ async def write_backup(
 
 
 async def _archive(source: FileStore, backup: BackupFiles, former: Manifest | None) -> ArchiveCopy:
-    copied = await backup.copied(former) if former is not None else {}
-    marks = await backup.copy_archive(source, copied)
+    before = former.archive if former is not None else None
+    marks = await backup.copy_archive(source, await backup.copied(before.copied) if before else {})
     said = (await ArchiveReader.open(backup.archive)).checkpoint
-    data = msgspec.msgpack.encode(marks, order="sorted")
-    listed = await _listed(backup, "lists/{digest}.copied", data, former)
+    listed = await _listed(backup, "lists/{digest}.copied", marks, backup.copied, former)
     return ArchiveCopy(size=said.size, root=said.root.hex(), copied=listed)
 
 
@@ -182,26 +184,32 @@ async def _messages(
 ) -> tuple[Segment, ...]:
     """All registers, in files by their places: what has not changed is not written again."""
     known = {one.digest: one for one in former.messages} if former is not None else {}
-    found: dict[int, list[StoredMessage]] = {}
     segments: list[Segment] = []
     upto = await source.messages.last()
-    async with aclosing(_pages(source.messages, 0, upto)) as pages:
-        async for page in pages:
-            for one in page:
-                found.setdefault(one.seq // PLACES, []).append(one)
-            while len(found) > 1:
-                segments.append(await _put_place(backup, found, known))
-    if found:
-        segments.append(await _put_place(backup, found, known))
+    async with aclosing(_places(_pages(source.messages, 0, upto))) as places:
+        async for place, held in places:
+            path = f"messages/{place:08}-{{digest}}.seg"
+            segments.append(await backup.put_segment(path, held, known=known))
     return tuple(segments)
 
 
-async def _put_place(
-    backup: BackupFiles, found: dict[int, list[StoredMessage]], known: dict[str, Segment]
-) -> Segment:
-    place = min(found)
-    path = f"messages/{place:08}-{{digest}}.seg"
-    return await backup.put_segment(path, found.pop(place), known=known)
+async def _places(
+    pages: AsyncGenerator[list[StoredMessage]],
+) -> AsyncGenerator[tuple[int, list[StoredMessage]]]:
+    """The messages of one file after another; those of a place are in several if they are large."""
+    place, size = 0, 0
+    held: list[StoredMessage] = []
+    async with aclosing(pages):
+        async for page in pages:
+            for one in page:
+                if held and (one.seq // PLACES != place or size >= PLACE_BYTES):
+                    yield place, held
+                    held, size = [], 0
+                place = one.seq // PLACES
+                held.append(one)
+                size += len(one.payload) + len(one.header)
+    if held:
+        yield place, held
 
 
 async def _pages(
@@ -215,7 +223,7 @@ async def _pages(
 async def _blobs(
     source: Source, backup: BackupFiles, former: Manifest | None
 ) -> tuple[list[StoredBlob], int]:
-    listed = await backup.blobs(former) if former is not None else []
+    listed = await backup.blobs(former.blobs) if former is not None else []
     known = {one.digest for one in listed}
     found: dict[str, StoredBlob] = {}
     added = 0
@@ -233,10 +241,14 @@ async def _blobs(
 
 
 async def _listed(
-    backup: BackupFiles, path: str, data: bytes, former: Manifest | None
+    backup: BackupFiles,
+    path: str,
+    value: T,
+    read: ReadList[T],
+    former: Manifest | None,
 ) -> FileEntry:
-    name = digest_of(data)
+    name = digest_of(packed(value))
     for entry in former.files if former is not None else ():
         if entry.digest == name:
             return entry
-    return await backup.put(path.format(digest=name[7:23]), data)
+    return await backup.put(path.format(digest=name[7:23]), value, read)

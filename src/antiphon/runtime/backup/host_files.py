@@ -53,12 +53,18 @@ def _found(home: Path, patterns: tuple[str, ...]) -> dict[str, bytes]:
 
 def put_back(home: Path, files: dict[str, bytes], *, patterns: tuple[str, ...]) -> None:
     """Write files of a backup into an empty state directory; only those that belong there."""
+    for name, data in checked_files(files, patterns=patterns).items():
+        replace_file(home / name, data)
+
+
+def checked_files(files: dict[str, bytes], *, patterns: tuple[str, ...]) -> dict[str, bytes]:
+    """These files, if each may be put back; else `Corrupt`."""
     for name, data in files.items():
         if not any(_matches(name, pattern) for pattern in patterns):
             raise Corrupt(f"{name!r} does not belong into a backup")
         if len(data) > MAX_FILE_BYTES:
             raise Corrupt(f"{name!r} is larger than any file of a host")
-        replace_file(home / name, data)
+    return files
 
 
 def _matches(name: str, pattern: str) -> bool:

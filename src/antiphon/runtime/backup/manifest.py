@@ -15,6 +15,7 @@ from antiphon.core.record import signing
 from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt, Malformed
 from antiphon.ports import Keyring
+from antiphon.read_back import read_back
 
 FORM: Final = 1
 PAYLOAD_TYPE: Final = "application/vnd.antiphon.backup+json"
@@ -87,7 +88,9 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def write(manifest: Manifest, owner: Keyring) -> bytes:
     """The manifest as two lines: its text, and the owner's signature over it."""
     text = msgspec.json.encode(manifest)
-    return signing.frame(text, signing.Block(sig=owner.sign(PAYLOAD_TYPE, text)))
+    data = signing.frame(text, signing.Block(sig=owner.sign(PAYLOAD_TYPE, text)))
+    read_back("the backup's manifest", manifest, read, data)
+    return data
 
 
 def read(data: bytes) -> Manifest:

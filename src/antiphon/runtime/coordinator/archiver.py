@@ -4,7 +4,8 @@ It runs beside a full node that is the coordinator. An archive is one small reco
 the log, this decides which lanes go: those that it emptied, if no record of theirs is younger than
 the archive's time (an op may still depend on it), no lane that stays names them, and no job waits
 for them. A snapshot says what is left. Lanes are purged when a seal names the snapshot, so whoever
-finds records missing finds the snapshot too.
+finds records missing finds the snapshot too. One that a reader would refuse is not announced, so no
+seal names it. Whatever keeps lanes from being purged is told to people (`antiphon attention`).
 
 Purging takes requests to the engine, each of which costs about as much as a write, so they are made
 a few at a time and with pauses. A coordinator that begins makes its first archive after a while:
@@ -24,18 +25,23 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.archive.snapshot import MAX_BYTES, Head, Snapshot, left_out, ranges
+from antiphon.core.archive import snapshot as snapshots
+from antiphon.core.archive.snapshot import TOO_LARGE, Head, Snapshot, left_out, ranges
 from antiphon.core.derivations.purge_plan import OldLane, Purge, purges
 from antiphon.core.families.erasures import ERASURES
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.families.mesh.ops import ArchiveBody, MeshArchive
 from antiphon.core.lane_archive import behind
+from antiphon.core.proof.merkle import HASH_BYTES
 from antiphon.core.record import subjects
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import AntiphonError, EngineDenied
+from antiphon.errors import AntiphonError, EngineDenied, Unreadable
+from antiphon.read_back import read_back, read_back_stored
+from antiphon.runtime.attention.item_guard import ItemGuard, reason_of
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import SEAL_LANE
+from antiphon.runtime.node.snapshot_search import stored_snapshot
 from antiphon.runtime.replica.replica_archive import OldRow, ReplicaArchive, replicas_until_ms
 from antiphon.runtime.replica.replica_waits import ReplicaWaits
 from antiphon.telemetry import LazyLogger
@@ -63,6 +69,8 @@ SEALED_WITHIN_S: Final = 120.0
 BLOCK_BYTES: Final = 256 * 1024
 LONGEST_HOLD_MS: Final = 24 * 3_600_000
 """How long something that is still to be written may keep an archive from moving on."""
+SERVICE: Final = "purges"
+"""What attention and `antiphon doctor` call this."""
 _log = LazyLogger(__name__)
 
 Unwritten = Callable[[], int | None]
@@ -98,6 +106,7 @@ class Archiver:
         self.blobs = blobs or node.session.engine.blobs
         self.unwritten = unwritten
         self.copied = copied
+        self.guard = ItemGuard[str](SERVICE, node.session, node.replica.attention)
         self.requests = 0
         self.purged = 0
         """Purge requests, and the records that they removed."""
@@ -113,32 +122,76 @@ class Archiver:
 
     async def run(self) -> None:
         """Go on until cancelled."""
+        self.guard.begin()
         await self.node.ready.wait()
+        tries = 0
         while True:
             chance = self.node.session.entropy.random()
             await asyncio.sleep(self.archiving.every_s * (0.9 + chance / 5))
+            tries += 1
             try:
                 await self.look()
             except EngineDenied as denied:
                 _log.warning("archiver_denied", problem=denied.message)
+                self.guard.tell(f"nothing is purged: {reason_of(denied)}", denied, tries)
                 if self.blobs is self.node.session.engine.blobs:
                     return  # a coordinator that is a member may not purge
                 # A bucket also says so while a clock is wrong, or a key is being replaced.
             except AntiphonError as problem:
                 _log.warning("archiver_waits", problem=problem.message)
+                self.guard.tell(f"nothing is purged: {reason_of(problem)}", problem, tries)
+            else:
+                tries = 0
+                self.guard.recovered()
 
     async def look(self) -> None:
         """One round: first what the last one could not finish, then an archive."""
         if not self._is_due():
+            self.guard.begin()  # whoever coordinates now says what is wrong
             return
         if self.archiving.is_purging:
             await self.purge()
+            self._tell_unsealed()
         if not self.node.replica.ask(ReplicaArchive).has_old(self._archivable()):
             return  # nothing could leave
-        if await self.archive() and self.archiving.is_purging:
-            await self.make_snapshot()
+        if not await self.archive():
+            self.guard.put("archive", "its record was rejected: nothing leaves the log behind it")
+            return
+        self.guard.drop("archive")
+        if self.archiving.is_purging and await self._has_snapshot():
             await self._until_sealed()
             await self.purge()
+            self._tell_unsealed()
+
+    async def _has_snapshot(self) -> bool:
+        """Make a snapshot; whether there is one. People are told if readers would refuse it."""
+        try:
+            made = await self.make_snapshot()
+        except Unreadable as problem:
+            remedy = "check the disk or the bucket that has the mesh's stored values"
+            if problem.reason == TOO_LARGE:
+                remedy = "watch its disk, and delete documents (antiphon memory delete)"
+            self.guard.put(
+                "snapshot",
+                f"{problem.message}; until one can be read, nothing is purged and the log grows:"
+                f" {remedy}",
+                problem=problem,
+            )
+            return False
+        if made is not None:
+            self.guard.drop("snapshot")
+        return made is not None
+
+    def _tell_unsealed(self) -> None:
+        """Tell people if the newest snapshot still cannot be relied on; if it can, no longer."""
+        newest = self.snapshot
+        if newest is None or newest.head.at != self._control.archive.seq or self._is_sealed:
+            self.guard.drop("seal")
+            return
+        why = f"no seal names {_what(newest.head)} yet"
+        if self.copied() < newest.head.size:
+            why = f"the archive does not have all that {_what(newest.head)} leaves out"
+        self.guard.put("seal", f"{why}; until then nothing is purged and the log grows")
 
     async def _until_sealed(self) -> None:
         """Wait until a seal names the snapshot; not for ever: the next round looks again."""
@@ -193,9 +246,10 @@ class Archiver:
     # --- snapshots --------------------------------------------------------------------------------
 
     async def make_snapshot(self) -> Snapshot | None:
-        """A snapshot at the newest archive, stored where seals name it; None if it cannot be made.
+        """A snapshot at the newest archive, stored where seals name it.
 
-        It cannot where the archive was applied before this began: the next one is waited for.
+        None where the archive was applied before this began: the next one is waited for.
+        `Unreadable` if readers would refuse it.
         """
         node, archive = self.node, self._control.archive
         if self._seals is None or self._seals[0] != archive.seq or not node.replica.tree.is_kept:
@@ -203,22 +257,40 @@ class Archiver:
         node.replica.flush()
         going = await self._find_going(archive.seq)
         head = await self._head(archive.seq, self._seals[1], going)
-        found: list[bytes] = []
-        for level, place in left_out(head.size, head.kept):
-            found.append(node.replica.tree.subtree(level, place))
-            if len(found) % HASHES_PER_SLICE == 0:
-                await asyncio.sleep(0)
-        snapshot = Snapshot(head, b"".join(found))
+        snapshot = Snapshot(head, await self._hashes(head))
         data = snapshot.encoded()
-        if len(data) > MAX_BYTES:
-            _log.error("snapshot_too_large", at=archive.seq, bytes=len(data))
-            return None
-        await self.blobs.put(_blocks(data), digest=digest(data))
-        node.snapshot_made = (archive.seq, digest(data))
+        name = digest(data)
+        await self._store(snapshot, data, name)
+        node.snapshot_made = (archive.seq, name)
         self.snapshot, self._going = snapshot, going
-        await self._remove_older(digest(data))
+        await self._remove_older(name)
         _log.info("snapshot_made", at=archive.seq, bytes=len(data), going=len(going))
         return snapshot
+
+    async def _hashes(self, head: Head) -> bytes:
+        """The hashes of what is left out. They take long, so limits are checked on the way."""
+        read_back(_what(head), None, snapshots.check_head, head)
+        found: list[bytes] = []
+        for level, place in left_out(head.size, head.kept):
+            found.append(self.node.replica.tree.subtree(level, place))
+            if len(found) % HASHES_PER_SLICE == 0:
+                read_back(_what(head), None, snapshots.check_size, len(found) * HASH_BYTES)
+                await asyncio.sleep(0)
+        return b"".join(found)
+
+    async def _store(self, snapshot: Snapshot, data: bytes, name: str) -> None:
+        """Store a snapshot where readers find it, and read it there.
+
+        `Unreadable` if they would refuse it; then it is removed.
+        """
+        await self.blobs.put(_blocks(data), digest=name)
+        what = _what(snapshot.head)
+        try:
+            await read_back_stored(what, snapshot, stored_snapshot, self.blobs, name)
+        except Unreadable:
+            if not self.node.is_snapshot(name):
+                await self.blobs.remove(name)
+            raise
 
     async def _find_going(self, at: int) -> set[int]:
         """The lanes that the newest archive lets go."""
@@ -375,6 +447,10 @@ def _turns(steps: Sequence[Purge]) -> Iterator[Sequence[Purge]]:
     for first in range(0, len(alone), ALONE_AT_ONCE):
         yield alone[first : first + ALONE_AT_ONCE]
     yield from ([one] for one in steps if len(one.lanes) > 1)
+
+
+def _what(head: Head) -> str:
+    return f"the snapshot at record {head.at:,}"
 
 
 def _kind(one: OldRow) -> str:

@@ -25,6 +25,7 @@ from antiphon.core.record.ids import digest
 from antiphon.decoding import UNREADABLE
 from antiphon.errors import Corrupt, Malformed, Rejected
 from antiphon.files import PRIVATE_DIRECTORY, replace_file
+from antiphon.read_back import read_back
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +95,7 @@ class _Packed(Struct, frozen=True, array_like=True):
 
 
 def write_ticket(ticket: Ticket) -> str:
-    """The ticket as one word that can be pasted."""
+    """The ticket as one word that can be pasted; `Unreadable` if nobody could join with it."""
     packed = _Packed(
         mesh=ticket.mesh,
         name=ticket.name,
@@ -108,7 +109,9 @@ def write_ticket(ticket: Ticket) -> str:
         expires_s=ticket.expires_s,
     )
     packer = zlib.compressobj(9, zdict=_USUAL)
-    return PREFIX + _quoted(packer.compress(msgspec.msgpack.encode(packed)) + packer.flush())
+    text = PREFIX + _quoted(packer.compress(msgspec.msgpack.encode(packed)) + packer.flush())
+    read_back("the ticket", ticket, read_ticket, text)
+    return text
 
 
 def read_ticket(text: str) -> Ticket:

@@ -9,9 +9,11 @@ from msgspec import Struct
 from antiphon.core.authority.rules import Rules, contradiction
 from antiphon.core.clock.hlc import Hlc
 from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec, signing, subjects
 from antiphon.core.record.ids import mesh_id, message_id
 from antiphon.errors import LostRace, Misconfigured
+from antiphon.read_back import read_back
 
 if TYPE_CHECKING:
     from antiphon.ports import Keyring, OpLog, WallClock
@@ -42,6 +44,7 @@ def sign(
         body=Genesis(name=name, owner=keyring.did, recovery=recovery, rules=rules),
     )
     op_bytes = codec.encode(op)
+    read_back("the first record of this mesh", op, codec.decode, op_bytes, PROTOCOL.decoder)
     block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes))
     return SignedGenesis(mesh_id(op_bytes), signing.frame(op_bytes, block))
 

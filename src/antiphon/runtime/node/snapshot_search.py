@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.archive import snapshot as snapshots
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 _log = LazyLogger(__name__)
 
-
+READ_AT_ONCE: Final = 256 * 1024
+"""Bytes that are read in the event loop, in less than 100 ms; a thread reads more."""
 SNAPSHOT: Final = ("mesh.seal", "snapshot")
 """What a member names in place of a job, to read a snapshot. It tells nobody anything but how many
 records there are: every member may."""
@@ -36,35 +38,37 @@ async def newest_snapshot(session: Session, blobs: Blobs) -> Snapshot | None:
     seal = await newest_seal(session)
     if seal is None or seal.state is None:
         return None
-    data = bytearray()
     try:
-        async with blobs.get(seal.state, job=SNAPSHOT) as chunks:
-            async for chunk in chunks:
-                data += chunk
-                if len(data) > snapshots.MAX_BYTES:
-                    raise Corrupt(f"the snapshot {seal.state} is larger than any may be")
+        found = await stored_snapshot(blobs, seal.state)
+    except Malformed as problem:
+        raise Corrupt(f"the snapshot {seal.state} cannot be read: {problem.message}") from problem
     except Rejected as problem:
         _log.warning("snapshot_missing", snapshot=seal.state, problem=problem.message)
         return None
-    return checked(session, seal, bytes(data))
-
-
-def checked(session: Session, seal: SealBody, data: bytes) -> Snapshot:
-    """The snapshot in these bytes, if a seal names it and it is about this log; or `Corrupt`."""
-    if digest(data) != seal.state:
-        raise Corrupt(
-            f"the stored snapshot is not the one that the newest seal names: {seal.state}"
-        )
-    try:
-        found = snapshots.read(data)
-    except Malformed as problem:
-        raise Corrupt(f"the snapshot {seal.state} cannot be read: {problem.message}") from problem
     archives = {one.archive.seq for one in session.control.archives}
     if found.head.mesh != session.mesh or not found.head.at <= seal.upto:
         raise Corrupt(f"the snapshot {seal.state} is not about this log")
     if found.head.at not in archives:
         raise Corrupt(f"the snapshot {seal.state} is not at the place of an archive")
     return found
+
+
+async def stored_snapshot(blobs: Blobs, name: str) -> Snapshot:
+    """The snapshot that is stored under a digest; its maker reads it back with this, too.
+
+    `Malformed` if it is none, `Corrupt` if it is another one, `Rejected` if nobody has it.
+    """
+    data = bytearray()
+    async with blobs.get(name, job=SNAPSHOT) as chunks:
+        async for chunk in chunks:
+            data += chunk
+            snapshots.check_size(len(data))
+    raw = bytes(data)
+    if digest(raw) != name:
+        raise Corrupt(f"what is stored as the snapshot {name} is something else")
+    if len(raw) <= READ_AT_ONCE:
+        return snapshots.read(raw)
+    return await asyncio.to_thread(snapshots.read, raw)
 
 
 async def newest_seal(session: Session) -> SealBody | None:

@@ -19,7 +19,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.errors import Misconfigured, Rejected
 from antiphon.runtime.archive.archive_check import ArchiveReport, check_archive
 from antiphon.runtime.archive.archive_reader import ArchiveReader
-from antiphon.runtime.archive.bundle_assembly import assembled
+from antiphon.runtime.archive.bundle_assembly import assembled, written
 from antiphon.runtime.archive.place_index import PlaceIndex
 from antiphon.runtime.file_store import FileStore
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -95,7 +95,7 @@ class Archive:
 
     async def export(self, key: LaneKey) -> bytes:
         """The bundle of a lane, composed from the archive alone."""
-        return core_bundle.write(await self._bundle(key))
+        return await written(await self._bundle(key))
 
     async def report(self, key: LaneKey) -> Report:
         """What the archive proves about a lane."""

@@ -20,8 +20,10 @@ from antiphon.core.bar_tokens.bar_token import (
     choose_chain,
     issue,
     kinds_of_project,
+    open_token,
 )
 from antiphon.errors import Malformed, Rejected
+from antiphon.read_back import read_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +110,17 @@ class BarTokens:
         token = BarToken(
             delegation=chain, project=self._project, role=self._role, downbeat_ms=downbeat_ms
         )
-        return issue(token, (keyring.did, keyring.sign), mesh=session.mesh)
+        text = issue(token, (keyring.did, keyring.sign), mesh=session.mesh)
+        read_back("the token", token, _token_in, text, session.mesh)
+        return text
+
+
+def _token_in(text: str, mesh: str) -> BarToken:
+    """What a node reads in a token."""
+    found = open_token(text, mesh=mesh)
+    if isinstance(found, Refusal):
+        raise Rejected(f"its answer would be {found.value!r}", reason=found)
+    return found.body
 
 
 __all__ = ["EVERY_PROJECT", "ROLES", "BarTokens"]

@@ -11,9 +11,11 @@ from antiphon.core.bar_tokens.bar_token import Refusal, choose_chain
 from antiphon.core.bar_tokens.job_link import MAX_MS, JobLink, check_link, issue_link
 from antiphon.core.tempo.time_text import time_text
 from antiphon.errors import Malformed, Rejected
+from antiphon.read_back import read_back
 from antiphon.sdk.durations import seconds
 
 if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
     from antiphon.core.families.jobs.state import Job
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.mesh import Mesh
@@ -54,17 +56,29 @@ def make_link(
         chain = choose_chain(
             session.control, keyring.did, project=job.kind, role="read", now_ms=now_ms
         )
-        link = replace(link, delegation=() if isinstance(chain, Refusal) else chain)
+        if isinstance(chain, Refusal):
+            raise Rejected(
+                f"this machine has no permission to read {job.kind}",
+                reason=chain,
+                hint="'antiphon who' lists what it may do",
+            )
+        link = replace(link, delegation=chain)
     text = issue_link(link, (keyring.did, keyring.sign), mesh=session.mesh)
     own = keyring.did if is_node else ""
-    fault = check_link(text, control=session.control, now_ms=now_ms, own=own)
-    if isinstance(fault, Refusal):
-        raise Rejected(
-            f"this machine has no permission to read {job.kind}",
-            reason=fault,
-            hint="'antiphon who' lists what it may do",
-        )
+    read_back("the link", link, _link_in, text, session.control, now_ms, own)
     return MadeLink(job=job.id, token=text, until=time_text(until_ms), until_ms=until_ms)
+
+
+def _link_in(text: str, control: Control, now_ms: int, own: str) -> JobLink:
+    """What a node reads in a link."""
+    found = check_link(text, control=control, now_ms=now_ms, own=own)
+    if isinstance(found, Refusal):
+        raise Rejected(
+            f"its answer would be {found.value!r}",
+            reason=found,
+            hint="'antiphon who' lists what this machine may do",
+        )
+    return found.link
 
 
 __all__ = ["MadeLink", "make_link"]

@@ -18,7 +18,7 @@ from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Outdated, Rejected, Unavailable
-from antiphon.runtime.archive.bundle_assembly import assembled
+from antiphon.runtime.archive.bundle_assembly import assembled, written
 from antiphon.runtime.archive.record_source import ReplicaSource
 from antiphon.runtime.caller.erasure import forgotten
 from antiphon.runtime.node.full_node import SEAL_LANE
@@ -120,7 +120,7 @@ async def sealed_bundle(replica: Replica, key: LaneKey) -> tuple[bytes, int] | N
     seal = open_anywhere(source.protocol, source.mesh, bundle.seal.payload()).op
     if not isinstance(seal, MeshSeal):
         raise TypeError(f"a bundle was made with a seal that is none: {seal}")
-    return core_bundle.write(bundle), seal.body.upto
+    return await written(bundle), seal.body.upto
 
 
 def open_bundle(

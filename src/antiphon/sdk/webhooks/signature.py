@@ -7,7 +7,7 @@
 
 The first two have a time, and are refused five minutes later. A sender that tries again signs
 anew; the id, if it is the same, says that the request is. GitHub's has neither, so what it makes
-follows from the body alone: sent again, it is the same.
+follows from the body alone: sent again, it is the same, until the mesh's horizon.
 """
 
 from __future__ import annotations

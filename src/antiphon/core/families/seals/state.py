@@ -63,6 +63,9 @@ def lane_before(op: MeshSeal) -> SealLane:
 
 
 LEAF_VERSION: Final = b"\x01"
+MAX_SUBJECT: Final = 1024
+"""More characters than the subject of any op has. Junk may have 32,000, which as JSON are more than
+an entry of an archive has room for."""
 
 
 class Leaf(NamedTuple):
@@ -84,7 +87,9 @@ _leaf_decoder: Final = msgspec.json.Decoder(Leaf)
 def leaf(
     seq: int, commit_ms: int, subject: str, record_digest: str, verdict: str, after: int = 0
 ) -> bytes:
-    """One record's leaf in the tree."""
+    """One record's leaf in the tree. Of a subject that is longer than any of ours, the digest."""
+    if len(subject) > MAX_SUBJECT:
+        subject = digest(subject.encode())
     return LEAF_VERSION + codec.encode([seq, commit_ms, subject, record_digest, verdict, after])
 
 

@@ -21,6 +21,7 @@ from antiphon.core.inference import snapshot
 from antiphon.core.inference.call_reader import snapshot_of
 from antiphon.core.proof.output import Output, Stored
 from antiphon.errors import AntiphonError, Rejected
+from antiphon.read_back import read_back
 from antiphon.runtime.executors.handler_call import check_size
 from antiphon.runtime.inference.recorder import Recorder
 from antiphon.runtime.worker.runs.artifact_writer import ArtifactWriter
@@ -110,6 +111,8 @@ class ModelCalls:
             call=number,
         )
         made = snapshot_of(exchange, source, tenure.session.control.rules.redact_inference)
+        raw = snapshot.encode(made)
+        read_back(f"the snapshot of model call {number}", made, snapshot.decode, raw)
         body = ArtifactBody(
             kind=job.kind,
             job=job.id,
@@ -117,7 +120,7 @@ class ModelCalls:
             as_="snapshot",
             name=(made.model.id or made.backend.api)[:MAX_ARTIFACT_NAME],
             n=number,
-            **await self._content(snapshot.encode(made), number),
+            **await self._content(raw, number),
         )
         await self._written_by().write(body)
 

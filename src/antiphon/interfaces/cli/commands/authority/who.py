@@ -152,6 +152,12 @@ def _alike(grants: Sequence[Grant]) -> Iterable[Iterable[Grant]]:
     return (alike for _, alike in groupby(order, key=terms))
 
 
+def terms_in_words(grants: Sequence[Grant], now_s: int) -> list[str]:
+    """What each group of like grants permits, and until when."""
+    found = (_line(list(alike), now_s) for alike in _alike(grants))
+    return ["".join(text for text, _ in line.words) for line in found]
+
+
 def _line(alike: list[Grant], now_s: int) -> _Line:
     from antiphon.sdk.authority.delegation import in_words as rights
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from antiphon.errors import Rejected
+from antiphon.interfaces.cli.commands.authority.who import grant_object, terms_in_words
 from antiphon.interfaces.cli.commands.backup.backup import report_facts, say_backup, telling
 from antiphon.interfaces.cli.commands.mesh.init import parse_listen
 from antiphon.interfaces.cli.commands.mesh.up import place_of
@@ -19,10 +22,14 @@ from antiphon.interfaces.cli.screen.terminal import clock, counted, err, moment,
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from antiphon.sdk.authority.delegation import Grant, Holdings
     from antiphon.sdk.hosting.backups import Accepted, LostRecord, Restored
 
 SHOWN: Final = 20
-"""Lost records that are listed for a person; --json lists them all."""
+"""Lost records, and nodes with permissions, that are listed for a person; --json lists them all."""
+REVOKE_AGAIN: Final = (
+    "These have permissions again. Revoke what you had revoked as soon as it runs:"
+)
 
 PlaceArgument = Annotated[
     str | None,
@@ -69,6 +76,8 @@ def restore(
     Everything is checked before the mesh can be served: sequence numbers, times and verdicts are
     those that they were. What was acknowledged after the backup is lost. Machines that have seen
     it stop and say so; there, 'antiphon restore --accept' lists what is lost and goes on.
+
+    Revocations after the backup are lost, too: it lists who has permissions, and how to revoke.
     """
     if accept:
         if backup is not None or keys is not None:
@@ -97,6 +106,9 @@ async def _restore(
         "engine": restored.mesh.engine,
         "home": str(place),
         "expired": restored.expired,
+        "authority": restored.report.held.authority,
+        "undone_since_ms": restored.report.last_ms,
+        "live": [_member_facts(one, restored.report.held) for one in _live(restored, place)],
     }
     return Answer(facts, lambda: _say_restored(restored, place))
 
@@ -112,6 +124,77 @@ def _say_restored(restored: Restored, place: Path) -> None:
         out.say(f"  {counted(restored.expired, 'message')} had expired")
     out.say("Be sure that the old server is off, then start it:")
     out.say(f"  antiphon {'up' if restored.is_secured else 'dev'} --home {place}")
+    _say_live(restored, place)
+
+
+# --- who has permissions ----------------------------------------------------------------------
+
+
+class _Member(NamedTuple):
+    """A node with permissions, and the command that revokes them."""
+
+    did: str
+    grants: list[Grant]
+    revoke: str
+
+
+def _live(restored: Restored, place: Path) -> list[_Member]:
+    """Everybody with permissions but the host, and processes that machines pass theirs on to."""
+    held = restored.report.held
+    found: dict[str, list[Grant]] = {}
+    for one in held.tree.grants():
+        if one.state.value == "live" and not one.is_powerline and one.audience not in restored.own:
+            found.setdefault(one.audience, []).append(one)
+    revoke = ["antiphon", "revoke"]
+    return [
+        _Member(did, grants, shlex.join([*revoke, _word_for(held, did), "--home", str(place)]))
+        for did, grants in found.items()
+    ]
+
+
+def _word_for(held: Holdings, did: str) -> str:
+    """What to type for a node: its alias, if that is nobody else's."""
+    from antiphon.sdk.authority.holdings import find_node
+
+    name = held.tree.names.get(did, "")
+    try:
+        is_clear = bool(name) and find_node(held, name) == did
+    except Rejected:
+        is_clear = False
+    return name if is_clear else short_node(did)
+
+
+def _member_facts(one: _Member, held: Holdings) -> dict[str, Any]:
+    from antiphon.sdk.authority.delegation import in_words
+
+    ends = [grant.ends_s for grant in one.grants]
+    return {
+        "node": one.did,
+        "alias": held.tree.names.get(one.did, ""),
+        "may": in_words(one.grants),
+        "until_s": None if None in ends else max(end for end in ends if end is not None),
+        "grants": [grant_object(grant) for grant in one.grants],
+        "revoke": one.revoke,
+    }
+
+
+def _say_live(restored: Restored, place: Path) -> None:
+    report = restored.report
+    since = f"Revocations after {moment(report.last_ms)} are undone."
+    if report.held.authority == "open":
+        out.say(f"{since} This mesh is open: whoever can connect may do everything.")
+        return
+    members = _live(restored, place)
+    if not members:
+        out.say(f"{since} Nobody but this host has permissions.")
+        return
+    out.hanging([("", "")], [(f"{since} {REVOKE_AGAIN}", "")])
+    for one in members[:SHOWN]:
+        terms = "; ".join(terms_in_words(one.grants, report.held.now_s))
+        out.hanging([("  ", "")], [(report.held.called(one.did), "strong"), (f": {terms}", "")])
+        out.say(f"    {one.revoke}")
+    if len(members) > SHOWN:
+        out.say(f"  and {len(members) - SHOWN:,} more: antiphon who --home {place}")
 
 
 # --- on a machine that had seen more ----------------------------------------------------------
