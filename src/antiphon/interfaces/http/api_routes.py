@@ -56,6 +56,7 @@ _COMMANDS: Final = {
     "answer": (ANSWERS,),
     "message": SEND_BY,
 }
+OWN_BOUNDS: Final = ("link", "after")
 _MESSAGE: Final = re.compile("[0-9a-f]{32}", re.ASCII)
 _STREAMED: Final = {**HEADERS, "X-Accel-Buffering": "no"}
 _WORDS: Final = {one.value: one.in_words for one in Verdict}
@@ -104,7 +105,7 @@ class ApiRoutes:
                 bearer, request.state.link = self._require_link(link, job, outputs=outputs)
             else:
                 bearer = self._require(request, _COMMANDS[one.role])
-            if any(len(asked[name]) > MOST_CHARACTERS for name in asked if name != "link"):
+            if any(len(asked[name]) > MOST_CHARACTERS for name in asked if name not in OWN_BOUNDS):
                 raise Refused(400, f"a value has at most {MOST_CHARACTERS} characters", "malformed")
             found: Response = await answer(request, bearer)
             return found

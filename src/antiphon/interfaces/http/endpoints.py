@@ -9,6 +9,7 @@ from antiphon.sdk.http import models
 
 LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
 MOST_CHARACTERS: Final = 1_000
+CURSOR: Final = {"type": "string", "maxLength": 2_048}
 SIGNED: Final = "signature"
 """The role of what is signed and needs no token."""
 MAX_LINK: Final = 6_000
@@ -47,7 +48,7 @@ class Endpoint(NamedTuple):
 
 PAGED: Final = (
     Param("limit", "So many at most.", LIMIT),
-    Param("after", "The `next` of the page before."),
+    Param("after", "The `next` of the page before.", CURSOR),
 )
 JOB_FILTERS: Final = (
     Param("state", "In this state; may be repeated.", {"type": "string", "enum": STATES}),
