@@ -32,6 +32,7 @@ BUDGETS = {
     "core": 90,
     "engines": 70,
     "families": 14,
+    "guard": 12,
     "interfaces": 62,
     "makers": 16,
     "processes": 2,

@@ -24,8 +24,9 @@ from antiphon.errors import AntiphonError
 from antiphon.runtime.caller.answers import answer
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, Policy, give_up, own_record, write_one
+from antiphon.runtime.replica.lane_lists import Lists
 from antiphon.runtime.replica.replica import Replica
-from antiphon.sdk.questions.namespace import ReplicaQuestions
+from antiphon.sdk.questions.namespace import OPEN_QUESTIONS
 from chaos.cluster.worker_process import CHOICES
 from simulator.checks.plain_record import Key
 
@@ -52,10 +53,11 @@ class Tried(Struct, kw_only=True):
             self.refused += 1
 
 
-def open_questions(replica: Replica) -> list[Job]:
+def open_questions(session: Session, replica: Replica) -> list[Job]:
     """The questions that nobody has answered, as a node knows it."""
     replica.flush()
-    return replica.ask(ReplicaQuestions).open(limit=1_000)
+    found = Lists(replica, session.control).shared(OPEN_QUESTIONS, limit=1_000)
+    return [one.state for one in found.rows]
 
 
 async def be_a_person(
@@ -64,7 +66,7 @@ async def be_a_person(
     """Answer what is open, again and again; sometimes take a question and leave it."""
     while True:
         await asyncio.sleep(chance.expovariate(1 / (4 * LOOK_S)))
-        found = [one for one in open_questions(replica) if one.state is State.PENDING]
+        found = [one for one in open_questions(session, replica) if one.state is State.PENDING]
         if not found:
             continue
         job = chance.choice(found)
@@ -102,7 +104,7 @@ async def be_a_liar(
     forgeries = (_without_taking, _of_another, _unsigned, _none_of_the_choices, _as_a_worker)
     while True:
         await asyncio.sleep(chance.expovariate(1 / (8 * LOOK_S)))
-        found = open_questions(replica)
+        found = open_questions(session, replica)
         if not found:
             continue
         job = chance.choice(found)

@@ -142,8 +142,8 @@ BREAKS = {
             "a write over a newer revision is accepted",
         ),
         Break(
-            "antiphon.sdk.memory.memory_space:ReplicaDocuments.conflicts",
-            gives([]),
+            "antiphon.runtime.replica.lane_lists:Lists.shared",
+            around(lambda old, *args, **how: old(*args, **how)._replace(rows=[])),
             "conflicts are not listed",
         ),
     ),

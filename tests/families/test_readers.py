@@ -11,13 +11,14 @@ from antiphon.errors import Rejected
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, Policy, write_one
 from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.replica.lane_lists import Lists
 from antiphon.runtime.replica.replica import Replica
 from antiphon.sdk.log_watch import watching
 from antiphon.sdk.proofs import bundles
 from antiphon.sdk.proofs.bundles import open_bundle
 from chaos.tamper.sealed_jobs import ExportSource
 from tests.families.polls import WITH_POLLS
-from tests.families.polls.namespace import ReplicaPolls
+from tests.families.polls.namespace import BEST
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
 from tests.families.polls.table import PollLane
 from tests.runtime.meshes import a_mesh, call, eventually, on_both_engines
@@ -79,8 +80,9 @@ async def test_a_replica_keeps_its_columns_across_a_restart(tmp_path):
         await a_whole_poll(peers)
         await node.reached((await peers[0].log.last()).seq)
         following.cancel()
-        ((kind, name, poll),) = replica.ask(ReplicaPolls).best(limit=2)
-        assert (kind, name, poll.is_open, poll.ayes) == (KIND, NAME, False, 1)
+        (best,) = Lists(replica, peers[0].control).shared(BEST, limit=2).rows
+        assert (best.kind, best.name, best.at) == (KIND, NAME, 1)
+        assert not best.state.is_open
         assert replica.sizes.by_state() == {"pending": 1}, "jobs are counted apart"
         before = replica.lane(KEY)
         replica.close()

@@ -194,7 +194,9 @@ async def test_a_run_whose_model_call_cannot_be_read_says_so(monkeypatch):
 def test_whatever_a_model_s_server_says_can_be_read_afterwards():
     long = {"content-type": "application/json", "x-request-id": "r" * 5_000}
     usage = {"prompt_tokens": 2**60, "completion_tokens": -1}
-    answered = {"model": "m", "choices": [], "usage": usage}
+    called = {"id": "1", "function": {"name": "weather", "arguments": "{}"}}
+    message = {"role": "assistant", "tool_calls": [called], "else": 1}
+    answered = {"model": "m", "choices": [{"message": message}], "usage": usage}
     one = exchange(answered=answered, response_headers=long, request_headers=long)
     made = snapshot_of(one, SOURCE)
     assert snapshot.decode(snapshot.encode(made)) == made

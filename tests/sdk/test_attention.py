@@ -14,7 +14,7 @@ from antiphon.sdk.queries import attention
 from antiphon.sdk.queries.attention import resolved_by
 from antiphon.sdk.queries.namespace import Queries
 from tests.patience import PATIENCE_S
-from tests.sdk.test_queries import a_mesh
+from tests.sdk.test_queries import a_mesh, reads
 
 START = "2026-01-01T00:00:00.000Z"
 
@@ -127,7 +127,7 @@ async def test_a_dead_job_of_ones_own_kind_is_not_hidden_behind_newer_ones_of_ot
         for submitted in (mesh.ship.submit(-1), charge.submit(), charge.submit(), charge.submit()):
             with pytest.raises(JobFailed):
                 await (await submitted).result()
-        (one,) = await Queries(mesh.connection, visible=("shop.>",)).attention()
+        (one,) = await Queries(mesh.connection, scope=reads("shop.>")).attention()
         assert one.reason == "failed: ValueError: order -1 has no address"
         assert len(await mesh.queries.attention()) == 2
 

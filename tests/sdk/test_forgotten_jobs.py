@@ -7,7 +7,7 @@ import pytest
 from antiphon import Mesh
 from antiphon.errors import JobFailed, Rejected
 from antiphon.sdk.archive.erasure import forget_job, forgotten_jobs, leaves_log_ms
-from antiphon.sdk.dead_letters import dead_letters
+from antiphon.sdk.dead_letters import letters_of
 from antiphon.sdk.proofs.bundles import bundle_bytes
 from antiphon.sdk.proofs.bundles import job_key as lane_key
 from tests.interfaces.http.dashboard_browser import signed_in
@@ -121,7 +121,7 @@ async def test_why_a_forgotten_job_failed_is_not_told():
             await handle.result()
         await forget_job(mesh, handle.kind, handle.id)
         async with mesh.replica() as replica:
-            (letter,) = dead_letters(replica)
+            (letter,) = letters_of(replica, await mesh.jobs(state="failed"))
         assert (letter.error, letter.note) == (None, "forgotten")
 
 

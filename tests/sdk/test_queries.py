@@ -1,15 +1,25 @@
 """`mesh.queries`: pages and counts of everything, as one party may see it."""
 
 import asyncio
+import inspect
+from contextvars import ContextVar
 from datetime import UTC, datetime
 
 import pytest
 
 from antiphon import Mesh, cron, gather, on
+from antiphon.core.authority.scope import Scope
 from antiphon.errors import Malformed, Misconfigured, Rejected
-from antiphon.sdk.queries import log_status
+from antiphon.runtime.replica.job_pages import JobPages
+from antiphon.runtime.replica.lane_lists import Lists
+from antiphon.runtime.replica.replica_records import ReplicaRecords
+from antiphon.sdk.queries import log_status, record_lists
 from antiphon.sdk.queries.namespace import Queries
 from antiphon.sdk.queries.page import Query
+
+
+def reads(*kinds: str) -> Scope:
+    return Scope(by_command={"/job/read": kinds})
 
 
 def a_mesh() -> Mesh:
@@ -106,7 +116,7 @@ async def test_a_cursor_of_another_query_is_refused_and_never_widens_one():
             with pytest.raises(Malformed):
                 await mesh.jobs(kind="bank", after=made_up)
         # Whoever sees only shops gets shops at any place that it can name.
-        shops = Queries(mesh.connection, visible=("shop.>",))
+        shops = Queries(mesh.connection, scope=reads("shop.>"))
         with pytest.raises(Malformed, match="another query"):
             await shops.jobs(kind="bank", limit=2, after=page.next)
         every = await shops.jobs(limit=2)
@@ -131,7 +141,7 @@ async def test_who_may_not_read_a_kind_sees_neither_its_rows_nor_its_counts():
         await mesh.plans.put("payday", cron("0 3 * * *"), mesh.pay.bind(1))
         await mesh.memory["bank"].put("balance", 1)
         async with mesh.lock("vault", scope="bank"):
-            shops = Queries(mesh.connection, visible=("shop.>",))
+            shops = Queries(mesh.connection, scope=reads("shop.>"))
             assert await shops.counts() == {"succeeded": 1}
             assert await mesh.queries.counts() == {"succeeded": 2}
             assert [one.kind for one in await shops.kinds()] == ["shop.ship"]
@@ -154,6 +164,98 @@ async def test_who_may_not_read_a_kind_sees_neither_its_rows_nor_its_counts():
             assert refused.value.reason == "project"
 
 
+HOW = {"documents": {"space": "bank.pay"}, "latest": {"since_ms": 0}}
+"""How methods are called that need to be told something."""
+FOR_EVERYBODY = {"nodes", "messages", "readable"}
+"""Who is online, this program's own inbox, and what this machine reads."""
+WHOLE = {"job", "counts", "readable", "reports", "log", "cost"}
+"""One thing, sums, or what is about the whole mesh: nothing of it is cut."""
+IN_TURNS = {"nodes", "model_calls", "attention", "latest"}
+"""These are cut, so parties share them."""
+PAGED = {"jobs", "kinds", "plans", "locks", "documents", "questions", "refusals", "messages"}
+PAGED |= {"limits", "model_calls"}
+"""These go on to the last row that may be seen."""
+METHODS = [name for name, _ in inspect.getmembers(Queries, inspect.isfunction) if name[0] != "_"]
+
+
+class Watched(Scope, frozen=True, kw_only=True):
+    """Everything, and whether somebody asked what that is."""
+
+    asked: list[tuple[str, ...]]
+
+    def of(self, *commands: str) -> tuple[str, ...]:
+        self.asked.append(commands)
+        return super().of(*commands)
+
+
+is_asking = ContextVar("is_asking", default=False)
+"""Services of the same process read lists, too."""
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """In which ways the test itself read lists."""
+    used = set()
+
+    def watch(owner, name, way):
+        really = getattr(owner, name)
+
+        def watched(*args, **how):
+            if is_asking.get():
+                used.add(way)
+            return really(*args, **how)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for owner, name in ((Lists, "shared"), (Query, "in_turns"), (record_lists, "shared")):
+        watch(owner, name, "turns")
+    for owner, name in (
+        *((Lists, "named"), (Lists, "in_order"), (JobPages, "page"), (JobPages, "counts_by_kind")),
+        *((ReplicaRecords, "refused"), (Query, "cut")),
+    ):
+        watch(owner, name, "pages")
+    return used
+
+
+async def shown(mesh, scope, name, **how):
+    """What somebody is shown; nothing, if it is refused for that reason."""
+    try:
+        found = await getattr(Queries(mesh.connection, scope=scope), name)(**how)
+    except Rejected as refused:
+        if refused.reason not in {"role", "project", "no_job"}:
+            raise
+        return []
+    return found.lines if name == "cost" else found
+
+
+async def test_every_list_takes_the_right_of_its_rows_and_is_shared_or_goes_on(ways):
+    said = "read it with Lists or JobPages, and say here whether it is shared or paged"
+    assert set(METHODS) == FOR_EVERYBODY | WHOLE | IN_TURNS | PAGED, f"a new list: {said}"
+    async with a_mesh() as mesh, mesh.worker():
+        job = await mesh.pay.submit(1)
+        await job.result()
+        await mesh.questions.ask("pay?", kind="bank.pay", choices=("yes", "no"))
+        await mesh.plans.put("payday", cron("0 3 * * *"), mesh.pay.bind(1))
+        await mesh.memory["bank.pay"].put("balance", 1)
+        log, subject = mesh.connection.session.log, f"ap.{mesh.id}.jobs.job.bank.pay.x"
+        await log.append(subject, b"no record", message_id="x", expected_last=0)
+        async with mesh.lock("vault", scope="bank.pay"):
+            for name in METHODS:
+                how = {"text": job.id} if name == "job" else HOW.get(name, {})
+                everything = Watched(by_command={"/": (">",)}, asked=[])
+                ways.clear()
+                is_asking.set(True)
+                found = await shown(mesh, everything, name, **how)
+                assert ("turns" in ways, "pages" in ways) == (name in IN_TURNS, name in PAGED), name
+                assert bool(everything.asked) is (name not in FOR_EVERYBODY), name
+                if name in FOR_EVERYBODY:
+                    continue
+                assert found or name in {"limits", "reports", "model_calls"}, name
+                schedules = Scope(by_command={"/job/schedule": (">",)})
+                for scope in (Scope(), reads("shop.>"), schedules):
+                    assert not await shown(mesh, scope, name, **how), name
+
+
 async def test_records_that_took_no_effect_are_listed_by_kind():
     async with a_mesh() as mesh:
         handle = await mesh.ship.submit(1)
@@ -162,7 +264,7 @@ async def test_records_that_took_no_effect_are_listed_by_kind():
         before = await mesh.queries.refusals()
         assert all(one.verdict != "ok" for one in before)
         assert await mesh.queries.refusals(kind="bank") == []
-        assert await Queries(mesh.connection, visible=("bank.>",)).refusals() == []
+        assert await Queries(mesh.connection, scope=reads("bank.>")).refusals() == []
 
 
 async def test_every_list_ends_at_its_limit_and_goes_on():
@@ -197,7 +299,7 @@ async def test_the_log_is_counted_by_minute_kind_and_reason():
         assert sum(one.refused for one in status.minutes) == 1
         assert not status.is_cut
         with pytest.raises(Rejected, match="every kind"):
-            await Queries(mesh.connection, visible=("bank.>",)).log()
+            await Queries(mesh.connection, scope=reads("bank.>")).log()
 
 
 async def test_only_the_newest_records_of_the_hour_are_counted(monkeypatch):

@@ -155,6 +155,8 @@ class Column(Struct, frozen=True):
     """Computes the value from the state, which is never None here."""
     is_fixed: bool = False
     """Whether it stays the same for as long as the lane has a state: it is written once."""
+    is_told: bool = True
+    """Whether `antiphon show` says it; others are there for lists."""
 
 
 class Index(Struct, frozen=True):
@@ -164,6 +166,18 @@ class Index(Struct, frozen=True):
     """The family's own columns, and `kind`, `name` and `first_seq`, which every lane has."""
     of: str
     """Only lanes with a value in this column are in the index."""
+
+
+def by_party(of: str, *, by_value: bool = False) -> tuple[Index, Index]:
+    """The indexes of a list that parties share: of each party, and of its lanes of each kind.
+
+    Its family has a column `whose`. `by_value`: one list for each value of the column.
+    """
+    first = (of,) if by_value else ()
+    return (
+        Index((*first, "whose", "first_seq"), of=of),
+        Index((*first, "whose", "kind", "first_seq"), of=of),
+    )
 
 
 def _needs_chain(_control: Control, _state: Any, _op: Any, _at: At) -> Verdict | bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from antiphon.core.families.jobs.columns import DEAD
 from antiphon.core.families.jobs.ops import (
+    JOB,
     Failure,
     JobCancel,
     JobComplete,
@@ -14,11 +16,12 @@ from antiphon.core.families.jobs.ops import (
     JobYield,
     ScheduleBody,
 )
-from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.families.jobs.state import Job, JobLane
 from antiphon.core.policy import retry as retry_policy
 from antiphon.core.record.op import Op
 from antiphon.runtime.caller.retry import RetryLinks
 from antiphon.runtime.log.session import open_stored
+from antiphon.runtime.replica.lane_lists import LaneList
 from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
@@ -40,12 +43,8 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     """The id of the job that retried it."""
 
 
-def dead_letters(replica: Replica, *, kind: str = "", limit: int = 20) -> list[DeadLetter]:
-    """Failed and aborted jobs, newest first."""
-    found = replica.ask(ReplicaJobs).jobs(
-        states=[State.FAILED, State.ABORTED], kind=kind, limit=limit
-    )
-    return letters_of(replica, found)
+DEAD_JOBS: Final = LaneList[Job]("jobs", JobLane, JOB, "needs", value=DEAD, is_newest_first=True)
+"""Jobs that ended without a result, the newest first."""
 
 
 def letters_of(replica: Replica, jobs: Iterable[Job]) -> list[DeadLetter]:
@@ -89,4 +88,4 @@ def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
     return retry if replica.ask(ReplicaJobs).job(job.kind, retry) is not None else None
 
 
-__all__ = ["DeadLetter", "RetryLinks", "dead_letters", "letters_of"]
+__all__ = ["DEAD_JOBS", "DeadLetter", "RetryLinks", "letters_of"]

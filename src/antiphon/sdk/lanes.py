@@ -42,7 +42,8 @@ async def story_of(mesh: Mesh, key: LaneKey) -> LaneStory:
     family, state = session.protocol.family(key.family), view.lane.state
     if state is not None:
         state = family.standing(control, state, session.confirmed + 1)
-    facts = {column.name: column.value(state) for column in family.columns if state is not None}
+    told = [one for one in family.columns if one.is_told and state is not None]
+    facts = {column.name: column.value(state) for column in told}
     story = tell((judged.opened, judged.verdict) for judged in view.history)
     return LaneStory(key=key, facts=facts, story=story)
 

@@ -44,7 +44,7 @@ async def test_a_question_that_somebody_answered_first_is_no_question_of_a_job(m
         alone = await ask_alone(owner.session, SMALL, tried)
         assert (len(alone), tried.refused, tried.accepted) == (2, 1, 0), "it asks another"
         await answer(person, *alone[1], "no")
-        await eventually(lambda: not open_questions(node.replica))
+        await eventually(lambda: not open_questions(node.session, node.replica))
         found = compare(node.replica, [], alone, given)
         assert (found.asked, found.asked_alone, found.answered) == (2, 2, 2)
         assert (found.twice, found.lost) == (0, 0)

@@ -10,11 +10,13 @@ KEY_COMPARISONS = {
         "core/authority/grant_tree.py GrantTree.member",
         "core/authority/parties.py party_of",
         "core/authority/parties.py members_for",
+        "core/authority/parties.py party_of_key",
         "core/bar_tokens/bar_token.py member_of",
         "core/derivations/quorum_derivation.py said_by",
         "core/families/jobs/entitlement.py _is_submitters",
         "core/families/jobs/questions.py exclusion",
         "core/messages/send_right.py rights_of",
+        "sdk/queries/page.py Query.in_turns",
     ),
     "The owner's, the recovery key's and the coordinator's office is held by one key.": (
         "assembly/hosted_mesh.py coordinate",

@@ -232,13 +232,13 @@ def test_two_of_three_people_have_to_agree():
     )
     assert story.ledger.put(JobSchedule, question.body, CAROL) is OK
     question.named = story.ledger.dep(len(story.ledger.log))
-    assert column(story.job, "asked_ms") is not None
+    assert column(story.job, "needs") == "question"
     people = []
     for index, who in enumerate((ALICE, BOB)):
         assert question.derive(index) is OK
         one = QuestionStory(story.ledger)
         one.id = question.child(index).id
-        assert column(one.job, "asked_ms") is None
+        assert column(one.job, "needs") is None
         assert one.take(CAROL) is Verdict.SELF, "whoever asked for the quorum asked each"
         assert one.take(who) is OK
         assert one.answer(who) is OK

@@ -20,8 +20,9 @@ POLLS = Family(
     columns=(
         Column("state", "text", lambda poll: "open" if poll.is_open else "closed"),
         Column("ayes", "integer", lambda poll: poll.ayes),
+        Column("whose", "text", lambda poll: poll.whose, is_told=False),
     ),
-    indexes=(Index(("ayes",), of="ayes"),),
+    indexes=(Index(("whose", "ayes"), of="ayes"),),
 )
 
 WITH_POLLS = PROTOCOL.adding(POLLS)

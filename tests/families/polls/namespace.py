@@ -1,29 +1,15 @@
 """`mesh.polls`: polls on a mesh."""
 
-import msgspec
-
 from antiphon.core.record.branches import LaneKey
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.runtime.replica.replica import Queries
+from antiphon.runtime.replica.lane_lists import LaneList, Lists
 from antiphon.sdk.connection.connection import Connection
-from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen
+from tests.families.polls.ops import POLL, CloseBody, OpenBody, PollClose, PollOpen
 from tests.families.polls.table import PollLane
 
 MOST_LISTED = 100
-_decode = msgspec.msgpack.Decoder(PollLane).decode
-
-
-class ReplicaPolls(Queries):
-    """Queries for people who list polls."""
-
-    def best(self, *, limit: int):
-        """Kind, name and state of polls, those with the most votes first."""
-        rows = self._db.execute(
-            "select kind, name, body from lanes_polls where ayes is not null"
-            " order by ayes desc, id limit ?",
-            (limit,),
-        )
-        return [(kind, name, _decode(body).state) for kind, name, body in rows]
+BEST = LaneList("polls", PollLane, POLL, "ayes", order="ayes", is_newest_first=True)
+"""Polls, those with the most votes first."""
 
 
 class Polls:
@@ -47,5 +33,6 @@ class Polls:
 
     async def best(self):
         """The polls that this machine can read, those with the most votes first."""
+        control = self._connection.session.control
         async with self._connection.replica() as replica:
-            return replica.ask(ReplicaPolls).best(limit=MOST_LISTED)
+            return Lists(replica, control).shared(BEST, limit=MOST_LISTED).rows

@@ -3,6 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.authority.parties import whose
 from antiphon.core.family import At, Lane
 from antiphon.core.record.verdict import Verdict
 from tests.families.polls.ops import PollClose, PollOpen, PollVote
@@ -17,6 +18,8 @@ class Poll(Struct, frozen=True, kw_only=True):
     opened_seq: int
     hlc: tuple[int, int]
     hlc_author: str
+    whose: str
+    """For whom it was opened."""
     is_open: bool = True
     voters: tuple[str, ...] = ()
     ayes: int = 0
@@ -60,7 +63,13 @@ def entry(poll: Poll) -> int:
 
 
 def _opened(op: PollOpen, seq: int) -> Poll:
-    return Poll(question=op.body.question, opened_seq=seq, hlc=op.hlc, hlc_author=op.author)
+    return Poll(
+        question=op.body.question,
+        opened_seq=seq,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        whose=whose(op.auth, op.author),
+    )
 
 
 def _vote(poll: Poll, op: PollVote):

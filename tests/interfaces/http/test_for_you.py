@@ -2,11 +2,14 @@
 
 import asyncio
 import re
+from contextlib import asynccontextmanager
 from html import unescape
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon import JobContext, JobFailed, Mesh
+from antiphon.runtime.caller import submission
 from tests.interfaces.http.dashboard_browser import signed_in
 from tests.patience import PATIENCE_S
 
@@ -218,3 +221,70 @@ async def test_a_question_that_is_cancelled_waits_for_nobody():
         await shown(client, "mine?")
         await mine.cancel("")
         await shown(client, "Nothing waits for you")
+
+
+@asynccontextmanager
+async def another(mesh):
+    """A member with a key of its own."""
+    async with mesh.connection.memory.connection("member") as opened:
+        member = Mesh.open(engine="memory")
+        member.connection._opened = opened
+        yield member
+
+
+async def test_questions_of_one_member_hide_nobody_elses_and_any_can_be_answered():
+    async with (
+        Mesh.open(engine="memory") as mesh,
+        another(mesh) as spammer,
+        another(mesh) as friend,
+        signed_in(mesh) as client,
+    ):
+        spam = [await spammer.questions.ask("?", kind="spam.q") for _ in range(52)]
+        mine = await friend.questions.ask("pay?", kind="shop.approve", choices=("yes", "no"))
+        page = await shown(client, "pay?")
+        assert 'For you<sup>50<span class="vh"> waiting' in page
+        assert "There is more than is shown here" in page
+        unseen = next(one.id for one in spam if one.id not in page)
+        for kind, job, answer in (("shop.approve", mine.id, "yes"), ("spam.q", unseen, "no")):
+            sent = {"kind": kind, "job": job, "answer": answer}
+            done = await client.post("/for-you/answer", data=sent)
+            assert "answered, signed with" in done.text
+        assert await mine.result() == "yes"
+
+
+async def test_a_question_is_answered_by_its_kind_and_id_and_no_other_with_that_id():
+    async with (
+        Mesh.open(engine="memory") as mesh,
+        another(mesh) as spammer,
+        signed_in(mesh) as client,
+    ):
+        mine = await spammer.questions.ask("pay?", kind="shop.approve", choices=("yes", "no"))
+        view = await mesh.job("shop.approve", mine.id).lane()
+        body = replace(view.history[0].opened.op.body, kind="spam.q")
+        await submission.submit(spammer.connection.session, body)
+        page = await shown(client, 'value="spam.q"')
+        assert page.count(f'name="job" value="{mine.id}"') == 2
+        wrong = {"kind": "spam.r", "job": mine.id, "answer": "yes"}
+        for sent in (wrong, {"job": mine.id, "answer": "yes"}, {"job": "%", "answer": "yes"}):
+            refused = await client.post("/for-you/answer", data=sent)
+            assert "not open any more" in refused.text
+        sent = {"kind": "shop.approve", "job": mine.id, "answer": "yes"}
+        assert "answered" in (await client.post("/for-you/answer", data=sent)).text
+        assert await mine.result() == "yes"
+        assert not (await mesh.job("spam.q", mine.id).state()).is_terminal
+
+
+async def test_who_has_answered_a_question_to_several_people_is_found_behind_any_others():
+    async with (
+        Mesh.open(engine="memory") as mesh,
+        another(mesh) as asker,
+        another(mesh) as person,
+        signed_in(mesh) as client,
+    ):
+        asked = {"kind": "shop.approve", "choices": ("yes", "no")}
+        mine = await asker.questions.ask("both?", **asked, replicas=2, quorum=2)
+        await shown(client, "people have to agree")
+        await person.questions.answer("shop.approve", mine.id, "yes")
+        for number in range(210):
+            await asker.submit("shop.approve", number)
+        assert "has answered</span>" in await shown(client, "people have to agree")

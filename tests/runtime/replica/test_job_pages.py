@@ -193,6 +193,19 @@ def test_the_jobs_of_a_graph_are_found_from_any_of_them():
     assert graph(4, ("zoo",)) == [4, 3, 2, 1], "nothing of kinds that may not be seen"
 
 
+def test_followers_of_other_kinds_do_not_hide_those_that_may_be_seen(monkeypatch):
+    monkeypatch.setattr(job_pages, "GRAPH_MOST", 4)
+    written, chance = Written(0), random.Random(2)
+    root = ("shop", f"{0:064x}")
+    write(written.replica, 1, a_job(0, chance, kind="shop"))
+    for number in range(1, 9):
+        kind = "spam" if number < 8 else "shop"
+        write(written.replica, number + 1, a_job(number, chance, kind=kind, after=(root,)))
+    written.replica.flush()
+    found = written.pages.page(JobFilter(graph=root), visible=("shop",)).jobs
+    assert [job.id for job in found] == [f"{8:064x}", root[1]]
+
+
 def test_the_newest_error_of_a_job_is_found_and_the_one_before_is_not():
     replica, chance = Replica(":memory:", mesh=MESH), random.Random(3)
     replica.begin_anew((">",))

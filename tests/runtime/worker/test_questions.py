@@ -32,8 +32,9 @@ from antiphon.runtime.caller.answers import answer
 from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.runtime.log.writer import Intent, Policy, write_one
 from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.replica.lane_lists import Lists
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
-from antiphon.sdk.questions.namespace import ReplicaQuestions
+from antiphon.sdk.questions.namespace import OPEN_QUESTIONS
 from tests.runtime import spawned
 from tests.runtime.meshes import (
     KEPT,
@@ -64,7 +65,8 @@ async def opened(node, count=1):
 
     def look():
         node.replica.flush()
-        found[:] = node.replica.ask(ReplicaQuestions).open(limit=10)
+        lists = Lists(node.replica, node.session.control)
+        found[:] = [one.state for one in lists.shared(OPEN_QUESTIONS, limit=10).rows]
         return len(found) == count
 
     await eventually(look)

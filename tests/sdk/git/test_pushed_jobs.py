@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from antiphon.errors import Malformed, Rejected
+from antiphon.guard import Guard, Who
+from antiphon.interfaces.git.push_service import PUSHED
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.sdk.git.pushed_jobs import PushedJobs, pushed_job
 from tests.runtime.by_hand import called
@@ -24,6 +26,13 @@ def result_of(job):
     return {"kind": "result", "of": [SECRET, job.id], "name": "/args/0"}
 
 
+async def pushed(jobs, job):
+    """The bridge answers a push of this job."""
+    signer = jobs.signer(job)
+    with Guard().admit(PUSHED, Who(party=signer.party, acts=signer)) as visit:
+        await visit.work(jobs.check(job))
+
+
 async def test_a_signer_names_only_results_that_it_may_read():
     async with a_mesh("memory", CLOSED) as mesh:
         bridge = await mesh.connection(mesh.owner)
@@ -31,11 +40,11 @@ async def test_a_signer_names_only_results_that_it_may_read():
         await grant(owner, signer, kinds=("render.*",))
         secret = await called(owner, SECRET)
         jobs = PushedJobs(SimpleNamespace(connection=bridge, did=owner.author.did))
-        await jobs.check(job_in(signer))
+        await pushed(jobs, job_in(signer))
         with pytest.raises(Rejected, match=r"may not read secret\.salary"):
-            await jobs.check(job_in(signer, result_of(secret)))
+            await pushed(jobs, job_in(signer, result_of(secret)))
         await grant(owner, signer, can=("read",), kinds=("secret.*",))
-        await jobs.check(job_in(signer, result_of(secret)))
+        await pushed(jobs, job_in(signer, result_of(secret)))
 
 
 def test_content_by_its_digest_is_refused():

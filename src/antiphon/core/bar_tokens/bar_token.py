@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 
 from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.job_rights import ANSWERS, SEND_BY, TEMPO_BY
-from antiphon.core.authority.scope import EVERY_KIND, has_ended, kinds_of_chain, meet
+from antiphon.core.authority.scope import EVERY_KIND, Scope, has_ended, kinds_of_chain, meet
 from antiphon.core.bus.signed_message import Message, MessageType, Refused, Signer
 from antiphon.core.record import subjects
 from antiphon.core.record.op import Count
@@ -126,6 +126,11 @@ class Bearer(Struct, frozen=True, kw_only=True):
     def has_every_kind(self) -> bool:
         """Whether it is limited to no project."""
         return EVERY_KIND in self.kinds
+
+    @property
+    def scope(self) -> Scope:
+        """What it permits, for which kinds."""
+        return Scope(by_command={self.command: self.kinds})
 
 
 def issue(token: BarToken, holder: Signer, *, mesh: str) -> str:

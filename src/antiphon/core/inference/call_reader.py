@@ -10,7 +10,6 @@ import base64
 from typing import Any, Final
 
 import msgspec
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from antiphon.core.inference import anthropic_calls, openai_calls
@@ -87,7 +86,7 @@ def _parsed(exchange: Exchange, source: Source, parts: CallParts) -> Snapshot:
     if parts.answers is None or exchange.response_cut is not None:
         output = _content(exchange.response, exchange.response_cut)
     else:
-        output = Content(value=to_builtins(parts.answers))
+        output = Content(value=_decode(msgspec.json.encode(parts.answers)))
     return replace(
         _about(exchange, source),
         model=Model(

@@ -1,16 +1,18 @@
 """The dead letters of one inbox: how many there may be, and which are shown (spec §10).
 
 Built from the notes of their registers, like an inbox. Bounded in number and in bytes: the oldest
-make room.
+make room, of the party whose letters take most. Where not all are shown, parties take turns.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from msgspec import Struct
 
 from antiphon.core.messages.register import DEAD_MS, Note
+from antiphon.core.party_turns import by_party, in_turns
 
 MAX_DEAD: Final = 1_000
 MAX_DEAD_BYTES: Final = 8 * 1024 * 1024
@@ -22,6 +24,8 @@ class DeadItem(Struct, frozen=True, gc=False):
     id: str
     revision: int
     thread: str
+    party: str
+    """For whom it was sent."""
     size: int
     ends_ms: int
     """When the store forgets it."""
@@ -48,7 +52,7 @@ class DeadLetters:
         self.drop(id_)
         if not note.done:
             ends_ms = note.dead_ms + DEAD_MS
-            self._items[id_] = DeadItem(id_, revision, note.thread, note.size, ends_ms)
+            self._items[id_] = DeadItem(id_, revision, note.thread, note.party, note.size, ends_ms)
             self._size += note.size
 
     def drop(self, id_: str) -> None:
@@ -58,22 +62,31 @@ class DeadLetters:
             self._size -= known.size
 
     def surplus(self, size: int) -> list[DeadItem]:
-        """The oldest, which make room for one of this size."""
+        """The oldest of whoever has most, which make room for one of this size."""
         found: list[DeadItem] = []
         count, total = len(self._items) + 1, self._size + size
-        for item in self._items.values():
-            if count <= MAX_DEAD and total <= MAX_DEAD_BYTES:
-                break
-            found.append(item)
-            count, total = count - 1, total - item.size
+        if count <= MAX_DEAD and total <= MAX_DEAD_BYTES:
+            return found
+        left = [deque(items) for items in by_party(self._items.values(), _party)]
+        while any(left) and (count > MAX_DEAD or total > MAX_DEAD_BYTES):
+            is_full = count > MAX_DEAD
+            most = max(left, key=len if is_full else lambda items: sum(one.size for one in items))
+            found.append(most.popleft())
+            count, total = count - 1, total - found[-1].size
         return found
 
     def newest(self, limit: int, most_bytes: int, now_ms: int) -> list[DeadItem]:
-        """The newest of them that fit into an answer, oldest first."""
-        found: list[DeadItem] = []
-        for item in reversed(self._items.values()):
+        """The newest of each party that fit into an answer, oldest first."""
+        kept = [one for one in reversed(self._items.values()) if one.ends_ms > now_ms]
+        found = in_turns(by_party(kept, _party), limit)
+        for at, item in enumerate(found):
             most_bytes -= item.size
-            if len(found) >= limit or most_bytes < 0 or item.ends_ms <= now_ms:
+            if most_bytes < 0:
+                found = found[:at]
                 break
-            found.append(item)
-        return found[::-1]
+        shown = {one.id for one in found}
+        return [one for one in self._items.values() if one.id in shown]
+
+
+def _party(item: DeadItem) -> str:
+    return item.party

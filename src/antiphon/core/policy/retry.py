@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
-from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.families.jobs.state import State
 
 _CONTEXT: Final = b"antiphon retry\n"
 _NONCE_DIGITS: Final = 32
@@ -42,11 +42,6 @@ def retried(body: ScheduleBody, job_id: str) -> ScheduleBody:
 def retry_id(body: ScheduleBody, job_id: str) -> str:
     """The id of a job's retry, whether or not it has been submitted."""
     return manifest.job_id(_anew(body.manifest, job_id))
-
-
-def is_dead_letter(job: Job) -> bool:
-    """Whether it ended without a result, and was not cancelled."""
-    return job.state in RETRYABLE and job.outcome != "cancelled"
 
 
 def _anew(content: manifest.Manifest, job_id: str) -> manifest.Manifest:

@@ -19,7 +19,7 @@ from antiphon.errors import AntiphonError, Malformed
 from antiphon.guard import Guard, Limits, Who
 from antiphon.interfaces.git.job_refs import JOBS
 from antiphon.interfaces.git.pushed_commit import Pushed, read_pushed
-from antiphon.sdk.acting import OWN
+from antiphon.sdk.authority.acting import OWN
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HEARTBEAT_S: Final = 15.0
+OWN_BOUNDS: Final = ("link", "after")
 KEY_MOST: Final = 200
 DIGITS: Final = 18
 """Of a number in a header."""
@@ -363,7 +364,7 @@ def _require_no_answer(known: Known, *, is_question: bool) -> None:
 def _within_limits(answer: Answer) -> Answer:
     async def answering(request: Request, known: Known) -> Response:
         asked = request.query_params
-        if any(len(asked[name]) > MOST_CHARACTERS for name in asked if name != "link"):
+        if any(len(asked[name]) > MOST_CHARACTERS for name in asked if name not in OWN_BOUNDS):
             raise Refused(400, f"a value has at most {MOST_CHARACTERS} characters", "malformed")
         return await answer(request, known)
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from antiphon.errors import Malformed, Rejected
 from antiphon.guard import Who
 from antiphon.interfaces.http.answers import Refused
-from antiphon.sdk.acting import OWN, Acting
+from antiphon.sdk.authority.acting import OWN, Acting
 from antiphon.sdk.http.node_api import Asked
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from antiphon.sdk.http.node_api import (
 
 LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
 MOST_CHARACTERS: Final = 1_000
+CURSOR: Final = {"type": "string", "maxLength": 2_048}
 SIGNED: Final = ()
 """What is signed with a webhook's secret needs no command of a token."""
 VERIFIED: Final = structs.replace(
@@ -66,7 +67,7 @@ class Endpoint(NamedTuple):
 
 PAGED: Final = (
     Param("limit", "So many at most.", LIMIT),
-    Param("after", "The `next` of the page before."),
+    Param("after", "The `next` of the page before.", CURSOR),
 )
 JOB_FILTERS: Final = (
     Param("state", "In this state; may be repeated.", {"type": "string", "enum": STATES}),

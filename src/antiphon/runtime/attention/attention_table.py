@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from antiphon.core.party_turns import shared
+
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
 KEPT: Final = 1_000
-"""Rows; the newest ones."""
+"""Rows; of whoever has most, the oldest make room."""
 MAX_REASON: Final = 1_000
 SCHEMA: Final = """
 create table if not exists attention (
@@ -63,11 +65,15 @@ class AttentionTable:
             " do update set reason = excluded.reason, tries = excluded.tries",
             (one.service, one.item, one.whose, one.reason[:MAX_REASON], one.since_ms, one.tries),
         )
-        self._db.execute(
-            "delete from attention where since_ms <"
-            " (select since_ms from attention order by since_ms desc limit 1 offset ?)",
-            (self._kept - 1,),
-        )
+        ((count,),) = self._db.execute("select count(*) from attention")
+        if count > self._kept:
+            # Whoever has most makes room: the items of one member do not push out others'.
+            self._db.execute(
+                "delete from attention where (service, item) in (select service, item from"
+                " attention where whose = (select whose from attention group by whose"
+                " order by count(*) desc limit 1) order by since_ms limit ?)",
+                (count - self._kept,),
+            )
 
     def drop(self, service: str, item: str) -> None:
         """The service has dealt with an item, or it is no more."""
@@ -78,13 +84,12 @@ class AttentionTable:
         self._db.execute("delete from attention where service = ?", (service,))
 
     def newest(self, *, limit: int) -> list[Attention]:
-        """The newest items first."""
+        """The newest items first; where there is no room for all, members take turns."""
         rows = self._db.execute(
             "select service, item, whose, reason, since_ms, tries from attention"
-            " order by since_ms desc, service, item limit ?",
-            (limit,),
+            " order by since_ms desc, service, item"
         )
-        return [Attention(*row) for row in rows]
+        return shared([Attention(*row) for row in rows], lambda one: one.whose, limit)
 
     def report(self, by: str, items: Sequence[Attention]) -> None:
         """What another node has set aside now, in place of all that was reported before."""

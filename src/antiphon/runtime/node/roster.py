@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.chain_choice import acts_for
-from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.jobs.ops import JOB
+from antiphon.core.families.jobs.state import Job, JobLane
 from antiphon.core.families.jobs.table import standing
+from antiphon.runtime.replica.job_pages import is_below
+from antiphon.runtime.replica.lane_lists import LaneList, Lists
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
 if TYPE_CHECKING:
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
 
 FOUND: Final = 100
 """Claimable jobs that one answer lists."""
-PAGES: Final = 100
-"""Pages of pending jobs, the oldest first, among which claimable ones are looked for."""
+PENDING_JOBS: Final = LaneList[Job]("jobs", JobLane, JOB, "recall_ms", order="recall_ms")
+"""Jobs that a worker could claim, those first that should be offered again first."""
 
 
 class Roster:
@@ -40,22 +43,18 @@ class Roster:
         """Pending jobs of this kind, or below it, that `by` could claim now, oldest first.
 
         Without a kind, of all kinds. Routes decide, and not whether it holds the kind's permission.
+        Where there are more, parties share the list.
         """
-        session, jobs = self._session, self._replica.ask(ReplicaJobs)
-        now_ms = session.author.now().wall_ms
-        routes = session.control.route_for
-        nodes = {None, *acts_for(session.control.grants, by, before=self._next_seq())}
-        found: list[Job] = []
-        after = 0
-        for _ in range(PAGES):
-            page = jobs.pending(kind, limit=FOUND, after=after)
-            found += [
-                job for job in page if routes(job.kind) in nodes and job.is_claimable(now_ms, by)
-            ]
-            if len(page) < FOUND or len(found) >= limit:
-                break
-            after = page[-1].scheduled_seq
-        return found[:limit]
+        session = self._session
+        now_ms, control = session.author.now().wall_ms, session.control
+        nodes = {None, *acts_for(control.grants, by, before=self._next_seq())}
+
+        def is_free(job: Job) -> bool:
+            may = is_below(job.kind, kind) and control.route_for(job.kind) in nodes
+            return may and job.is_claimable(now_ms, by)
+
+        found = Lists(self._replica, control).shared(PENDING_JOBS, only=is_free, limit=limit)
+        return sorted((one.state for one in found.rows), key=lambda job: job.scheduled_seq)
 
     def overdue(self, *, kind: str = "", limit: int = FOUND) -> list[Job]:
         """Jobs past their deadline, by the hybrid clock of the node; the longest overdue first."""

@@ -6,14 +6,13 @@ finding once an hour and does nothing else: whose permissions to revoke is the o
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.grant_tree import trace
 from antiphon.core.authority.write_volume import WINDOW_MS, Excess, Volumes, writers
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import ABOUT_BYTES
-from antiphon.runtime.replica.replica_records import ReplicaRecords
+from antiphon.runtime.replica.replica_records import AUTHOR, ReplicaRecords
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ NAMED: Final = 8
 """Members that are named at most."""
 SAID_KEPT: Final = 1024
 _MIB: Final = 1 << 20
-# Keys are sorted, and only ids of delegations come before the author's.
-_AUTHOR: Final = re.compile(rb'\A\{(?:"auth":\[[a-z0-9",]*\],)?"author":"(did:key:z[0-9A-Za-z]+)"')
 
 log = LazyLogger(__name__)
 
@@ -97,8 +94,8 @@ def lately(replica: Replica, now_ms: int) -> Volumes:
     for at_ms, subject, verdict, size, head in replica.ask(ReplicaRecords).newest(
         since_ns, limit=LOOKED_AT
     ):
-        found = _AUTHOR.match(head) if verdict not in ABOUT_BYTES else None
-        author = found[1].decode() if found else ""
+        found = AUTHOR.match(head) if verdict not in ABOUT_BYTES else None
+        author = found["author"].decode() if found else ""
         lane = replica.protocol.lane_of(subject)
         kind = lane.kind if lane is not None else ""
         volumes.note(at_ms, kind, author, size, is_accepted=verdict.is_accepted)

@@ -56,7 +56,7 @@ def plans_run(
 
     `known` has what the caller has read before: only the others are read.
     """
-    column: HeldBy = "author" if control.rules.authority == "open" else "root"
+    column: HeldBy = "author" if control.rules.authority == "open" else "whose"
     each = most_of_one(control)
     found: dict[int, StandingPlan] = {}
     for first_seq, row, put_seq in plans.oldest_of_each(column, each=each):

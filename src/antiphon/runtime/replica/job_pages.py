@@ -72,6 +72,18 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     graph: tuple[str, str] | None = None
     """A job: those that are connected with it."""
 
+    def is_met_by(self, job: Job) -> bool:
+        """Whether a job is wanted, as far as the job itself can tell: not by text and graph."""
+        return (
+            (not self.states or job.state in self.states)
+            and is_below(job.kind, self.kind)
+            and job.scheduled_ms >= self.since_ms
+            and (not self.until_ms or job.scheduled_ms < self.until_ms)
+            and self.label in ("", job.concurrency)
+            and (self.plans is None or job.plan in self.plans)
+            and _is_by(job, self)
+        )
+
 
 class JobPage(NamedTuple):
     """Jobs, newest first."""
@@ -146,7 +158,7 @@ class JobPages(Queries):
                 "select state, lanes from tallies where family = 'jobs' and kind = '' and lanes > 0"
             )
         else:
-            where, args = _kinds(kind, visible)
+            where, args = kinds_clause(kind, visible)
             rows = self._db.execute(
                 "select state, sum(lanes) from tallies where family = 'jobs' and kind != ''"  # noqa: S608 - our own words and placeholders
                 f" and {where} group by state having sum(lanes) > 0",
@@ -159,7 +171,7 @@ class JobPages(Queries):
         self, *, visible: Sequence[str] = EVERYTHING, after: str = "", limit: int = 100
     ) -> list[tuple[str, dict[str, int]]]:
         """The same for each kind, in the order of their names, those after one."""
-        where, args = _kinds("", visible)
+        where, args = kinds_clause("", visible)
         rows = self._db.execute(
             "select kind, state, lanes from tallies where family = 'jobs' and kind > ?"  # noqa: S608 - our own words and placeholders
             f" and lanes > 0 and {where} order by kind limit ?",
@@ -218,7 +230,7 @@ class JobPages(Queries):
         self, wanted: JobFilter, visible: Sequence[str]
     ) -> list[tuple[str, str, int]] | None:
         """The kinds and states that jobs could be in; None if there are too many to tell."""
-        where, args = _kinds(wanted.kind, visible)
+        where, args = kinds_clause(wanted.kind, visible)
         rows = self._db.execute(
             "select kind, state, lanes from tallies where family = 'jobs' and kind != ''"  # noqa: S608 - our own words and placeholders
             f" and {where} limit {CELLS}",
@@ -260,16 +272,18 @@ class JobPages(Queries):
             if row is None or not any(admits(one, key[0]) for one in visible):
                 continue
             found[row[0]] = None
-            beside = [*follows(_job(row[1])), *self._followers(key)]
+            beside = [*follows(_job(row[1])), *self._followers(key, visible)]
             fresh = [one for one in dict.fromkeys(beside) if one not in met]
             met.update(fresh)
             ahead.extend(fresh)
         return list(found)
 
-    def _followers(self, key: tuple[str, str]) -> list[tuple[str, str]]:
+    def _followers(self, key: tuple[str, str], visible: Sequence[str]) -> list[tuple[str, str]]:
+        where, args = kinds_clause("", visible)
         rows = self._db.execute(
-            "select body from follows join lanes_jobs on id = lane where before = ? limit ?",
-            (link(key), GRAPH_MOST),
+            "select body from follows join lanes_jobs on id = lane"  # noqa: S608 - our own words and placeholders
+            f" where before = ? and {where} limit ?",
+            (link(key), *args, GRAPH_MOST),
         )
         jobs = (_decode(body).job for (body,) in rows)
         return [(one.kind, one.id) for one in jobs if one is not None and key in follows(one)]
@@ -335,7 +349,7 @@ def _keys(wanted: JobFilter) -> list[tuple[str, Sequence[object]]]:
 
 def _residue(wanted: JobFilter, visible: Sequence[str]) -> tuple[str, list[object]]:
     """What is checked of every row, whichever way it was found."""
-    where, args = _kinds(wanted.kind, visible)
+    where, args = kinds_clause(wanted.kind, visible)
     clauses = [where, "state is not null"]
     for name, values in [*_keys(wanted), ("state", [one.value for one in wanted.states])]:
         if values:
@@ -351,8 +365,8 @@ def _residue(wanted: JobFilter, visible: Sequence[str]) -> tuple[str, list[objec
     return " and ".join(clauses), args
 
 
-def _kinds(prefix: str, visible: Sequence[str]) -> tuple[str, list[object]]:
-    """That a kind is wanted, and that whoever asks may see it."""
+def kinds_clause(prefix: str, visible: Sequence[str]) -> tuple[str, list[object]]:
+    """That a kind is wanted, and that whoever asks may see it, as a part of a statement."""
     clauses, args = list[str](), list[object]()
     if prefix:
         clauses.append("(kind = ? or (kind > ? and kind < ?))")

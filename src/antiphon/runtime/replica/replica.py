@@ -20,7 +20,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -58,7 +58,6 @@ MOST_FOUND: Final = 16
 _BESIDE: Final = (replica_tree, replica_reports, replica_tempo, attention_table, presence_changes)
 
 _log = LazyLogger(__name__)
-S = TypeVar("S")
 
 
 class Cursor(Struct, frozen=True):
@@ -120,23 +119,6 @@ class Queries:
     def __init__(self, db: sqlite3.Connection) -> None:
         """Made by `Replica.ask`."""
         self._db = db
-
-
-class LaneQueries(Queries, Generic[S]):
-    """Queries for lanes of one family, which are found by its columns."""
-
-    _table: ClassVar[str]
-    _decoder: ClassVar[msgspec.msgpack.Decoder[Any]]
-
-    def __init_subclass__(cls, *, family: str, lane: type[Lane]) -> None:
-        super().__init_subclass__()
-        cls._table, cls._decoder = f"lanes_{family}", msgspec.msgpack.Decoder(lane)
-
-    def _found(self, where: str, *args: object) -> list[S]:
-        """The states of the lanes for which this holds; `where` may go on with an order."""
-        rows = self._db.execute(f"select body from {self._table} where {where}", args)  # noqa: S608 - our own words
-        states = (self._decoder.decode(body).state for (body,) in rows)
-        return [one for one in states if one is not None]
 
 
 Q = TypeVar("Q", bound=Queries)

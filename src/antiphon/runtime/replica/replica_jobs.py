@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, cast
 
@@ -10,7 +10,7 @@ import msgspec
 
 from antiphon.core.families.jobs.columns import follows
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
-from antiphon.runtime.replica.job_pages import JobFilter, JobPages
+from antiphon.runtime.replica.job_pages import EVERYTHING, JobFilter, JobPages, kinds_clause
 from antiphon.runtime.replica.replica import MOST_FOUND, Queries
 from antiphon.runtime.replica.replica_table import link
 
@@ -45,12 +45,17 @@ class ReplicaJobs(Queries):
         ).fetchone()
         return _decode(row[0]).job if row else None
 
-    def find(self, text: str) -> list[Job]:
-        """Jobs whose id begins with these hex digits, or whose alias is this ULID."""
+    def find(self, text: str, *, kinds: Sequence[str] = EVERYTHING) -> list[Job]:
+        """Jobs whose id begins with these hex digits, or whose alias is this ULID, of some kinds.
+
+        Anybody may submit a job again under another kind, with the same id.
+        """
+        where, args = kinds_clause("", kinds)
         rows = self._db.execute(
-            "select body from lanes_jobs"
-            " where (name >= ? and name < ? and state is not null) or alias = ? limit ?",
-            (text, text + "g", text.upper(), MOST_FOUND),
+            "select body from lanes_jobs"  # noqa: S608 - our own words and placeholders
+            f" where ((name >= ? and name < ? and state is not null) or alias = ?) and {where}"
+            " limit ?",
+            (text, text + "g", text.upper(), *args, MOST_FOUND),
         )
         return _jobs(rows)
 
@@ -166,15 +171,6 @@ class ReplicaJobs(Queries):
         """Jobs, newest first, filtered by state and kind prefix."""
         wanted = JobFilter(states=tuple(states), kind=kind)
         return list(JobPages(self._db).every(wanted, limit=limit))
-
-    def with_model_calls(self, *, kind: str = "", limit: int) -> list[Job]:
-        """Jobs whose runs have stored model calls, newest first, of a kind or below it."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where snapshots is not null"
-            " and (? = '' or kind = ? or (kind > ? and kind < ?)) order by first_seq desc limit ?",
-            (kind, kind, kind + ".", kind + "/", limit),
-        )
-        return _jobs(rows)
 
     def ended(self, *, before: int | None = None, limit: int) -> list[Job]:
         """Jobs that ended, the latest first; those that ended before a sequence."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _decode_plan = msgspec.msgpack.Decoder(PlanLane).decode
 _decode_job = msgspec.msgpack.Decoder(JobLane).decode
 
-HeldBy = Literal["root", "author"]
-"""By what plans are told apart: the first delegation of each, or its author."""
+HeldBy = Literal["whose", "author"]
+"""By what plans are told apart: whose each is, or its author."""
 
 
 class StandingPlan(Struct, frozen=True):
@@ -34,7 +34,7 @@ class ReplicaPlans(Queries):
     def oldest(self, *, limit: int) -> list[StandingPlan]:
         """The plans that stand, the oldest first."""
         # Rows are numbered in the order of the log.
-        return self._standing("root is not null order by id limit ?", limit)
+        return self._standing("whose is not null order by id limit ?", limit)
 
     def standing_count(self) -> int:
         """How many plans stand."""
@@ -45,7 +45,7 @@ class ReplicaPlans(Queries):
 
     def named(self, name: str, *, limit: int) -> list[StandingPlan]:
         """The plans of this name that stand: one for each kind."""
-        where = "name = ? and root is not null order by id limit ?"
+        where = "name = ? and whose is not null order by id limit ?"
         return self._standing(where, name, limit)
 
     def kinds_named(self, name: str, *, limit: int) -> list[str]:
@@ -57,7 +57,7 @@ class ReplicaPlans(Queries):
 
     def at(self, row: int) -> StandingPlan | None:
         """The plan in this row, if it stands."""
-        found = self._standing("id = ? and root is not null", row)
+        found = self._standing("id = ? and whose is not null", row)
         return found[0] if found else None
 
     def _standing(self, where: str, *args: object) -> list[StandingPlan]:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
+from antiphon.core.authority.parties import whose
 from antiphon.core.family import Evicted
 from antiphon.core.record.verdict import Verdict
 from antiphon.ports import NANOSECONDS_PER_MS, Record
 from antiphon.runtime.replica.replica import Queries
 
 _HEAD_BYTES: Final = 2048
+# Keys are sorted, and only ids of delegations come before the author's.
+AUTHOR: Final = re.compile(
+    rb'\A\{(?:"auth":\[(?:"(?P<auth>[a-z0-9]*)")?[a-z0-9",]*\],)?'
+    rb'"author":"(?P<author>did:key:z[0-9A-Za-z]+)"'
+)
+
+
+class Authored(NamedTuple):
+    """A record, and for whom it says that it was written."""
+
+    seq: int
+    subject: str
+    is_ok: bool
+    """Whether it took effect, so that it was."""
+    whose: str
 
 
 class ReplicaRecords(Queries):
@@ -54,15 +71,24 @@ class ReplicaRecords(Queries):
                 return
             yield stamp_ns // NANOSECONDS_PER_MS, subject, Verdict(verdict), size
 
-    def latest(self, since_ns: int, *, limit: int) -> list[tuple[Record, Verdict]]:
-        """The newest records whole, oldest first."""
+    def authored(self, since_ns: int, *, limit: int) -> list[Authored]:
+        """The newest records without their content, newest first."""
         rows = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict from records"
+            "select seq, stamp_ns, subject, verdict, substr(payload, 1, ?) from records"
             " order by seq desc limit ?",
-            (limit,),
+            (_HEAD_BYTES, limit),
         )
-        found = [(Record(*row[:4]), Verdict(row[4])) for row in rows if row[1] >= since_ns]
-        return found[::-1]
+        return [
+            Authored(seq, subject, verdict == Verdict.OK, _whose(head))
+            for seq, stamp_ns, subject, verdict, head in rows
+            if stamp_ns >= since_ns
+        ]
+
+    def at(self, seqs: Iterable[int]) -> list[tuple[Record, Verdict]]:
+        """Records at these sequences, with their verdicts."""
+        sql = "select seq, stamp_ns, subject, payload, verdict from records where seq = ?"
+        found = (self._db.execute(sql, (seq,)).fetchone() for seq in seqs)
+        return [(Record(*row[:4]), Verdict(row[4])) for row in found if row is not None]
 
     def newest_beside(self, subject: str) -> int:
         """The newest sequence that is not on this subject; 0 if there is none."""
@@ -91,3 +117,12 @@ class ReplicaBlobs(Queries):
             (at_ms, limit),
         )
         return [Evicted(*row) for row in rows]
+
+
+def _whose(head: bytes) -> str:
+    """For whom a record says that it was written, by its first bytes; empty if it does not."""
+    found = AUTHOR.match(head)
+    if found is None:
+        return ""
+    auth = found["auth"]
+    return whose((auth.decode(),) if auth else (), found["author"].decode())

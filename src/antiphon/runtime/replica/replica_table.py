@@ -8,7 +8,7 @@ from zlib import crc32
 
 import msgspec
 
-from antiphon.core.family import Evicted, Family, Lane
+from antiphon.core.family import Evicted, Family, Index, Lane
 
 _SHARED: Final = ("kind", "name")
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -59,7 +59,7 @@ class LaneTable:
             # The body last: it may be long, and what is before it is read without it.
             f"{columns}, body blob not null, unique (name, kind))",
             *(
-                f"create index if not exists {self.name}_by_{'_'.join(one.columns)}"
+                f"create index if not exists {index_name(self.family.name, one)}"
                 f" on {self.name} ({', '.join(one.columns)}) where {one.of} is not null"
                 for one in self.family.indexes
             ),
@@ -101,6 +101,11 @@ class LaneTable:
     def is_over(self, lane: Lane) -> bool:
         """Whether a lane is unlikely to continue."""
         return lane.state is not None and not self.family.unfinished(lane.state)
+
+
+def index_name(family: str, index: Index) -> str:
+    """What an index is called: two of the same columns may be of other lanes."""
+    return f"lanes_{family}_{index.of}_by_{'_'.join(index.columns)}"
 
 
 def link(key: tuple[str, str]) -> int:

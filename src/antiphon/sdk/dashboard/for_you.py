@@ -6,6 +6,7 @@ why: by the same rules by which every node judges the answer.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,20 +19,24 @@ from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.core.families.jobs.questions import claim_fault
 from antiphon.core.families.jobs.state import Job, job_key
 from antiphon.core.family import At
+from antiphon.core.party_turns import shared
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import author_fault
 from antiphon.decoding import UNREADABLE
 from antiphon.errors import AntiphonError, Malformed, Rejected
 from antiphon.runtime.caller.answers import is_taken
+from antiphon.runtime.coordinator.quorum_children import QuorumChildren
+from antiphon.runtime.replica.job_pages import EVERYTHING
+from antiphon.runtime.replica.lane_lists import Lists
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.dashboard.node_names import aliases
-from antiphon.sdk.memory.memory_space import ReplicaDocuments
-from antiphon.sdk.queries.attention import CONFLICTS, MOST, QUESTIONS, resolved_by
-from antiphon.sdk.questions.namespace import ReplicaQuestions
+from antiphon.sdk.memory.memory_space import DOCUMENTS_IN_CONFLICT
+from antiphon.sdk.queries.attention import CONFLICTS, QUESTIONS, needed, resolved_by
+from antiphon.sdk.questions.namespace import OPEN_QUESTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from antiphon.runtime.attention.attention_table import Attention
     from antiphon.runtime.log.session import Session
@@ -42,8 +47,6 @@ if TYPE_CHECKING:
 QUESTIONS_LISTED: Final = 50
 CONFLICTS_LISTED: Final = 10
 ITEMS_LISTED: Final = 50
-OF_A_QUORUM: Final = 200
-"""The newest jobs of a question's kind, among which those who have answered are looked for."""
 VALUE_LETTERS: Final = 4_000
 ASKS: Final = "{party} asks this, and whoever asks cannot answer: somebody else has to."
 EXCLUDED: Final = "The question excludes {party}, so somebody else has to answer."
@@ -135,31 +138,46 @@ class ForYouView(Struct, frozen=True, kw_only=True):
 async def waiting(mesh: Mesh) -> int:
     """How many questions are open, and documents have conflicts, as far as one page shows them."""
     async with mesh.replica() as replica:
-        asked = replica.ask(ReplicaQuestions).open(limit=QUESTIONS_LISTED)
-        return len(asked) + len(replica.ask(ReplicaDocuments).all_conflicts(limit=CONFLICTS_LISTED))
+        lists = Lists(replica, mesh.connection.session.control)
+        asked = lists.shared(OPEN_QUESTIONS, limit=QUESTIONS_LISTED)
+        return len(asked.rows) + len(
+            lists.shared(DOCUMENTS_IN_CONFLICT, limit=CONFLICTS_LISTED).rows
+        )
+
+
+async def open_question(mesh: Mesh, job: str, *, kind: str = "") -> Asked:
+    """A question by its whole id, listed or not; `Rejected` if it is open no more.
+
+    A job of another kind may have the same id, so the page that shows a question says its kind.
+    """
+    kinds = (kind,) if kind else EVERYTHING
+    async with mesh.replica() as replica:
+        replica.flush()
+        named = replica.ask(ReplicaJobs).find(job, kinds=kinds) if _is_id(job) else []
+        found = [one for one in named if one.question is not None and not one.is_terminal]
+        if len(found) != 1:
+            raise Rejected("this question is not open any more", reason="finished")
+        asked = _asked(mesh.connection.session, replica, found[0])
+    names = await aliases(mesh, {asked.asked_by, asked.party, *asked.answered})
+    return _with_names(asked, partial(_called, names))
 
 
 async def for_you_view(mesh: Mesh) -> ForYouView:
-    """What waits for somebody."""
+    """What waits for somebody; where there is no room for all of it, parties take turns."""
     session = mesh.connection.session
     async with mesh.replica() as replica:
-        jobs = replica.ask(ReplicaQuestions).open(limit=QUESTIONS_LISTED + 1)
-        questions = [_asked(session, replica, one) for one in jobs[:QUESTIONS_LISTED]]
-        documents = replica.ask(ReplicaDocuments).all_conflicts(limit=CONFLICTS_LISTED + 1)
-    conflicts = [
-        await _conflicting(mesh, space, one.key) for space, one in documents[:CONFLICTS_LISTED]
-    ]
-    found = await mesh.queries.attention(limit=MOST)
-    other = [one for one in found if one.service not in {QUESTIONS, CONFLICTS}]
-    items = [_item(one) for one in other[:ITEMS_LISTED]]
+        lists = Lists(replica, session.control)
+        asked = lists.shared(OPEN_QUESTIONS, limit=QUESTIONS_LISTED)
+        questions = [_asked(session, replica, one.state) for one in asked.rows]
+        documents = lists.shared(DOCUMENTS_IN_CONFLICT, limit=CONFLICTS_LISTED)
+        other = needed(mesh.connection, replica, but=frozenset({QUESTIONS, CONFLICTS}))
+    conflicts = [await _conflicting(mesh, one.kind, one.state.key) for one in documents.rows]
+    other.sort(key=lambda one: one.key)
+    items = [_item(one.item) for one in shared(other, lambda one: one.party, ITEMS_LISTED)]
     nodes = {name for one in questions for name in (one.asked_by, one.party, *one.answered)}
     nodes |= {value.by for one in conflicts for value in one.values}
     nodes |= {one.whose for one in items}
-    names = await aliases(mesh, nodes)
-
-    def called(node: str) -> str:
-        return names.get(node) or (short_node(node) if node else "")
-
+    called = partial(_called, await aliases(mesh, nodes))
     return ForYouView(
         key=short_node(mesh.did),
         questions=[_with_names(one, called) for one in questions],
@@ -168,10 +186,12 @@ async def for_you_view(mesh: Mesh) -> ForYouView:
             for one in conflicts
         ],
         items=[replace(one, whose=called(one.whose)) for one in items],
-        is_cut=len(jobs) > QUESTIONS_LISTED
-        or len(documents) > CONFLICTS_LISTED
-        or len(other) > ITEMS_LISTED,
+        is_cut=asked.is_cut or documents.is_cut or len(other) > ITEMS_LISTED,
     )
+
+
+def _called(names: Mapping[str, str], node: str) -> str:
+    return names.get(node) or (short_node(node) if node else "")
 
 
 def _with_names(asked: Asked, called: Callable[[str], str]) -> Asked:
@@ -207,7 +227,8 @@ def _asked(session: Session, replica: Replica, job: Job) -> Asked:
         raise ValueError("only questions are asked")
     jobs = replica.ask(ReplicaJobs)
     asking = next(iter(jobs.followers(job.kind, job.id, limit=1)), None)
-    children = jobs.jobs(kind=job.kind, limit=OF_A_QUORUM) if job.replicas else []
+    quorum = QuorumChildren(replica, session)
+    parent = quorum.parent(job.kind, job.id)
     party, refusal = _standing(session, job)
     return Asked(
         kind=job.kind,
@@ -224,8 +245,8 @@ def _asked(session: Session, replica: Replica, job: Job) -> Asked:
         quorum=job.quorum,
         answered=[
             one.claimer
-            for one in children
-            if one.replica_of == job.id and one.is_terminal and one.claimer
+            for one in (quorum.children(parent) if parent is not None else ())
+            if one.is_terminal and one.claimer
         ],
         is_taken=is_taken(session, job),
         party=party,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.queries.log_status import LogStatus
-    from antiphon.sdk.queries.namespace import Refusal
     from antiphon.sdk.queries.page import Page
+    from antiphon.sdk.queries.record_lists import Refusal
 
 REFUSALS_LISTED: Final = 25
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from antiphon.core.authority.parties import party_of_key
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import JobClaim, JobComplete, JobExpire, JobYield
+from antiphon.core.party_turns import shared
 from antiphon.core.record.verdict import Verdict
 from antiphon.sdk.dashboard.node_names import aliases, in_order
 from antiphon.sdk.dashboard.views import nodes_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from antiphon.runtime.log.lane_reader import Judged
     from antiphon.sdk.mesh import Mesh
@@ -73,12 +76,14 @@ async def staves_view(mesh: Mesh) -> StavesView:
     now_ms = round(time.time() * 1000)
     since_ms = now_ms - WINDOW_S * 1000
     records = await mesh.queries.latest(since_ms=since_ms, limit=RECORDS)
-    holds, refused = _held(records, since_ms)
+    party = partial(party_of_key, mesh.connection.session.control)
+    holds, refused = _held(records, since_ms, party)
     cards = [one for one in (await nodes_view(mesh)).nodes if one.card.role == "worker"]
     seen = [one.card.node for one in cards] + [one.worker for one in holds]
     everybody = list(dict.fromkeys(seen))
     names = await aliases(mesh, everybody)
-    workers = sorted(everybody, key=lambda did: in_order(names.get(did, did[-8:])))[:WORKERS]
+    by_name = sorted(everybody, key=lambda did: in_order(names.get(did, did[-8:])))
+    workers = shared(by_name, party, WORKERS)
     shown = [one for one in holds if one.worker in set(workers)]
     _give_slots(shown)
     return StavesView(
@@ -94,8 +99,13 @@ async def staves_view(mesh: Mesh) -> StavesView:
     )
 
 
-def _held(records: Iterable[Judged], since_ms: int) -> tuple[list[Hold], list[Refused]]:
-    """Holds and refusals, job by job; one that began before the window begins with it."""
+def _held(
+    records: Iterable[Judged], since_ms: int, party: Callable[[str], str]
+) -> tuple[list[Hold], list[Refused]]:
+    """Holds and refusals, job by job; one that began before the window begins with it.
+
+    Of too many, the newest of each party.
+    """
     holds, refused = list[Hold](), list[Refused]()
     newest: dict[tuple[str, str], int] = {}
     for judged in records:
@@ -125,10 +135,13 @@ def _held(records: Iterable[Judged], since_ms: int) -> tuple[list[Hold], list[Re
                 holds.append(Hold(**about, since_ms=since_ms, until_ms=at_ms))
                 last = newest[key] = len(holds) - 1
             holds[last].until_ms, holds[last].end = at_ms, _end(op)
-    first = max(len(holds) - HOLDS, 0)
+    newest_first = range(len(holds) - 1, -1, -1)
+    kept = sorted(shared(newest_first, lambda at: party(holds[at].worker), HOLDS))
+    places = {at: place for place, at in enumerate(kept)}
     for one in holds:
-        one.follows = one.follows - first if one.follows >= first else -1
-    return holds[first:], refused[-HOLDS:]
+        one.follows = places.get(one.follows, -1)
+    shown = shared(refused[::-1], lambda one: party(one.worker), HOLDS)
+    return [holds[at] for at in kept], shown[::-1]
 
 
 def _end(op: JobComplete | JobYield | JobExpire) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.core.authority.parties import party_of_key
 from antiphon.core.authority.scope import EVERY_KIND
+from antiphon.core.party_turns import shared
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, JobFailed
@@ -235,13 +238,10 @@ class NodesView(Struct, frozen=True, kw_only=True):
 
     nodes: list[LiveNode]
     """Who is silent comes first, then workers, by name; of kinds, those that can be read here."""
+    listed: list[LiveNode]
+    """As many as a page shows; where there are more, parties share it."""
     is_cut: bool
     """Whether there are more."""
-
-    @property
-    def listed(self) -> list[LiveNode]:
-        """As many as a page shows."""
-        return self.nodes[:NODES_LISTED]
 
     @property
     def silent(self) -> int:
@@ -279,7 +279,9 @@ async def nodes_view(mesh: Mesh) -> NodesView:
             one.card.node,
         )
     )
-    return NodesView(nodes=nodes, is_cut=bool(found.next))
+    party = partial(party_of_key, mesh.connection.session.control)
+    listed = shared(nodes, lambda one: party(one.card.node), NODES_LISTED)
+    return NodesView(nodes=nodes, listed=listed, is_cut=bool(found.next))
 
 
 def _short(value: Any) -> str:

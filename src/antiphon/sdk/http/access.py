@@ -19,7 +19,7 @@ from antiphon.core.bar_tokens.bar_token import (
 from antiphon.core.bar_tokens.job_link import JobLink, check_link
 from antiphon.core.ucan import TOP, covers
 from antiphon.errors import Rejected
-from antiphon.sdk.acting import OWN, Acting
+from antiphon.sdk.authority.acting import OWN, Acting
 from antiphon.sdk.http.deliveries import Deliveries
 from antiphon.sdk.http.node_api import NodeApi
 from antiphon.sdk.http.node_view import NodeView

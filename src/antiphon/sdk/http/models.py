@@ -9,7 +9,8 @@ from msgspec import Meta, Struct, field
 from antiphon.core.families.erasures.state import Erasure
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.sdk.defaults import StateName
-from antiphon.sdk.queries.namespace import DocumentLine, KindCounts, Refusal
+from antiphon.sdk.queries.namespace import DocumentLine, KindCounts
+from antiphon.sdk.queries.record_lists import Refusal
 from antiphon.sdk.questions.namespace import OpenQuestion
 
 MOST_ARGUMENTS = 64

@@ -94,7 +94,7 @@ class NodeApi:
 
     def queries(self, bearer: Bearer) -> Queries:
         """What a party may see."""
-        return Queries(self._connection, visible=bearer.kinds)
+        return Queries(self._connection, scope=bearer.scope)
 
     async def jobs(self, bearer: Bearer, asked: Mapping[str, Any]) -> models.JobList:
         """A page of jobs."""
@@ -117,7 +117,7 @@ class NodeApi:
 
     async def nodes(self, bearer: Bearer, **how: Any) -> models.NodeList:
         """A page of the nodes that are online; of their kinds, those that the party may see."""
-        page = await self.queries(bearer).nodes(**how)
+        page, kinds = await self.queries(bearer).nodes(**how), bearer.scope.of(*READ_BY)
         return models.NodeList(
             items=[
                 models.NodeView(
@@ -126,7 +126,7 @@ class NodeApi:
                     role=one.card.role,
                     version=one.card.version,
                     agent=one.card.agent,
-                    kinds=tuple(k for k in one.card.kinds if is_visible(k, bearer.kinds)),
+                    kinds=tuple(k for k in one.card.kinds if is_visible(k, kinds)),
                     labels=one.card.labels,
                     silent_ms=one.silent_ms,
                 )
@@ -221,7 +221,7 @@ class NodeApi:
     async def question(self, bearer: Bearer, text: str) -> models.QuestionView:
         """One question, with its answer if there is one."""
         job = await self.job(bearer, text)
-        shown = await Questions(self._connection).find(job.id, visible=bearer.kinds)
+        shown = await Questions(self._connection).find(job.id, kinds=(job.kind,))
         answer, by = None, ""
         if job.is_terminal:
             for stored in self._node.replica.lane_records(job_key(job.kind, job.id)):
@@ -252,6 +252,7 @@ class NodeApi:
 
     def pauses(self, bearer: Bearer) -> models.PauseList:
         """The pauses that are about jobs which the party may see."""
+        kinds = bearer.scope.of(*READ_BY)
         return models.PauseList(
             items=[
                 models.PauseView(
@@ -263,7 +264,7 @@ class NodeApi:
                     reason=one.reason,
                 )
                 for one in self._node.session.control.pauses
-                if bearer.has_every_kind or (one.kind and is_visible(one.kind, bearer.kinds))
+                if EVERY_KIND in kinds or (one.kind and is_visible(one.kind, kinds))
             ]
         )
 
@@ -365,14 +366,14 @@ class NodeApi:
 
     async def cancel(self, bearer: Bearer, text: str, reason: str) -> models.JobView:
         """Cancel a job that has not ended; the job afterwards."""
-        job = await self._visible_to(bearer, text)
+        job = await self.queries(bearer).job(text, to=CANCEL)
         ended = await handle_on(self._mesh.connection, job.kind, job.id).cancel(reason)
         await self._read_back()
         return models.job_view(ended)
 
     async def retry(self, bearer: Bearer, text: str) -> models.Submitted:
         """Submit a job again that ended without a result."""
-        job = await self._visible_to(bearer, text)
+        job = await self.queries(bearer).job(text, to=SCHEDULE)
         handle = await handle_on(self._mesh.connection, job.kind, job.id).retry()
         await self._read_back()
         return models.Submitted(id=handle.id, kind=handle.kind, is_new=handle.is_new)
@@ -400,7 +401,7 @@ class NodeApi:
         The answer is that key's. So a party cannot answer here what it asks itself, or is excluded
         from, and where several people are asked each of them has to sign with an own key.
         """
-        job = await self._visible_to(bearer, text)
+        job = await self.queries(bearer).job(text, to=ANSWERS)
         asker = Asker(bearer.holder, bearer.auth) if bearer.holder.startswith("did:") else None
         given = await Questions(self._mesh.connection).answer_once(
             job.kind, job.id, value, asker=asker
@@ -430,10 +431,6 @@ class NodeApi:
         bearer = Bearer(holder=f"hook {name}", command=ANSWERS, kinds=kinds)
         given = await self.answer(bearer, wanted.answer.question, wanted.answer.answer)
         return models.HookDone(id=given.id, kind=given.kind, is_new=given.is_new)
-
-    async def _visible_to(self, bearer: Bearer, text: str) -> Job:
-        """A job by its id: whoever may act on a kind may name its jobs."""
-        return await self.queries(bearer).job(text)
 
     async def _read_back(self) -> None:
         """Wait until the node has read what was just written, so that the next answer has it."""

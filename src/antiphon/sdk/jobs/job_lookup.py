@@ -6,8 +6,9 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from antiphon.core.authority.scope import meet
 from antiphon.errors import Misconfigured, Rejected
-from antiphon.runtime.replica.job_pages import EVERYTHING, is_visible
+from antiphon.runtime.replica.job_pages import EVERYTHING
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs as ReplicaJobs  # noqa: PLC0414 - interfaces
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader, StreamHandle
@@ -94,15 +95,12 @@ async def find_job(mesh: HasReplica, text: str, kind: str = "") -> Job:
 
 
 def one_job(
-    replica: Replica, text: str, kind: str = "", *, visible: Sequence[str] = EVERYTHING
+    replica: Replica, text: str, kind: str = "", *, kinds: Sequence[str] = EVERYTHING
 ) -> Job:
     """The same on a replica, among the kinds that whoever asks may see."""
     wanted = plain_id(text)
-    found = [
-        job
-        for job in replica.ask(ReplicaJobs).find(wanted)
-        if (not kind or job.kind == kind) and is_visible(job.kind, visible)
-    ]
+    among = meet((tuple(kinds), (kind,))) if kind else kinds
+    found = replica.ask(ReplicaJobs).find(wanted, kinds=among)
     of_kind = f" of kind {kind}" if kind else ""
     if not found:
         raise Rejected(

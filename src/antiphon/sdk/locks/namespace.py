@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.families.locks.ops import MAX_KEY, TakeBody
+from antiphon.core.families.locks.ops import LOCK, MAX_KEY, TakeBody
 from antiphon.core.families.locks.state import Lock as LockState
 from antiphon.core.families.locks.state import LockLane, standing
 from antiphon.core.policy.locks import lock_time
@@ -26,12 +26,16 @@ from antiphon.core.tempo.time_text import time_text
 from antiphon.errors import Held, Malformed
 from antiphon.runtime.locks.lock_line import LockLine
 from antiphon.runtime.log.breaker_guard import guarded
-from antiphon.runtime.replica.replica import LaneQueries
+from antiphon.runtime.replica.job_pages import EVERYTHING
+from antiphon.runtime.replica.lane_lists import LaneList, Lists
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.locks.lock import Lock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from antiphon.runtime.locks.lock_hold import NextTime
+    from antiphon.runtime.log.session import Session
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.connection.connection import Connection
 
@@ -43,12 +47,8 @@ WAIT_S: Final = 60.0
 MOST_LISTED: Final = 10_000
 
 
-class ReplicaLocks(LaneQueries[LockState], family="locks", lane=LockLane):
-    """Queries for people who list locks."""
-
-    def held(self, *, limit: int) -> list[LockState]:
-        """Locks that were not released, the oldest first; the time of a hold may be over."""
-        return self._found("holder is not null order by id limit ?", limit)
+HELD_LOCKS: Final = LaneList[LockState]("locks", LockLane, LOCK, "holder", name="key")
+"""Locks that were not released, the oldest first; the time of a hold may be over."""
 
 
 class LockStatus(Struct, frozen=True, kw_only=True):
@@ -135,18 +135,16 @@ class Locks:
         return True
 
     async def list(self, scope: str = "") -> list[LockStatus]:
-        """The locks that are held, or were when their time ended; of one scope, or of all."""
-        session = self._connection.session
-        control = await session.sync_control()
-        seq, now_ms = session.confirmed + 1, session.now_by_both_clocks_ms()
+        """The locks that are held, or were when their time ended; of one scope, or of all.
+
+        Of more than 10,000, parties share the list.
+        """
+        control = await self._connection.session.sync_control()
         async with self._connection.replica() as replica:
-            known = replica.ask(ReplicaLocks).held(limit=MOST_LISTED)
-        held = (standing(control, lock, seq) for lock in known)
-        return [
-            _status(lock, now_ms)
-            for lock in held
-            if lock is not None and lock.hold is not None and scope in ("", lock.kind)
-        ]
+            found = Lists(replica, control).shared(
+                HELD_LOCKS, limit=MOST_LISTED, among=(scope,) if scope else EVERYTHING
+            )
+        return statuses(self._connection.session, (one.state for one in found.rows))
 
     def _line(self, key: str, scope: str, agent: str) -> LockLine:
         who = agent or self._connection.agent
@@ -186,6 +184,13 @@ class Locks:
             )
 
         return next_time
+
+
+def statuses(session: Session, locks: Iterable[LockState]) -> list[LockStatus]:
+    """Locks as people see them, without those whose holder has lost its authority."""
+    control, seq, now_ms = session.control, session.confirmed + 1, session.now_by_both_clocks_ms()
+    held = (standing(control, lock, seq) for lock in locks)
+    return [_status(lock, now_ms) for lock in held if lock is not None and lock.hold is not None]
 
 
 def _status(lock: LockState, now_ms: int) -> LockStatus:

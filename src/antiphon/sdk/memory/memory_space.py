@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -9,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.families.memory.ops import MAX_KEY_LENGTH, Strategy
+from antiphon.core.families.memory.ops import MAX_KEY_LENGTH, MEMO, Strategy
 from antiphon.core.families.memory.state import Document as State
-from antiphon.core.families.memory.state import DocumentLane
+from antiphon.core.families.memory.state import DocumentLane, document_key
 from antiphon.core.families.memory.writing import Wanted
 from antiphon.errors import Conflict, LostRace, Malformed, Misconfigured, Unavailable, is_away
 from antiphon.runtime.memory import document_values
 from antiphon.runtime.memory.documents import Deferred, Documents, Outcome, Settled
 from antiphon.runtime.outbox.lane_writes import form_of
 from antiphon.runtime.outbox.outbox_item import Form, OutboxItem
-from antiphon.runtime.replica.replica import LaneQueries
+from antiphon.runtime.replica.lane_lists import LaneList, Lists
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -29,41 +30,18 @@ if TYPE_CHECKING:
 MERGES: Final = 64
 """How often both values are merged while others keep writing."""
 MOST_LISTED: Final = 10_000
+"""Documents with conflicts."""
+AT_ONCE: Final = 1_000
+"""Keys that are read without a pause."""
 ANY_KEY: Final = "any"
 """Read to learn whether a space may be read: a replica has nothing of one that may not."""
 _STRATEGIES: Final = ("remote", "local", "merge", "defer")
 
 
-class ReplicaDocuments(LaneQueries[State], family="memory", lane=DocumentLane):
-    """Lists of documents, which no single lane can give."""
-
-    def standing(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> list[State]:
-        """The documents of a space that have a value, by key; those after one."""
-        return self._found(
-            "kind = ? and key >= ? and key > ? and substr(key, 1, ?) = ?"
-            " and state in ('written', 'conflict') and revision > 0 order by key limit ?",
-            space, prefix, after, len(prefix), prefix, limit,
-        )  # fmt: skip
-
-    def document(self, space: str, key: str) -> State | None:
-        """One document, deleted or not."""
-        found = self._found("kind = ? and key = ? limit 1", space, key)
-        return found[0] if found else None
-
-    def conflicts(self, space: str, *, limit: int) -> list[State]:
-        """The documents of a space with unresolved conflicts, by key."""
-        where = "kind = ? and conflicts is not null order by key limit ?"
-        return self._found(where, space, limit)
-
-    def all_conflicts(self, *, limit: int) -> list[tuple[str, State]]:
-        """The same of all spaces, each with its space."""
-        rows = self._db.execute(
-            "select kind, body from lanes_memory where conflicts is not null"
-            " order by kind, key limit ?",
-            (limit,),
-        )
-        lanes = ((space, self._decoder.decode(body)) for space, body in rows)
-        return [(space, lane.state) for space, lane in lanes if lane.state is not None]
+DOCUMENTS: Final = LaneList[State]("memory", DocumentLane, MEMO, "standing", name="key")
+"""Documents that are there, by space and key."""
+DOCUMENTS_IN_CONFLICT: Final = LaneList[State]("memory", DocumentLane, MEMO, "conflicts")
+"""Documents with values that wait for a decision, the oldest first."""
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -165,29 +143,43 @@ class MemorySpace:
         from antiphon.assembly.offline_connection import known_replica
 
         with known_replica(self._connection.home, self._connection.opened) as replica:
-            return replica.ask(ReplicaDocuments).document(self.name, key)
+            document: State | None = replica.lane(document_key(self.name, key)).state
+            return document
 
     async def keys(self, prefix: str = "") -> list[str]:
         """The keys of all documents, in order; from this machine's replica."""
+        found: list[str] = []
         async with self._connection.replica() as replica:
-            found = replica.ask(ReplicaDocuments).standing(
-                self.name, prefix=prefix, limit=MOST_LISTED
-            )
+            lists = Lists(replica, self._connection.session.control)
+            is_full = True
+            while is_full:
+                place = (self.name, found[-1] if found else "")
+                page = lists.named(
+                    DOCUMENTS, among=(self.name,), prefix=prefix, after=place, limit=AT_ONCE
+                )
+                found += [one.name for one in page]
+                is_full = len(page) == AT_ONCE
+                await asyncio.sleep(0)
         if not found:
             await self._of().read(self.name, ANY_KEY)  # raises where this key may not read
-        return [one.key for one in found]
+        return found
 
     async def conflicts(self, key: str | None = None) -> list[Sibling]:
-        """Deferred values that nobody has resolved: of one document, or of the whole space."""
+        """Deferred values that nobody has resolved: of one document, or of the whole space.
+
+        Of more than 10,000 documents with such values, parties share the list.
+        """
         documents = self._of()
         if key is not None:
             state = await documents.read(self.name, _checked(key))
             return [] if state is None else await self._siblings(state)
         async with self._connection.replica() as replica:
-            known = replica.ask(ReplicaDocuments).conflicts(self.name, limit=MOST_LISTED)
+            lists = Lists(replica, self._connection.session.control)
+            known = lists.shared(DOCUMENTS_IN_CONFLICT, limit=MOST_LISTED, among=(self.name,)).rows
         if not known:
             await documents.read(self.name, ANY_KEY)
-        return [sibling for one in known for sibling in await self.conflicts(one.key)]
+        keys = sorted(one.state.key for one in known)
+        return [sibling for key in keys for sibling in await self.conflicts(key)]
 
     # --- writing ------------------------------------------------------------------------------
 

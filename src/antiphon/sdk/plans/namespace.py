@@ -26,13 +26,14 @@ from msgspec.structs import asdict, replace
 from antiphon.core.derivations import plan_authority
 from antiphon.core.derivations.derived_use import DerivedUse, cost_of
 from antiphon.core.families.jobs.planned import PlanBody
-from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
+from antiphon.core.families.plans.ops import PLAN, DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.ops import when as in_words
-from antiphon.core.families.plans.state import Plan, plan_key
+from antiphon.core.families.plans.state import Plan, PlanLane, plan_key
 from antiphon.core.record.ids import short_node
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.plans.selected_plans import derived_lately, party_of_plan, plans_run
+from antiphon.runtime.replica.lane_lists import LaneList
 from antiphon.runtime.replica.replica_plans import ReplicaPlans
 from antiphon.sdk.many.bound_calls import Call, Caller
 from antiphon.sdk.plans.triggers import Cron, Reaction, Trigger
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Task[..., Any])
 
 MOST_LISTED: Final = 10_000
+STANDING_PLANS: Final = LaneList[Plan]("plans", PlanLane, PLAN, "whose")
+"""Plans that were put and not dropped."""
 TICKS_SHOWN: Final = 3
 _OF_ONE_JOB: Final = {
     "delay_ms": "delay",
@@ -204,18 +207,15 @@ class Plans:
         session = self._connection.session
         control = await session.sync_control()
         async with self._connection.replica() as replica:
-            run = plans_run(replica.ask(ReplicaPlans), control, {})
+            plans = replica.ask(ReplicaPlans)
             if name:
-                shown = replica.ask(ReplicaPlans).named(name, limit=MOST_LISTED)
+                shown = plans.named(name, limit=MOST_LISTED)
             else:
                 # However many plans one party has, those that are run are in the list.
-                oldest = replica.ask(ReplicaPlans).oldest(limit=MOST_LISTED)
+                run, oldest = plans_run(plans, control, {}), plans.oldest(limit=MOST_LISTED)
                 more = {one.first_seq: one for one in (*run.values(), *oldest)}
                 shown = [more[seq] for seq in sorted(more)]
-            now_ms = session.wall.now_ms()
-            use = derived_lately(replica.ask(ReplicaPlans), control, now_ms)
-            view = _View(replica, session, control, run.keys(), use)
-            return [_status(view, one.plan) for one in shown]
+            return statuses(session, replica, [one.plan for one in shown])
 
     async def drop(self, name: str, *, kind: str = "") -> str:
         """Drop a plan by its name; its kind. Jobs that were derived from it stay."""
@@ -237,6 +237,15 @@ class Plans:
         body = DropBody(kind=found[0], name=name)
         await write_one(session, Intent(PlanDrop, body, view.lane), BEHIND)
         return found[0]
+
+
+def statuses(session: Session, replica: Replica, plans: Sequence[Plan]) -> list[PlanStatus]:
+    """What each of these plans does next, as seen from here."""
+    control, asked = session.control, replica.ask(ReplicaPlans)
+    run = plans_run(asked, control, {one.put_seq: one for one in plans}) if plans else {}
+    use = derived_lately(asked, control, session.wall.now_ms())
+    view = _View(replica, session, control, run.keys(), use)
+    return [_status(view, one) for one in plans]
 
 
 def check_name(name: str) -> str:

@@ -8,25 +8,28 @@ does not answer, is in the node's own table (`runtime/attention`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from antiphon.core.authority.scope import EVERY_KIND
-from antiphon.core.families.jobs.ops import DEGRADED, JobArtifact, JobComplete
-from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
-from antiphon.core.policy.retry import is_dead_letter
+from antiphon.core.authority.parties import party_behind, party_of_key
+from antiphon.core.authority.scope import EVERY_KIND, EVERYTHING, Scope
+from antiphon.core.families.jobs.columns import ESCALATED, ESCALATION
+from antiphon.core.families.jobs.ops import DEGRADED, JOB, JobArtifact, JobComplete
+from antiphon.core.families.jobs.state import Job, JobLane, job_key
+from antiphon.core.record.branches import READS_ALL
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.attention.attention_table import Attention
 from antiphon.runtime.log.session import open_stored
-from antiphon.runtime.replica.job_pages import EVERYTHING, JobFilter, JobPages, is_visible
-from antiphon.runtime.replica.replica import LaneQueries
+from antiphon.runtime.replica.lane_lists import LaneList, Lists
 from antiphon.runtime.replica.replica_erasures import ReplicaErasures
-from antiphon.sdk.dead_letters import letters_of
-from antiphon.sdk.memory.memory_space import ReplicaDocuments
-from antiphon.sdk.questions.namespace import ReplicaQuestions
+from antiphon.sdk.dead_letters import DEAD_JOBS, letters_of
+from antiphon.sdk.memory.memory_space import DOCUMENTS_IN_CONFLICT
+from antiphon.sdk.queries.page import digest_key
+from antiphon.sdk.questions.namespace import OPEN_QUESTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from antiphon.core.authority.control import Control
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.ports import Record
     from antiphon.runtime.replica.replica import Replica
@@ -38,11 +41,11 @@ JOBS: Final = "dead jobs"
 CONFLICTS: Final = "conflicts"
 ALARMS: Final = "alarms"
 COORDINATOR: Final = "coordinator"
-ESCALATION: Final = b'"as":"escalation"'
+ESCALATION_WORDS: Final = b'"as":"escalation"'
 MOST_DEAD: Final = 100
-"""Of the newest jobs without a result, and of those that asked for somebody, so many are looked at.
-"""
+"""So many jobs without a result are looked at, and so many of those that asked for somebody."""
 MOST: Final = 500
+"""The same of questions, conflicts and what services have set aside."""
 RESOLVED_BY: Final = {
     QUESTIONS: "antiphon answer {name}",
     ESCALATIONS: "antiphon show {name}",
@@ -55,6 +58,8 @@ RESOLVED_BY: Final = {
 SHORT_ID: Final = 8
 ALARM_OLD_MS: Final = 15 * 60_000
 """Nobody has made a report for so long: what it said may be over."""
+_TIME_BYTES: Final = 6
+_TIME_END: Final = 2 ** (8 * _TIME_BYTES) - 1
 DEGRADED_MS: Final = 24 * 3_600_000
 """How long a result that is not what it should be needs somebody."""
 ENDS: Final = {
@@ -65,6 +70,7 @@ ENDS: Final = {
     ALARMS: "a bar without it",
     COORDINATOR: "its answer, or another coordinator",
 }
+S = TypeVar("S")
 
 
 def ends_with(one: Attention) -> str:
@@ -72,28 +78,74 @@ def ends_with(one: Attention) -> str:
     return ENDS.get(one.service, "the service, which tries again")
 
 
-class ReplicaEscalations(LaneQueries[Job], family="jobs", lane=JobLane):
-    """Queries for jobs that have asked for somebody."""
+OPEN_ESCALATIONS: Final = LaneList[Job](
+    "jobs", JobLane, JOB, "needs", value=ESCALATION, is_newest_first=True
+)
+"""Jobs that asked for somebody and have not ended, the newest first."""
+ESCALATED_JOBS: Final = LaneList[Job](
+    "jobs", JobLane, JOB, "needs", value=ESCALATED, is_newest_first=True
+)
+"""Jobs that asked for somebody and have a result."""
 
-    def newest(self, *, limit: int) -> list[Job]:
-        """Those that are open or have a result, the newest first."""
-        return self._found("escalated_ms is not null order by escalated_ms desc limit ?", limit)
+
+class Needed(NamedTuple):
+    """An item, and the party that it is counted for; empty for what is about the mesh itself."""
+
+    party: str
+    item: Attention
+
+    @property
+    def key(self) -> bytes:
+        """Newest first; the rest only tells apart what is of the same moment."""
+        one = self.item
+        said = f"{one.service}\0{one.item}\0{one.by}"
+        since = _TIME_END - min(max(one.since_ms, 0), _TIME_END)
+        return digest_key(said, since.to_bytes(_TIME_BYTES))
 
 
-def derived(
-    connection: Connection, replica: Replica, visible: Sequence[str] = EVERYTHING
-) -> list[Attention]:
-    """What needs attention now, of the kinds that whoever asks may see; alarms are about all."""
+def needed(
+    connection: Connection,
+    replica: Replica,
+    scope: Scope = EVERYTHING,
+    *,
+    but: frozenset[str] = frozenset(),
+) -> list[Needed]:
+    """What needs attention now, as far as whoever asks may see it, without some sorts of it.
+
+    Parties share each sort of which there is more than is looked at. What is about the mesh itself
+    takes the right to read every kind.
+    """
     replica.flush()
-    found = [
-        *_questions(replica),
-        *_escalations(replica, connection.session.wall.now_ms()),
-        *_dead_jobs(replica, visible),
-        *_conflicts(replica),
-    ]
-    if EVERY_KIND in visible:
-        return [*found, *_alarms(replica, connection.session.wall.now_ms())]
-    return [one for one in found if is_visible(one.item.split(" ", 1)[0], visible)]
+    session = connection.session
+    look = _Look(connection, replica, Lists(replica, session.control, scope))
+    found = [one for sort, items in _OF_LANES.items() if sort not in but for one in items(look)]
+    if EVERY_KIND in scope.of(READS_ALL):
+        aside = [*replica.attention.newest(limit=MOST), *replica.attention.reported()]
+        found += [Needed(_party(session.control, one), one) for one in (*_alarms(look), *aside)]
+    return found
+
+
+def _party(control: Control, one: Attention) -> str:
+    return party_of_key(control, one.whose) if one.whose else ""
+
+
+class _Look(NamedTuple):
+    """What is looked at, and with whose eyes."""
+
+    connection: Connection
+    replica: Replica
+    lists: Lists
+
+    @property
+    def now_ms(self) -> int:
+        """What time it is."""
+        return self.connection.session.wall.now_ms()
+
+    def rows(self, of: LaneList[S], limit: int) -> Iterator[tuple[str, str, S]]:
+        """Party, kind and state of the rows of a list, which parties share."""
+        control = self.connection.session.control
+        for row in self.lists.shared(of, limit=limit).rows:
+            yield party_behind(control, row.whose), row.kind, row.state
 
 
 def resolved_by(one: Attention) -> str:
@@ -103,37 +155,37 @@ def resolved_by(one: Attention) -> str:
     return words.format(first=parts[0], name=parts[-1][:SHORT_ID])
 
 
-def _questions(replica: Replica) -> Iterator[Attention]:
-    for job in replica.ask(ReplicaQuestions).open(limit=MOST):
+def _questions(look: _Look) -> Iterator[Needed]:
+    for party, _, job in look.rows(OPEN_QUESTIONS, MOST):
         text = job.question.text if job.question is not None else ""
         item = f"{job.kind} {job.id}"
-        yield Attention(QUESTIONS, item, job.scheduler, text, job.scheduled_ms, 1)
+        yield Needed(party, Attention(QUESTIONS, item, job.scheduler, text, job.scheduled_ms, 1))
 
 
-def _escalations(replica: Replica, now_ms: int) -> Iterator[Attention]:
-    for job in replica.ask(ReplicaEscalations).newest(limit=MOST_DEAD):
-        if job.is_terminal:
-            ended = replica.record(job.ended_seq)
-            op = _opened(replica, ended.record).op if ended is not None else None
-            outputs = op.body.outputs if isinstance(op, JobComplete) else ()
-            is_degraded = any(one.name == DEGRADED for one in outputs)
-            if not is_degraded or job.ended_ms < now_ms - DEGRADED_MS:
-                continue
-        yield from _escalation(replica, job)
+def _escalations(look: _Look) -> Iterator[Needed]:
+    for party, _, job in look.rows(OPEN_ESCALATIONS, MOST_DEAD):
+        yield from _escalation(look.replica, party, job)
+    for party, _, job in look.rows(ESCALATED_JOBS, MOST_DEAD):
+        ended = look.replica.record(job.ended_seq)
+        op = _opened(look.replica, ended.record).op if ended is not None else None
+        outputs = op.body.outputs if isinstance(op, JobComplete) else ()
+        is_degraded = any(one.name == DEGRADED for one in outputs)
+        if is_degraded and job.ended_ms >= look.now_ms - DEGRADED_MS:
+            yield from _escalation(look.replica, party, job)
 
 
-def _escalation(replica: Replica, job: Job) -> Iterator[Attention]:
+def _escalation(replica: Replica, party: str, job: Job) -> Iterator[Needed]:
     """What its runs have said: the newest of it, since the first."""
     said = [
         (stored.record, _opened(replica, stored.record).op)
         for stored in replica.lane_records(job_key(job.kind, job.id))
-        if stored.verdict is Verdict.OK and ESCALATION in stored.record.payload
+        if stored.verdict is Verdict.OK and ESCALATION_WORDS in stored.record.payload
     ]
     found = [(record, op) for record, op in said if isinstance(op, JobArtifact)]
     if found:
         first, (_, op) = found[0][0], found[-1]
         is_forgotten = replica.ask(ReplicaErasures).about(job) is not None
-        yield Attention(
+        item = Attention(
             ESCALATIONS,
             f"{job.kind} {job.id}",
             job.scheduler,
@@ -142,38 +194,44 @@ def _escalation(replica: Replica, job: Job) -> Iterator[Attention]:
             len(found),
             op.author,
         )
+        yield Needed(party, item)
 
 
 def _opened(replica: Replica, record: Record) -> OpenedRecord:
     return open_stored(replica.protocol, replica.mesh, record)
 
 
-def _dead_jobs(replica: Replica, visible: Sequence[str]) -> Iterator[Attention]:
-    ended = JobFilter(states=(State.FAILED, State.ABORTED))
-    newest = replica.ask(JobPages).every(ended, visible=visible, limit=MOST_DEAD)
-    # A question that nobody answered is an answer to whoever asked; of replicas, the parent counts.
-    dead = [
-        job for job in newest if is_dead_letter(job) and job.question is None and not job.replica_of
-    ]
-    for letter in letters_of(replica, dead):
+def _dead_jobs(look: _Look) -> Iterator[Needed]:
+    rows = list(look.rows(DEAD_JOBS, MOST_DEAD))
+    letters = letters_of(look.replica, [job for *_, job in rows])
+    for (party, _, job), letter in zip(rows, letters, strict=True):
         if letter.retried_as is None:
-            job = letter.job
             words = [job.outcome, letter.error.name if letter.error else "", letter.note]
             why = ": ".join(word for word in words if word)
-            item = f"{job.kind} {job.id}"
-            yield Attention(JOBS, item, job.scheduler, why, job.ended_ms, max(job.attempts, 1))
+            item, tries = f"{job.kind} {job.id}", max(job.attempts, 1)
+            one = Attention(JOBS, item, job.scheduler, why, job.ended_ms, tries)
+            yield Needed(party, one)
 
 
-def _conflicts(replica: Replica) -> Iterator[Attention]:
-    for space, document in replica.ask(ReplicaDocuments).all_conflicts(limit=MOST):
+def _conflicts(look: _Look) -> Iterator[Needed]:
+    for party, space, document in look.rows(DOCUMENTS_IN_CONFLICT, MOST):
         count = len(document.siblings)
         why = f"{count} {'value waits' if count == 1 else 'values wait'} for a decision"
         item = f"{space} {document.key}"
-        yield Attention(CONFLICTS, item, document.author, why, document.hlc[0], 1)
+        one = Attention(CONFLICTS, item, document.author, why, document.hlc[0], 1)
+        yield Needed(party, one)
 
 
-def _alarms(replica: Replica, now_ms: int) -> Iterator[Attention]:
-    for report in replica.reports.newest(limit=1):
-        if report.end_ms >= now_ms - ALARM_OLD_MS:
+_OF_LANES: Final = {
+    QUESTIONS: _questions,
+    ESCALATIONS: _escalations,
+    JOBS: _dead_jobs,
+    CONFLICTS: _conflicts,
+}
+
+
+def _alarms(look: _Look) -> Iterator[Attention]:
+    for report in look.replica.reports.newest(limit=1):
+        if report.end_ms >= look.now_ms - ALARM_OLD_MS:
             for alarm in report.alarms:
                 yield Attention(ALARMS, alarm.name, "", alarm.why, report.end_ms, 1)

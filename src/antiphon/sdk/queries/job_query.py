@@ -138,7 +138,7 @@ def _versions(connection: Connection, replica: Replica, name: str) -> tuple[str,
 def _root(replica: Replica, text: str, visible: Sequence[str]) -> tuple[str, str]:
     from antiphon.sdk.jobs.job_lookup import one_job
 
-    job = one_job(replica, text, visible=visible)
+    job = one_job(replica, text, kinds=visible)
     return job.kind, job.id
 
 

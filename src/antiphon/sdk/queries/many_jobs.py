@@ -11,19 +11,26 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from antiphon.core.authority.parties import party_behind, whose
 from antiphon.core.families.jobs.state import State
-from antiphon.core.policy.retry import is_dead_letter
+from antiphon.core.party_turns import by_party, in_turns
 from antiphon.errors import AntiphonError
-from antiphon.sdk.dead_letters import letters_of
+from antiphon.runtime.replica.job_pages import EVERYTHING, JobPages
+from antiphon.runtime.replica.lane_lists import Lists, kind_and_below
+from antiphon.sdk.dead_letters import DEAD_JOBS, letters_of
 from antiphon.sdk.defaults import DEAD_LETTERS_MAX
 from antiphon.sdk.jobs.job_lookup import handle_on
+from antiphon.sdk.queries.job_query import JobQuery, job_filter
 from antiphon.sdk.queries.namespace import Queries
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import Unpack
 
+    from antiphon.core.authority.control import Control
     from antiphon.core.families.jobs.state import Job
+    from antiphon.runtime.replica.job_pages import JobFilter
+    from antiphon.runtime.replica.replica import Replica
     from antiphon.sdk.connection.namespace import Connected
     from antiphon.sdk.queries.job_query import JobFilters
 
@@ -61,21 +68,41 @@ async def retryable(mesh: Connected, *, limit: int, **filters: Unpack[JobFilters
     """Jobs that failed or expired and were not retried yet.
 
     For those that were, their retry is checked instead. Cancelled jobs are left out: their result
-    is not wanted.
+    is not wanted. Of more than the limit, each party's newest are taken in turn.
     """
     filters.setdefault("state", [State.FAILED.value, State.ABORTED.value])
-    found: list[Job] = []
-    after, looked = "", 0
-    while looked < DEAD_LETTERS_MAX:
-        page = await Queries(mesh.connection).jobs(limit=LOOKED_AT, after=after, **filters)
-        looked, after = looked + len(page), page.next
-        wanted = [job for job in page if is_dead_letter(job)]
-        async with mesh.connection.replica() as replica:
-            letters = letters_of(replica, wanted)
-        found += [letter.job for letter in letters if letter.retried_as is None]
-        if len(found) > limit or not after:
-            break
-    return Chosen(found[:limit], len(found) > limit or bool(after))
+    connection, found = mesh.connection, list["Job"]()
+    control = connection.session.control
+
+    def party(job: Job) -> str:
+        return party_behind(control, whose(job.call_auth, job.scheduler))
+
+    async with connection.replica() as replica:
+        wanted = await job_filter(connection, JobQuery(**filters), replica, EVERYTHING)
+        dead = _dead(replica, control, wanted)
+        turns = in_turns(by_party(dead, party), len(dead))
+        for at in range(0, len(turns), LOOKED_AT):
+            letters = letters_of(replica, turns[at : at + LOOKED_AT])
+            found += [letter.job for letter in letters if letter.retried_as is None]
+            if len(found) > limit:
+                break
+            await asyncio.sleep(0)
+    chosen = sorted(found[:limit], key=lambda job: -job.scheduled_seq)
+    return Chosen(chosen, len(found) > limit or len(dead) == DEAD_LETTERS_MAX)
+
+
+def _dead(replica: Replica, control: Control, wanted: JobFilter) -> list[Job]:
+    """Jobs without a result that are wanted, newest first; where there are too many, in turns."""
+    if wanted.text or wanted.graph is not None:  # they are found by that, and are few
+        found = replica.ask(JobPages).every(wanted, limit=DEAD_LETTERS_MAX)
+        return [job for job in found if job.is_dead_letter]
+    part = Lists(replica, control).shared(
+        DEAD_JOBS,
+        among=kind_and_below(wanted.kind),
+        only=wanted.is_met_by,
+        limit=DEAD_LETTERS_MAX,
+    )
+    return [one.state for one in part.rows]
 
 
 async def cancel_each(mesh: Connected, jobs: Sequence[Job], reason: str) -> list[Done[Job]]:

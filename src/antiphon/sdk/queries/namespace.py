@@ -5,42 +5,45 @@
     more = await mesh.queries.jobs(**wanted, after=page.next)
 
 Every list ends at a limit and goes on at a cursor. An interface that answers for somebody else
-makes an object of its own with the kinds that this party may read: nothing that it returns is
-about other kinds, neither rows nor counts.
+makes an object of its own with what this party may do. Nothing that it returns is about other
+kinds than those for which the party holds a command that such rows are read by, neither rows nor
+counts. Where a list cannot have all rows, parties share it (decision 0093).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from antiphon.core.authority.scope import EVERY_KIND
+from antiphon.core.authority.parties import party_of_key
+from antiphon.core.authority.scope import EVERY_KIND, EVERYTHING, Scope
 from antiphon.core.authority.subject_rights import kinds_shown
 from antiphon.core.families.jobs.ops import JOB
+from antiphon.core.families.jobs.state import Job, JobLane
+from antiphon.core.families.locks.ops import LOCK
+from antiphon.core.families.memory.ops import MEMO
+from antiphon.core.families.plans.ops import PLAN
+from antiphon.core.record.branches import READS_ALL
 from antiphon.errors import Rejected
-from antiphon.ports import NANOSECONDS_PER_MS
-from antiphon.runtime.log.lane_reader import Judged
-from antiphon.runtime.replica.job_pages import (
-    EVERYTHING,
-    JobPages,
-    is_below,
-    is_visible,
-)
-from antiphon.runtime.replica.replica_records import ReplicaRecords
+from antiphon.runtime.replica.job_pages import EVERYTHING as EVERY_ONE
+from antiphon.runtime.replica.job_pages import JobPages
+from antiphon.runtime.replica.lane_lists import LaneList, Listed, Lists, kind_and_below
 from antiphon.sdk.queries.job_query import JobFilters, JobQuery, checked_limit, job_filter
-from antiphon.sdk.queries.page import Page, Query
+from antiphon.sdk.queries.page import Page, Query, digest_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
     from typing import Unpack
 
-    from antiphon.core.families.jobs.state import Job
+    from antiphon.core.record.branches import Branch
     from antiphon.runtime.attention.attention_table import Attention
     from antiphon.runtime.caller.model_calls import ModelCall
+    from antiphon.runtime.log.lane_reader import Judged
     from antiphon.runtime.presence.live_nodes import LiveNode
+    from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.replica.replica_reports import KeptReport
     from antiphon.sdk.authority.limits import LimitStatus
     from antiphon.sdk.connection.connection import Connection
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.messages.namespace import DeadMessage
     from antiphon.sdk.plans.namespace import PlanStatus
     from antiphon.sdk.queries.log_status import LogStatus
+    from antiphon.sdk.queries.record_lists import Refusal
     from antiphon.sdk.questions.namespace import OpenQuestion
 
 LIMIT: Final = 50
@@ -56,11 +60,18 @@ LOOKS: Final = 200
 """At a million jobs, all of them are examined for one page."""
 MOST: Final = 500
 """Rows of one page of anything but jobs."""
-LATEST: Final = 2_000
-REFUSALS_EXAMINED: Final = 5_000
 CALLING_JOBS: Final = 200
 """Jobs with model calls that are read for one page."""
 NO_END: Final = 2**62
+JOBS: Final = "jobs"
+CALLING: Final = LaneList[Job]("jobs", JobLane, JOB, "snapshots", is_newest_first=True)
+"""Jobs whose runs have stored model calls, the newest first."""
+
+
+def _behind(said: Query, found: Sequence[Listed[Any]], limit: int) -> str:
+    """The cursor behind the rows of a page, which has a limit; empty if no row is left."""
+    last = found[limit - 1] if len(found) > limit else None
+    return "" if last is None else said.cursor(f"{last.kind} {last.name}")
 
 
 def _newest_call(call: ModelCall) -> str:
@@ -72,19 +83,6 @@ class KindCounts(Struct, frozen=True):
 
     kind: str
     jobs: dict[str, int]
-
-
-class Refusal(Struct, frozen=True, kw_only=True):
-    """A record that took no effect, and why."""
-
-    seq: int
-    at_ms: int
-    family: str
-    """What it was about: `jobs`, `locks`; empty if that cannot be told."""
-    kind: str
-    name: str
-    """The job's id, or whatever it was about."""
-    verdict: str
 
 
 class DocumentLine(Struct, frozen=True, kw_only=True):
@@ -102,21 +100,32 @@ class DocumentLine(Struct, frozen=True, kw_only=True):
 class Queries:
     """Pages of what is on the mesh, as one party may see it."""
 
-    def __init__(self, connection: Connection, *, visible: Sequence[str] = EVERYTHING) -> None:
-        """Use `mesh.queries`. `visible` are the kinds that may be seen, as kind filters."""
+    def __init__(self, connection: Connection, *, scope: Scope = EVERYTHING) -> None:
+        """Use `mesh.queries`. `scope` is what whoever asks may do, for which kinds."""
         self._connection = connection
-        self._visible = tuple(visible)
+        self._scope = scope
 
-    def _sees(self, kind: str) -> bool:
-        return is_visible(kind, self._visible)
+    def _kinds(self, branch: Branch, what: str) -> tuple[str, ...]:
+        """The kinds whose rows may be seen; `Rejected` if none can be."""
+        found = self._scope.of(*branch.read_by)
+        if not found:
+            raise Rejected(
+                f"to see {what} takes one of the rights {', '.join(branch.read_by)}",
+                reason="role",
+                hint="ask with a right that includes one of them",
+            )
+        return found
 
     def _require_everything(self, what: str) -> None:
-        if EVERY_KIND not in self._visible:
+        if EVERY_KIND not in self._scope.of(READS_ALL):
             raise Rejected(
                 f"{what} are about every kind of job, and you may read some of them",
                 reason="project",
                 hint="ask with a right to read every kind",
             )
+
+    def _lists(self, replica: Replica) -> Lists:
+        return Lists(replica, self._connection.session.control, self._scope)
 
     async def readable(self) -> tuple[str, ...]:
         """The kinds of jobs that this machine can read, as kind filters: `render.>`; `>`: all."""
@@ -139,15 +148,15 @@ class Queries:
         A look examines some thousand jobs; after `looks` of them the page is what was found.
         """
         checked_limit(limit)
-        query = JobQuery(**filters)
-        said = Query("jobs", query, self._visible)
+        query, kinds = JobQuery(**filters), self._kinds(JOB, JOBS)
+        said = Query("jobs", query, kinds)
         before, found = said.number(after), list["Job"]()
         async with self._connection.replica() as replica:
-            wanted = await job_filter(self._connection, query, replica, self._visible)
+            wanted = await job_filter(self._connection, query, replica, kinds)
             pages = replica.ask(JobPages)
             for _ in range(looks):
                 left = limit - len(found)
-                page = pages.page(wanted, visible=self._visible, before=before, limit=left)
+                page = pages.page(wanted, visible=kinds, before=before, limit=left)
                 found += page.jobs
                 before = page.next
                 if not before or len(found) >= limit:
@@ -155,25 +164,31 @@ class Queries:
                 await asyncio.sleep(0)
         return Page(found, next=said.cursor(before) if before else "")
 
-    async def job(self, text: str) -> Job:
-        """The one job with this id, alias or beginning of an id; `Rejected` if there is none."""
+    async def job(self, text: str, *, to: str = "") -> Job:
+        """The one job with this id, alias or beginning of an id; `Rejected` if there is none.
+
+        `to` is a command that is to be used on it: whoever holds it for a kind may name its jobs.
+        """
         from antiphon.sdk.jobs.job_lookup import one_job
 
+        kinds = self._scope.of(*JOB.read_by, *((to,) if to else ()))
         async with self._connection.replica() as replica:
-            return one_job(replica, text, visible=self._visible)
+            return one_job(replica, text, kinds=kinds)
 
     async def counts(self, *, kind: str = "") -> dict[str, int]:
         """How many jobs are in each state that has any; of a kind and those below it, or of all."""
+        kinds = self._kinds(JOB, JOBS)
         async with self._connection.replica() as replica:
-            return replica.ask(JobPages).counts(visible=self._visible, kind=kind)
+            return replica.ask(JobPages).counts(visible=kinds, kind=kind)
 
     async def kinds(self, *, limit: int = LIMIT, after: str = "") -> Page[KindCounts]:
         """The same for each kind that has jobs, by name."""
         checked_limit(limit, MOST)
-        said = Query("kinds", self._visible)
+        visible = self._kinds(JOB, JOBS)
+        said = Query("kinds", visible)
         async with self._connection.replica() as replica:
             found = replica.ask(JobPages).counts_by_kind(
-                visible=self._visible, after=said.text(after), limit=limit + 1
+                visible=visible, after=said.text(after), limit=limit + 1
             )
         shown = [KindCounts(kind, jobs) for kind, jobs in found[:limit]]
         return Page(shown, next=said.cursor(shown[-1].kind) if len(found) > limit else "")
@@ -181,34 +196,51 @@ class Queries:
     # --- the rest of the mesh ---------------------------------------------------------------------
 
     async def nodes(self, *, limit: int = LIMIT, after: str = "") -> Page[LiveNode]:
-        """The nodes that are online, by their ids."""
+        """The nodes that are online, each page by their ids; parties share it."""
         from antiphon.sdk.presence.namespace import Presence
 
-        found = await Presence(self._connection).live()
+        found, control = await Presence(self._connection).live(), self._connection.session.control
         said, limit = Query("nodes"), checked_limit(limit, MOST)
-        return said.cut(
-            found, lambda one: f"{one.card.node} {one.card.agent}", after=after, limit=limit
+        page = said.in_turns(
+            found,
+            lambda one: digest_key(f"{one.card.node} {one.card.agent}"),
+            lambda one: party_of_key(control, one.card.node),
+            after=after,
+            limit=limit,
         )
+        return Page(sorted(page, key=lambda one: (one.card.node, one.card.agent)), next=page.next)
 
     async def plans(self, *, limit: int = LIMIT, after: str = "") -> Page[PlanStatus]:
-        """The plans that stand, by name and kind."""
-        from antiphon.sdk.plans.namespace import Plans
+        """The plans that stand, by kind and name."""
+        from antiphon.sdk.plans.namespace import STANDING_PLANS, statuses
 
-        found = [one for one in await Plans(self._connection).list() if self._sees(one.kind)]
-        said = Query("plans", self._visible)
-        limit = checked_limit(limit, MOST)
-        return said.cut(found, lambda one: f"{one.name} {one.kind}", after=after, limit=limit)
+        checked_limit(limit, MOST)
+        said = Query("plans", self._kinds(PLAN, "plans"))
+        session = self._connection.session
+        await session.sync_control()
+        async with self._connection.replica() as replica:
+            found = self._lists(replica).named(
+                STANDING_PLANS, after=said.named(after), limit=limit + 1
+            )
+            views = statuses(session, replica, [one.state for one in found[:limit]])
+        return Page(views, next=_behind(said, found, limit))
 
     async def locks(
         self, *, scope: str = "", limit: int = LIMIT, after: str = ""
     ) -> Page[LockStatus]:
         """The locks that are held, by scope and key."""
-        from antiphon.sdk.locks.namespace import Locks
+        from antiphon.sdk.locks.namespace import HELD_LOCKS, statuses
 
-        found = [one for one in await Locks(self._connection).list(scope) if self._sees(one.scope)]
-        said = Query("locks", scope, self._visible)
-        limit = checked_limit(limit, MOST)
-        return said.cut(found, lambda one: f"{one.scope} {one.key}", after=after, limit=limit)
+        checked_limit(limit, MOST)
+        said = Query("locks", scope, self._kinds(LOCK, "locks"))
+        session, among = self._connection.session, (scope,) if scope else EVERY_ONE
+        await session.sync_control()
+        async with self._connection.replica() as replica:
+            found = self._lists(replica).named(
+                HELD_LOCKS, among=among, after=said.named(after), limit=limit + 1
+            )
+        shown = [one.state for one in found[:limit]]
+        return Page(statuses(session, shown), next=_behind(said, found, limit))
 
     async def model_calls(
         self,
@@ -221,19 +253,21 @@ class Queries:
     ) -> Page[ModelCall]:
         """Model calls of audited jobs, newest first, of models whose name begins so.
 
-        The newest 200 jobs that made any are looked at, of a kind or below it.
+        The newest 200 jobs that made any are looked at, of a kind or below it; parties share them.
         """
         from antiphon.runtime.caller.model_calls import calls_on
         from antiphon.runtime.replica.replica_erasures import ReplicaErasures
-        from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
-        said = Query("model_calls", model, kind, self._visible)
+        said = Query("model_calls", model, kind, self._kinds(JOB, "model calls"))
         since_ms = 0 if since is None else round(since.timestamp() * 1000)
         async with self._connection.replica() as replica:
-            jobs = replica.ask(ReplicaJobs).with_model_calls(kind=kind, limit=CALLING_JOBS)
+            calling = self._lists(replica).shared(
+                CALLING, among=kind_and_below(kind), limit=CALLING_JOBS
+            )
+            jobs = [one.state for one in calling.rows]
             jobs = [one for one in jobs if replica.ask(ReplicaErasures).about(one) is None]
         found: list[ModelCall] = []
-        for job in filter(lambda one: self._sees(one.kind), jobs):
+        for job in jobs:
             view = await self._connection.session.read_lane(job.kind, job.id)
             calls = await calls_on(view, self._connection.artifacts)
             found += [one for one in calls if one.at_ms >= since_ms and one.model.startswith(model)]
@@ -244,16 +278,14 @@ class Queries:
         self, space: str, *, prefix: str = "", limit: int = LIMIT, after: str = ""
     ) -> Page[DocumentLine]:
         """The documents of a space, by key."""
-        from antiphon.sdk.memory.memory_space import ReplicaDocuments
+        from antiphon.sdk.memory.memory_space import DOCUMENTS
 
         checked_limit(limit, MOST)
-        said = Query("documents", space, prefix, self._visible)
-        begin = said.text(after)
-        if not self._sees(space):
-            return Page()
+        said = Query("documents", space, prefix, self._kinds(MEMO, "documents"))
+        place = (space, said.text(after))
         async with self._connection.replica() as replica:
-            found = replica.ask(ReplicaDocuments).standing(
-                space, prefix=prefix, after=begin, limit=limit + 1
+            found = self._lists(replica).named(
+                DOCUMENTS, among=(space,), prefix=prefix, after=place, limit=limit + 1
             )
         shown = [
             DocumentLine(
@@ -264,7 +296,7 @@ class Queries:
                 agent=one.agent,
                 conflicts=len(one.siblings),
             )
-            for one in found[:limit]
+            for one in (row.state for row in found[:limit])
         ]
         return Page(shown, next=said.cursor(shown[-1].key) if len(found) > limit else "")
 
@@ -294,53 +326,34 @@ class Queries:
         Open questions, jobs without a result that were not retried, conflicts of documents, alarms,
         a coordinator that does not answer, and what services of this machine's node, or of the
         coordinator's, have set aside. Who may read some kinds sees the first three of those kinds.
+        Parties share each page.
         """
-        from antiphon.sdk.queries.attention import derived
+        from antiphon.sdk.queries.attention import needed
 
-        sees_all = EVERY_KIND in self._visible
-        async with self._connection.replica() as replica:
-            found = derived(self._connection, replica, self._visible)
-            if sees_all:
-                found += [*replica.attention.newest(limit=MOST), *replica.attention.reported()]
-        found.sort(key=lambda one: (-one.since_ms, one.service, one.item, one.by))
-        said = Query("attention", self._visible)
+        said = Query("attention", self._scope)
         limit = checked_limit(limit, MOST)
-        return said.cut(
-            found,
-            lambda one: f"{NO_END - one.since_ms:020} {one.service} {one.item} {one.by}",
-            after=after,
-            limit=limit,
+        async with self._connection.replica() as replica:
+            found = needed(self._connection, replica, self._scope)
+        page = said.in_turns(
+            found, lambda one: one.key, lambda one: one.party, after=after, limit=limit
         )
+        return page.mapped(lambda one: one.item)
 
     async def questions(
         self, *, kind: str = "", limit: int = LIMIT, after: str = ""
     ) -> Page[OpenQuestion]:
         """Questions that nobody has answered, the oldest first; of a kind and those below it."""
-        from antiphon.sdk.questions.namespace import ReplicaQuestions, shown_questions
+        from antiphon.sdk.questions.namespace import OPEN_QUESTIONS, shown_questions
 
         checked_limit(limit, MOST)
-        said = Query("questions", kind, self._visible)
-        begin_ms, _, begin_id = said.text(after).partition(" ")
-        place = (int(begin_ms) if begin_ms.isdecimal() else 0, begin_id)
-        found: list[Job] = []
-        has_more = True
+        said = Query("questions", kind, self._kinds(JOB, "questions"))
+        place, among = said.number(after), kind_and_below(kind)
         async with self._connection.replica() as replica:
-            for _ in range(LOOKS):
-                rows = replica.ask(ReplicaQuestions).open(limit=MOST, after=place)
-                for job in rows:
-                    place = (job.scheduled_ms, job.id)
-                    if is_below(job.kind, kind) and self._sees(job.kind):
-                        found.append(job)
-                        if len(found) == limit:
-                            break
-                else:
-                    has_more = len(rows) == MOST
-                    if has_more:
-                        await asyncio.sleep(0)
-                        continue
-                break
-        shown = shown_questions(self._connection, found)
-        return Page(shown, next=said.cursor(f"{place[0]} {place[1]}") if has_more else "")
+            found, last = self._lists(replica).in_order(
+                OPEN_QUESTIONS, among=among, after=place, limit=limit
+            )
+        shown = shown_questions(self._connection, [one.state for one in found])
+        return Page(shown, next=said.cursor(last) if last else "")
 
     async def reports(self, *, limit: int = LIMIT, after: str = "") -> Page[KeptReport]:
         """Bar reports of this machine's node, newest first."""
@@ -357,42 +370,24 @@ class Queries:
         self, *, kind: str = "", limit: int = LIMIT, after: str = ""
     ) -> Page[Refusal]:
         """Records that took no effect, newest first; of a kind and those below it, or of all."""
+        from antiphon.sdk.queries.record_lists import refusals
+
         checked_limit(limit, MOST)
-        said = Query("refusals", kind, self._visible)
-        before = said.number(after) or NO_END
-        place_of = self._connection.session.protocol.place_of
-        found: list[Refusal] = []
-        async with self._connection.replica() as replica:
-            rows = replica.ask(ReplicaRecords).refused(before, limit=REFUSALS_EXAMINED)
-        for seq, at_ms, subject, verdict in rows:
-            place = place_of(subject)
-            about = place.key if place is not None else None
-            its_kind = about.kind if about is not None else ""
-            if not is_below(its_kind, kind) or not self._sees(its_kind):
-                continue
-            one = Refusal(
-                seq=seq,
-                at_ms=at_ms,
-                family=about.family if about is not None else "",
-                kind=its_kind,
-                name=about.name if about is not None else "",
-                verdict=verdict.value,
-            )
-            found.append(one)
-            if len(found) == limit:
-                return Page(found, next=said.cursor(seq))
-        is_cut = len(rows) == REFUSALS_EXAMINED
-        return Page(found, next=said.cursor(rows[-1][0]) if is_cut else "")
+        said = Query("refusals", kind, self._scope)
+        found, last = await refusals(
+            self._connection, self._scope, kind, before=said.number(after), limit=limit
+        )
+        return Page(found, next=said.cursor(last) if last else "")
 
     async def latest(self, *, since_ms: int, limit: int = MOST) -> list[Judged]:
-        """The newest records since a time with their verdicts, oldest first; at most 2,000."""
+        """The newest records since a time with their verdicts, oldest first; at most 2,000.
+
+        Parties share them, as far as they are among the newest 10,000 of the log.
+        """
+        from antiphon.sdk.queries.record_lists import LATEST, latest
+
         checked_limit(limit, LATEST)
-        session = self._connection.session
-        async with self._connection.replica() as replica:
-            rows = replica.ask(ReplicaRecords).latest(since_ms * NANOSECONDS_PER_MS, limit=limit)
-        opened = (Judged(session.open(record), verdict) for record, verdict in rows)
-        places = ((one, one.opened.place) for one in opened)
-        return [one for one, place in places if self._sees(place.key.kind if place else "")]
+        return await latest(self._connection, self._scope, since_ms, limit)
 
     async def log(self) -> LogStatus:
         """How much was written in the last hour, the newest seals, and what was refused."""
@@ -409,8 +404,12 @@ class Queries:
 
         since_ms = 0 if since is None else round(since.timestamp() * 1000)
         return await cost_report(
-            self._connection.replica(), by=by, since_ms=since_ms, kind=kind, visible=self._visible
+            self._connection.replica(),
+            by=by,
+            since_ms=since_ms,
+            kind=kind,
+            visible=self._kinds(JOB, "what jobs cost"),
         )
 
 
-__all__ = ["DocumentLine", "KindCounts", "Queries", "Refusal"]
+__all__ = ["DocumentLine", "KindCounts", "Queries"]

@@ -3,12 +3,16 @@
 A cursor is opaque: a text that names a place and the query that it belongs to. It permits nothing.
 Whoever uses it asks its own query with its own rights, and goes on at that place; with another
 query it is refused, because the place would mean nothing there.
+
+Where parties share each page, the place is one for each party of which there is more. So nothing is
+left out or shown twice, whatever comes and goes meanwhile (decision 0093).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -22,11 +26,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_CHARACTERS: Final = 1_024
+MOST_CHARACTERS: Final = 2_048
+KEY_BYTES: Final = 12
+"""Of a key by which a list is sorted whose pages parties share."""
+OPEN: Final = 64
+"""Parties of which a cursor says how far they were shown; others begin when one is through."""
 _QUERY_BYTES: Final = 8
+_PARTY_BYTES: Final = 8
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(tuple[bytes, int | str]).decode
+_decode: Final = msgspec.msgpack.Decoder(tuple[bytes, int | str | list[bytes]]).decode
 
 
 class Page(list[T], Generic[T]):
@@ -52,11 +61,11 @@ class Query:
         said = msgspec.msgpack.encode((what, asked), enc_hook=str)
         self._digest = blake3(said).digest()[:_QUERY_BYTES]
 
-    def cursor(self, place: int | str) -> str:
+    def cursor(self, place: int | str | list[bytes]) -> str:
         """The cursor for a place."""
         return base64.urlsafe_b64encode(_encode((self._digest, place))).rstrip(b"=").decode()
 
-    def place(self, cursor: str) -> int | str:
+    def place(self, cursor: str) -> int | str | list[bytes]:
         """The place of a cursor; `Malformed` if it is none of this query."""
         padded = cursor[:MOST_CHARACTERS] + "=" * (-len(cursor) % 4)
         try:
@@ -81,6 +90,11 @@ class Query:
             raise Malformed("this is not a cursor", reason="cursor", hint=_AGAIN)
         return place
 
+    def named(self, cursor: str) -> tuple[str, str]:
+        """The place of a cursor where places are a kind and a name; empty without a cursor."""
+        kind, _, name = self.text(cursor).partition(" ")
+        return kind, name
+
     def cut(
         self, items: Iterable[T], key: Callable[[T], str], *, after: str, limit: int
     ) -> Page[T]:
@@ -89,6 +103,54 @@ class Query:
         rest = sorted((one for one in items if not after or key(one) > begin), key=key)
         shown = rest[:limit]
         return Page(shown, next=self.cursor(key(shown[-1])) if len(rest) > limit else "")
+
+    def in_turns(
+        self,
+        items: Iterable[T],
+        key: Callable[[T], bytes],
+        party: Callable[[T], str],
+        *,
+        after: str,
+        limit: int,
+    ) -> Page[T]:
+        """A page of such a list in which parties take turns, in the order of its keys.
+
+        Keys are of one length, `KEY_BYTES`. New parties come before further rows of those that
+        have begun, as long as no more than `OPEN` of these have more.
+        """
+        begun, shown = self._turns(after)
+        left: dict[bytes, deque[T]] = {}
+        for one in sorted(items, key=key):
+            whose = blake3(party(one).encode()).digest()[:_PARTY_BYTES]
+            if key(one) > shown[whose] if whose in shown else whose > begun:
+                left.setdefault(whose, deque()).append(one)
+        ahead = deque(whose for whose in shown if whose in left)
+        fresh = deque(sorted(whose for whose in left if whose not in shown))
+        found = list[T]()
+        while len(found) < limit and (ahead or fresh):
+            if fresh and len(ahead) < OPEN:
+                whose = begun = fresh.popleft()
+            else:
+                whose = ahead.popleft()
+            found.append(left[whose].popleft())
+            shown[whose] = key(found[-1])
+            if left[whose]:
+                ahead.append(whose)
+        place = [begun, *(whose + shown[whose] for whose in ahead)]
+        return Page(sorted(found, key=key), next=self.cursor(place) if ahead or fresh else "")
+
+    def _turns(self, cursor: str) -> tuple[bytes, dict[bytes, bytes]]:
+        """The last party that has begun, and how far each was shown of which there is more."""
+        place = self.place(cursor) if cursor else [b""]
+        if not isinstance(place, list) or not place:
+            raise Malformed("this is not a cursor", reason="cursor", hint=_AGAIN)
+        begun, *each = place
+        return begun, {one[:_PARTY_BYTES]: one[_PARTY_BYTES:] for one in each}
+
+
+def digest_key(text: str, start: bytes = b"") -> bytes:
+    """A key for `Query.in_turns` that tells apart what begins the same."""
+    return start + blake3(text.encode()).digest()[: KEY_BYTES - len(start)]
 
 
 _AGAIN: Final = "begin with the first page: leave the cursor out"

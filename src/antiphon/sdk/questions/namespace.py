@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from antiphon.core.authority.grant_tree import trace
+from antiphon.core.families.jobs.columns import QUESTION
+from antiphon.core.families.jobs.ops import JOB
 from antiphon.core.families.jobs.state import Job, JobLane
 from antiphon.core.manifest import NonceInput
 from antiphon.core.record.ids import short_node
@@ -25,8 +27,8 @@ from antiphon.runtime.caller import answers, submission
 from antiphon.runtime.caller.answers import Asker
 from antiphon.runtime.caller.erasure import forgotten
 from antiphon.runtime.executors.step import WITHIN, QuestionTerms, Within
-from antiphon.runtime.replica.job_pages import EVERYTHING, is_below, is_visible
-from antiphon.runtime.replica.replica import LaneQueries
+from antiphon.runtime.replica.job_pages import EVERYTHING
+from antiphon.runtime.replica.lane_lists import LaneList, Lists, kind_and_below
 from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 
 if TYPE_CHECKING:
@@ -39,16 +41,8 @@ MOST_LISTED: Final = 1_000
 NONCE_BYTES: Final = 16
 
 
-class ReplicaQuestions(LaneQueries[Job], family="jobs", lane=JobLane):
-    """Queries for people who are asked."""
-
-    def open(self, *, limit: int, after: tuple[int, str] = (0, "")) -> list[Job]:
-        """Questions that are not answered, the oldest first, from a time and an id on."""
-        return self._found(
-            "asked_ms is not null and (asked_ms, name) > (?, ?) order by asked_ms, name limit ?",
-            *after,
-            limit,
-        )
+OPEN_QUESTIONS: Final = LaneList[Job]("jobs", JobLane, JOB, "needs", value=QUESTION)
+"""Questions that nobody has answered, the oldest first."""
 
 
 class OpenQuestion(Struct, frozen=True, kw_only=True):
@@ -92,26 +86,22 @@ class Questions:
         """Use `mesh.questions`."""
         self._connection = connection
 
-    async def open(
-        self, *, kind: str = "", visible: Sequence[str] = EVERYTHING
-    ) -> list[OpenQuestion]:
+    async def open(self, *, kind: str = "") -> list[OpenQuestion]:
         """The questions that this machine can read and nobody has answered, the oldest first.
 
-        `kind` stands for the kinds below it, too.
+        `kind` stands for the kinds below it, too. Of more than 1,000, parties share the list.
         """
+        among, control = kind_and_below(kind), self._connection.session.control
         async with self._connection.replica() as replica:
-            found = replica.ask(ReplicaQuestions).open(limit=MOST_LISTED)
-        return shown_questions(
-            self._connection,
-            [one for one in found if is_below(one.kind, kind) and is_visible(one.kind, visible)],
-        )
+            found = Lists(replica, control).shared(OPEN_QUESTIONS, limit=MOST_LISTED, among=among)
+        return shown_questions(self._connection, [one.state for one in found.rows])
 
-    async def find(self, text: str, *, visible: Sequence[str] = EVERYTHING) -> OpenQuestion:
+    async def find(self, text: str, *, kinds: Sequence[str] = EVERYTHING) -> OpenQuestion:
         """The question with this id, or beginning of an id; `Rejected` if there is none."""
         from antiphon.sdk.jobs.job_lookup import one_job
 
         async with self._connection.replica() as replica:
-            job = one_job(replica, text, visible=visible)
+            job = one_job(replica, text, kinds=kinds)
             order = replica.ask(ReplicaErasures).about(job)
         if job.question is None:
             raise Rejected(

@@ -31,8 +31,9 @@ async def list_(mesh) -> Answer:
     found = await mesh.polls.best()
 
     def words() -> None:
-        for kind, name, one in found:
-            out.say(f"{kind} {name}: {one.question} {one.ayes}")
+        for one in found:
+            out.say(f"{one.kind} {one.name}: {one.state.question} {one.state.ayes}")
 
-    facts = [{"poll": name, **fields(one, "question", "ayes", "is_open")} for _, name, one in found]
+    shown = ("question", "ayes", "is_open")
+    facts = [{"poll": one.name, **fields(one.state, *shown)} for one in found]
     return Answer(facts, words)

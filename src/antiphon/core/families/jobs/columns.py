@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Final, Literal
 from zlib import crc32
 
+from antiphon.core.authority.parties import whose
 from antiphon.core.families.jobs import stored_content
 from antiphon.core.families.jobs.derivation import Tick
 from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
-from antiphon.core.family import Column, Evicted, Index
+from antiphon.core.family import Column, Evicted, Index, by_party
+
+QUESTION: Final = "question"
+ESCALATION: Final = "escalation"
+ESCALATED: Final = "escalated"
+"""It has a result, which may be one that is not what it should be."""
+DEAD: Final = "dead"
+"""Values of the column `needs`."""
 
 
 def _due_ms(job: Job) -> int | None:
@@ -24,11 +32,10 @@ def _begins_ms(job: Job) -> int | None:
 
 
 def _whose(job: Job) -> str | None:
-    """For whom it is, until it ends: the first delegation it was submitted under, or its submitter.
-
-    Whoever passes its permission on cannot make another: only the owner issues first delegations.
-    """
-    return None if job.is_terminal else (*job.call_auth, job.scheduler)[0]
+    """For whom it was submitted; None once it has ended and is in no list that parties share."""
+    if job.is_terminal and _needs(job) is None and _snapshots(job) is None:
+        return None
+    return whose(job.call_auth, job.scheduler)
 
 
 def _waiting_seq(job: Job) -> int | None:
@@ -49,12 +56,6 @@ def _offered_ms(job: Job) -> int | None:
 def _recall_ms(job: Job) -> int | None:
     """When it should be offered again; None unless pending. A question never is."""
     return job.recall_ms if job.state is State.PENDING and job.question is None else None
-
-
-def _asked_ms(job: Job) -> int | None:
-    """Since when it is an open question to people; one person of a quorum is asked no more."""
-    is_open = job.question is not None and not job.is_terminal and not job.replica_of
-    return job.scheduled_ms if is_open else None
 
 
 def _kept_ms(job: Job) -> int | None:
@@ -92,14 +93,17 @@ def _snapshots(job: Job) -> int | None:
     return job.artifacts.snapshots or None if job.artifacts is not None else None
 
 
-def _escalated_ms(job: Job) -> int | None:
-    """When it was submitted, if a run has asked for somebody and it may still need that.
-
-    One that ended without a result does so as a dead job, or was cancelled.
-    """
-    has_asked = job.artifacts is not None and job.artifacts.escalations
-    has_failed = job.is_terminal and job.state is not State.SUCCEEDED
-    return job.scheduled_ms if has_asked and not has_failed else None
+def _needs(job: Job) -> str | None:
+    """Why it is in a list of what needs somebody; of replicas, the parent is."""
+    if job.replica_of:
+        return None
+    if job.question is not None:
+        return None if job.is_terminal else QUESTION  # nobody's answer is an answer to who asked
+    if job.is_dead_letter:
+        return DEAD
+    if job.artifacts is None or not job.artifacts.escalations or job.outcome == "cancelled":
+        return None
+    return ESCALATED if job.is_terminal else ESCALATION
 
 
 def node_number(did: str) -> int:
@@ -136,9 +140,8 @@ COLUMNS: Final = (
     Column("derived_ms", "integer", _derived_ms, is_fixed=True),
     Column("tick_ms", "integer", _tick_ms, is_fixed=True),
     Column("ended_seq", "integer", _ended_seq),
-    Column("asked_ms", "integer", _asked_ms),
+    Column("needs", "text", _needs),
     Column("snapshots", "integer", _snapshots),
-    Column("escalated_ms", "integer", _escalated_ms),
 )
 INDEXES: Final = (
     Index(("first_seq",), of="state"),
@@ -163,9 +166,9 @@ INDEXES: Final = (
     Index(("plan", "tick_ms"), of="plan"),
     Index(("plan", "first_seq"), of="plan"),
     Index(("ended_seq",), of="ended_seq"),
-    Index(("asked_ms",), of="asked_ms"),
-    Index(("snapshots", "first_seq"), of="snapshots"),
-    Index(("escalated_ms",), of="escalated_ms"),
+    Index(("needs", "first_seq", "kind"), of="needs"),
+    *by_party("needs", by_value=True),
+    *by_party("snapshots"),
 )
 
 

@@ -212,6 +212,12 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         return self.state in TERMINAL
 
     @property
+    def is_dead_letter(self) -> bool:
+        """Whether it ended without a result, and was not cancelled."""
+        has_failed = self.is_terminal and self.state is not State.SUCCEEDED
+        return has_failed and self.outcome != "cancelled"
+
+    @property
     def is_open_under_limit(self) -> bool:
         """Whether the limit of its label counts it: it was offered and has not ended."""
         return self.state is State.PENDING or self.state in HELD

@@ -9,13 +9,19 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.authority import lock_rights
+from antiphon.core.authority.parties import whose
 from antiphon.core.families.locks import ops, state, table
-from antiphon.core.family import Column, Family, Index
+from antiphon.core.family import Column, Family, Index, by_party
 
 
 def _holder(lock: state.Lock) -> str | None:
     """The holder's node, unless the lock was released or broken."""
     return None if lock.hold is None else lock.hold.node
+
+
+def _whose(lock: state.Lock) -> str | None:
+    """Under whose authority it is held."""
+    return None if lock.hold is None else whose(lock.hold.auth, lock.hold.auth_by)
 
 
 def _deadline_ms(lock: state.Lock) -> int | None:
@@ -28,8 +34,9 @@ _COLUMNS: Final = (
     Column("key", "text", lambda lock: lock.key),
     Column("holder", "text", _holder),
     Column("deadline_ms", "integer", _deadline_ms),
+    Column("whose", "text", _whose, is_told=False),
 )
-_INDEXES: Final = (Index(("kind", "first_seq"), of="holder"),)
+_INDEXES: Final = (Index(("kind", "key"), of="holder"), *by_party("holder"))
 
 
 LOCKS: Final = Family(

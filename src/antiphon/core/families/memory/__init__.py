@@ -6,7 +6,7 @@ from typing import Final
 
 from antiphon.core.authority import memory_rights
 from antiphon.core.families.memory import ops, state, table
-from antiphon.core.family import Column, Evicted, Family, Index
+from antiphon.core.family import Column, Evicted, Family, Index, by_party
 
 
 def _state(document: state.Document) -> str:
@@ -16,16 +16,29 @@ def _state(document: state.Document) -> str:
     return "deleted" if document.value is None else "written"
 
 
+def _standing(document: state.Document) -> int | None:
+    """Its revision, while it is listed: it has a value, or values that wait beside it."""
+    is_there = document.value is not None or document.siblings
+    return document.revision or None if is_there else None
+
+
+def _whose(document: state.Document) -> str | None:
+    """For whom it was last changed, while values wait beside it."""
+    return document.whose if document.siblings else None
+
+
 _COLUMNS: Final = (
     Column("state", "text", _state),
     Column("key", "text", lambda document: document.key),
     Column("revision", "integer", lambda document: document.revision),
     Column("author", "text", lambda document: document.author),
     Column("conflicts", "integer", lambda document: len(document.siblings) or None),
+    Column("standing", "integer", _standing, is_told=False),
+    Column("whose", "text", _whose, is_told=False),
 )
 _INDEXES: Final = (
-    Index(("kind", "key"), of="key"),
-    Index(("kind", "conflicts"), of="conflicts"),
+    Index(("kind", "key"), of="standing"),
+    *by_party("conflicts"),
 )
 
 

@@ -31,6 +31,8 @@ class Document(Struct, frozen=True, kw_only=True):
     """The timestamp of that op."""
     hlc: tuple[int, int]
     hlc_author: str
+    whose: str
+    """For whom it was last changed (`core/authority/parties.py`)."""
     siblings: tuple[Sibling, ...] = ()
     """Values that were deferred and that no write has resolved, oldest first."""
 

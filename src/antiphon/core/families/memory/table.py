@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from antiphon.core.authority.parties import whose
 from antiphon.core.families.memory.ops import MAX_SIBLINGS, MemoryBody, MemoryPut, Sibling, Stored
 from antiphon.core.families.memory.state import Document
 from antiphon.core.record import codec
@@ -73,8 +74,11 @@ def _deferred(document: Document | None, op: MemoryPut, at: At) -> Document | Ve
             written=(0, 0),
             hlc=op.hlc,
             hlc_author=op.author,
+            whose=whose(op.auth, op.author),
         )
-    return replace(document, siblings=added, hlc=op.hlc, hlc_author=op.author)
+    return replace(
+        document, siblings=added, hlc=op.hlc, hlc_author=op.author, whose=whose(op.auth, op.author)
+    )
 
 
 def enter(op: MemoryPut, seq: int, op_id: str) -> Document | None:
@@ -94,6 +98,7 @@ def _written(op: MemoryPut, seq: int, op_id: str) -> Document:
         written=op.hlc,
         hlc=op.hlc,
         hlc_author=op.author,
+        whose=whose(op.auth, op.author),
         siblings=body.keeps,
     )
 

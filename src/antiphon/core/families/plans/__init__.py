@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from antiphon.core.authority.parties import whose
 from antiphon.core.families.plans import ops, state, table
 from antiphon.core.family import Column, Evicted, Family, Index
 from antiphon.core.manifest import blobs_read
@@ -14,23 +15,21 @@ def _author(plan: state.Plan) -> str | None:
     return None if plan.is_dropped else plan.author
 
 
-def _root(plan: state.Plan) -> str | None:
-    """The first delegation that it was put under, while it stands; without any, its author.
-
-    Whoever passes its permission on cannot make another: only the owner issues first delegations.
-    """
-    return None if plan.is_dropped else (*plan.auth, plan.author)[0]
+def _whose(plan: state.Plan) -> str | None:
+    """For whom it was put, while it stands."""
+    return None if plan.is_dropped else whose(plan.auth, plan.author)
 
 
 _COLUMNS: Final = (
     Column("state", "text", lambda plan: "dropped" if plan.is_dropped else "standing"),
     Column("author", "text", _author),
-    Column("root", "text", _root),
+    Column("whose", "text", _whose, is_told=False),
     Column("put_seq", "integer", lambda plan: plan.put_seq),
 )
 _INDEXES: Final = (
     Index(("author", "first_seq", "put_seq"), of="author"),
-    Index(("root", "first_seq", "put_seq"), of="root"),
+    Index(("whose", "first_seq", "put_seq"), of="whose"),
+    Index(("kind", "name"), of="whose"),
 )
 
 

@@ -47,7 +47,13 @@ from antiphon.interfaces.http.pages.staves_drawing import score
 from antiphon.interfaces.http.pages.verify_page import UPLOADS, VerifyPage
 from antiphon.interfaces.http.route import Answer, Route
 from antiphon.sdk.dashboard.authority import authority_view, make_ticket, revoke
-from antiphon.sdk.dashboard.for_you import ForYouView, for_you_view, resolve, waiting
+from antiphon.sdk.dashboard.for_you import (
+    ForYouView,
+    for_you_view,
+    open_question,
+    resolve,
+    waiting,
+)
 from antiphon.sdk.dashboard.live_output import LiveOutputs
 from antiphon.sdk.dashboard.log_page import log_view
 from antiphon.sdk.dashboard.sign_in import Session
@@ -174,10 +180,7 @@ class Dashboard:
         words = {name: value for name, value in form.items() if isinstance(value, str)}
         job = words.get("job", "")
         try:
-            view = await for_you_view(self.mesh)
-            asked = next((one for one in view.questions if one.id == job), None)
-            if asked is None:
-                raise Rejected("this question is not open any more", reason="finished")
+            asked = await open_question(self.mesh, job, kind=words.get("kind", ""))
             if asked.refusal:
                 raise Rejected(asked.refusal.rstrip("."), reason="self")
             said = answer_in(asked, words)
@@ -185,7 +188,7 @@ class Dashboard:
         except AntiphonError as problem:
             return await self._for_you(request, problem=problem, typed=(job, words))
         await self.source.read_back()
-        how = f"answered, signed with {self.source.signs_as} {view.key}, and on the log"
+        how = f"answered, signed with {self.source.signs_as} {self.mesh.did[-8:]}, and on the log"
         return await self._for_you(request, done=f"{asked.text!r}: {how}")
 
     async def resolve(self, request: Request, _: Known) -> Response:
