@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
 
+EXIT_HINT: Final = (
+    "the task called sys.exit, as argparse and click do: have it raise an error that says why"
+)
 SECOND_LOOK: Final = 2
 """A copy of the log may be a moment behind: how long to pause before a job is called missing."""
 
@@ -220,12 +223,15 @@ def failure(ended: Ended) -> JobFailed:
             why = f"it was cancelled: {ended.reason}" if ended.reason else "it was cancelled"
         case _:
             why = "it failed"
+    hint = f"antiphon show {job.id[:8]}"
     if ended.error is not None:
         why += f": {ended.error.name}: {printable_lines(ended.error.message)}"
+        if ended.error.name == SystemExit.__name__:
+            hint += f"; {EXIT_HINT}"
     return JobFailed(
         f"job {job.id[:8]} ({job.kind}): {why}",
         reason=job.outcome or job.state.value,
-        hint=f"antiphon show {job.id[:8]}",
+        hint=hint,
         kind=job.kind,
         job_id=job.id,
         error_type=ended.error.name if ended.error is not None else "",

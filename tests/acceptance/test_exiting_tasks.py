@@ -1,0 +1,78 @@
+"""Tasks that call sys.exit or end their process, as a person meets them; and a worker's own end."""
+
+import json
+import signal
+
+import pytest
+
+from tests.acceptance.shell import Shell, until
+
+pytestmark = pytest.mark.nats
+
+MODULE = """
+import argparse, asyncio, time
+from antiphon import Mesh
+
+mesh = Mesh.open()
+
+
+def parse() -> None:
+    argparse.ArgumentParser(prog="render").parse_args(["--wrong"])
+
+
+@mesh.task("exits.loop")
+async def in_loop() -> None:
+    parse()
+
+
+@mesh.task("exits.thread")
+def in_thread() -> None:
+    parse()
+
+
+@mesh.task("exits.process", run_in="process")
+def in_process() -> None:
+    parse()
+
+
+@mesh.task("stays.loop")
+async def stays_in_loop() -> None:
+    await asyncio.sleep(600)
+
+
+@mesh.task("stays.thread")
+def stays_in_thread() -> None:
+    time.sleep(600)
+
+
+@mesh.task("stays.process", run_in="process")
+def stays_in_process() -> None:
+    time.sleep(600)
+"""
+PLACES = ("loop", "thread", "process")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_task_cannot_end_its_worker_and_a_signal_can(tmp_path, number):
+    shell = Shell(tmp_path, ANTIPHON_DRAIN_S="0.2")
+    (tmp_path / "exits.py").write_text(MODULE)
+    with shell.dev(), shell.start("worker", "exits.py", "--json") as worker:
+        worker.line("ready")
+        for place in PLACES:
+            failed = shell.run("submit", f"exits.{place}", "--attempts", "1")
+            assert failed.code == 1, failed
+            assert "SystemExit: 2" in failed.err
+            assert "called sys.exit" in failed.err
+        jobs = [shell.run("submit", f"stays.{place}", "--detach").out.strip() for place in PLACES]
+
+        def states() -> list[str]:
+            listed = shell.run("jobs", "--kind", "stays", "--json").json["jobs"]
+            return [one["state"] for one in listed if one["job"] in jobs]
+
+        until(lambda: states() == ["running"] * 3)
+        assert worker.stop(number) == 0
+        assert json.loads(worker.line("stopped")) == {"event": "stopped", "done": 3}
+        assert states() == ["pending"] * 3
+        logged = [json.loads(line) for line in worker.err.splitlines() if line.startswith("{")]
+        problems = [(one["kind"], one["problem"]) for one in logged if one.get("problem")]
+        assert problems == [(f"exits.{place}", "SystemExit: 2") for place in PLACES]
