@@ -1,7 +1,9 @@
 """Tasks that call sys.exit or end their process, as a person meets them; and a worker's own end."""
 
 import json
+import re
 import signal
+from contextlib import ExitStack
 
 import pytest
 
@@ -76,3 +78,36 @@ def test_a_task_cannot_end_its_worker_and_a_signal_can(tmp_path, number):
         logged = [json.loads(line) for line in worker.err.splitlines() if line.startswith("{")]
         problems = [(one["kind"], one["problem"]) for one in logged if one.get("problem")]
         assert problems == [(f"exits.{place}", "SystemExit: 2") for place in PLACES]
+
+
+POISON = """
+import os
+from antiphon import Mesh
+
+mesh = Mesh.open()
+
+
+@mesh.task("poison.exit")
+async def ends_the_process() -> None:
+    os._exit(9)
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_ends_its_workers_says_which_and_the_third_does_not_run_it(tmp_path):
+    shell = Shell(tmp_path)
+    (tmp_path / "poison.py").write_text(POISON)
+    with shell.dev(), ExitStack() as stack:
+        workers = [stack.enter_context(shell.start("worker", "poison.py")) for _ in range(3)]
+        for worker in workers:
+            worker.line("runs")
+        called = shell.run("submit", "poison.exit", "--lease", "5s")
+        assert called.code == 1
+        named = r"worker-[234] \(\d\d:\d\d UTC\)"
+        said = rf"2 workers were lost while running it: {named}, {named}"
+        job = re.search(r"job (\w{8}) ", called.err)[1]
+        assert f"antiphon retry {job}" in called.err
+        for words in (("why", job), ("show", job), ("attention",), ("jobs", "--failed")):
+            assert re.search(said, shell.run(*words).out), words
+        assert re.search(said, called.err)
+        assert sorted(worker.process.poll() or 0 for worker in workers) == [0, 9, 9]

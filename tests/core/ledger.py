@@ -353,12 +353,14 @@ class Story:
         after=(),
         until=None,
         checkpoint=None,
+        error=None,
         **how,
     ) -> Verdict:
         fields = {
             "fence": fence or self.fence,
             "checkpoint": checkpoint,
             "reason": reason,
+            "error": error,
             "after": tuple(after),
             "until": until,
             "retry_after_ms": retry_after_ms,

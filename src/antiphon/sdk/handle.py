@@ -199,7 +199,7 @@ class JobHandle(Generic[R_co]):
         """
         ended = await self._ended(timeout)
         if ended.job.outcome != "succeeded":
-            raise failure(ended)
+            raise failure(ended, self._session)
         return cast("R_co", await self._reader.read(ended))
 
     async def end(self, timeout: Duration | None = None) -> Ended:  # noqa: ASYNC109 - the same
@@ -392,6 +392,5 @@ __all__ = [
     "ResultReader",
     "RetryLinks",
     "StreamHandle",
-    "failure",
     "progress_of",
 ]

@@ -26,8 +26,10 @@ from antiphon.core.families.jobs.ops import (
 from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
 from antiphon.core.manifest import job_id
 from antiphon.core.proof.output import Output
+from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.time_text import hlc_text
+from antiphon.core.tenures import WORKER_LOST, Tenure, lost_tenures, lost_words
 from antiphon.decoding import UNREADABLE
 from antiphon.errors import (
     JobFailed,
@@ -35,6 +37,7 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.runtime import tracing
+from antiphon.runtime.caller.holdings import holdings_of
 from antiphon.runtime.caller.predecessor_check import check_predecessors
 from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, write_one
@@ -77,6 +80,8 @@ class Ended(Struct, frozen=True):
     """Why it was cancelled, as far as that was said."""
     hlc: str = ""
     """The timestamp of the op that ended it, as text."""
+    lost: tuple[Tenure, ...] = ()
+    """The tenures whose workers were lost, where that used up its attempts."""
 
 
 async def submit(session: Session, body: ScheduleBody) -> Submitted:
@@ -188,7 +193,11 @@ def ended_of(view: JobView) -> Ended | None:
     if job is None or not job.is_terminal:
         return None
     opened = view.opened_at(job.ended_seq)
-    return end_by(job, opened.op if opened is not None else None)
+    ended = end_by(job, opened.op if opened is not None else None)
+    if job.outcome != "exhausted":
+        return ended
+    lost = lost_tenures((one.opened, one.verdict) for one in view.history)
+    return replace(ended, lost=lost)
 
 
 def end_by(job: Job, op: Op | None) -> Ended:
@@ -207,15 +216,18 @@ def end_by(job: Job, op: Op | None) -> Ended:
             return Ended(job, (), None, hlc=hlc)
 
 
-def failure(ended: Ended) -> JobFailed:
-    """The error for a submitter that wanted a result."""
+def failure(ended: Ended, session: Session | None = None) -> JobFailed:
+    """The error for a submitter that wanted a result; the session knows the names of workers."""
     job = ended.job
     match job.outcome:
         case "exhausted" if job.attempts < job.attempts_max:
             why = "gave up: workers gave it back too often"
         case "exhausted":
             why = f"gave up after {job.attempts} attempt{'s' if job.attempts > 1 else ''}"
-            if job.expired_fence == job.fence:
+            if ended.lost:
+                name = short_node if session is None else holdings_of(session).name
+                why += f"; {lost_words(ended.lost, name)}; the worker's log may say why"
+            elif job.expired_fence == job.fence:
                 why += "; the last worker's lease ran out, and its log may say why"
         case "expired":
             why = "no worker claimed it in time"
@@ -228,6 +240,8 @@ def failure(ended: Ended) -> JobFailed:
         why += f": {ended.error.name}: {printable_lines(ended.error.message)}"
         if ended.error.name == SystemExit.__name__:
             hint += f"; {EXIT_HINT}"
+        elif ended.error.name == WORKER_LOST:
+            hint += f"; antiphon retry {job.id[:8]}, when the cause is removed"
     return JobFailed(
         f"job {job.id[:8]} ({job.kind}): {why}",
         reason=job.outcome or job.state.value,

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from antiphon.core.authority.scope import Scope
 from antiphon.decoding import UNREADABLE
-from antiphon.errors import Corrupt, Held, Misconfigured
+from antiphon.errors import AntiphonError, Corrupt, Held, Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY, replace_file
 from antiphon.runtime.identity import key_files
 
@@ -183,6 +183,14 @@ class StateDirectory:
     def has_key(self, name: str) -> bool:
         """Whether this machine has the named key."""
         return (self.path / "keys" / f"{name}.key").is_file()
+
+    def key_names(self) -> dict[str, str]:
+        """The names of this machine's keys, by their ids."""
+        found = {}
+        for path in sorted((self.path / "keys").glob("*.key")):
+            with suppress(AntiphonError, OSError):
+                found[key_files.load(path).did] = path.stem
+        return found
 
     def signer(self, name: str) -> key_files.SeedKeyring:
         """The named key for signing delegations, even while another process uses it.

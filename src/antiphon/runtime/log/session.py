@@ -124,6 +124,8 @@ class Session:
         """When the mesh was last seen to have paused this node (seconds since boot)."""
         self.breaker: CircuitBreaker | None = None
         """What `guarded` asks; None: every request is tried."""
+        self.key_names: Callable[[], dict[str, str]] = dict
+        """The names of this machine's keys, by their ids."""
         self.is_over = False
         """Whether whoever opened the mesh has closed it."""
         self.lanes = LaneReader(self, author.did)

@@ -16,6 +16,7 @@ from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
 from antiphon.core.policy.retry import is_dead_letter
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.attention.attention_table import Attention
+from antiphon.runtime.caller.holdings import holdings_of
 from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.replica.job_pages import EVERYTHING, JobFilter, JobPages, is_visible
 from antiphon.runtime.replica.replica import LaneQueries
@@ -25,7 +26,7 @@ from antiphon.sdk.memory.memory_space import ReplicaDocuments
 from antiphon.sdk.questions.namespace import ReplicaQuestions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.ports import Record
@@ -88,7 +89,7 @@ def derived(
     found = [
         *_questions(replica),
         *_escalations(replica, connection.session.wall.now_ms()),
-        *_dead_jobs(replica, visible),
+        *_dead_jobs(replica, visible, holdings_of(connection.session).name),
         *_conflicts(replica),
     ]
     if EVERY_KIND in visible:
@@ -148,14 +149,16 @@ def _opened(replica: Replica, record: Record) -> OpenedRecord:
     return open_stored(replica.protocol, replica.mesh, record)
 
 
-def _dead_jobs(replica: Replica, visible: Sequence[str]) -> Iterator[Attention]:
+def _dead_jobs(
+    replica: Replica, visible: Sequence[str], name: Callable[[str], str]
+) -> Iterator[Attention]:
     ended = JobFilter(states=(State.FAILED, State.ABORTED))
     newest = replica.ask(JobPages).every(ended, visible=visible, limit=MOST_DEAD)
     # A question that nobody answered is an answer to whoever asked; of replicas, the parent counts.
     dead = [
         job for job in newest if is_dead_letter(job) and job.question is None and not job.replica_of
     ]
-    for letter in letters_of(replica, dead):
+    for letter in letters_of(replica, dead, name):
         if letter.retried_as is None:
             job = letter.job
             words = [job.outcome, letter.error.name if letter.error else "", letter.note]

@@ -84,6 +84,8 @@ def assignment_of(run: JobRun) -> Assignment:
 async def work_of(run: JobRun, executor: Executor, assignment: Assignment) -> Ran:
     """Run the job, and submit the jobs that it wants to wait for while its lease is kept."""
     job, session = assignment, run.tenure.session
+    if run.tenure.fault is not None:
+        return Ran(runner=python_runner(), fault=run.tenure.fault)
     with tracing.running(job.kind, job.job_id, job.attempt, job.trace) as span:
         try:
             assignment = await _with_answers(session, assignment)

@@ -100,7 +100,7 @@ def _as_object(told: Explanation, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _tell(told: Explanation, names: dict[str, str]) -> None:
-    from antiphon.sdk.explanation import selection_words
+    from antiphon.sdk.explanation import lost_words, selection_words
 
     out.pieces(state_piece(told.state), (f"  {told.kind} {short(told.job_id)}", "strong"))
     out.pieces((f"  {selection_words(told)}", "quiet"))
@@ -112,6 +112,8 @@ def _tell(told: Explanation, names: dict[str, str]) -> None:
         out.pieces((f"  seed {told.seed}", "quiet"))
     for wait in told.waits_for:
         out.say(f"  {_waiting(wait, names)}")
+    if lost := lost_words(told.lost, lambda node: _name(node, names)):
+        out.say(f"  {lost}")
     if told.lots:
         out.say("")
         heads, rows = _filled(
