@@ -141,12 +141,7 @@ async def wait_for_end(session: Session, kind: str, job_id: str, *, is_known: bo
     subject = job_subjects.job(session.mesh, kind, job_id)
     after = 0
     if not is_known:
-        view = await session.read_lane(kind, job_id)
-        if view.lane.job is None:
-            await session.pause(SECOND_LOOK)
-            view = await session.read_lane(kind, job_id)
-        if view.lane.job is None:
-            raise no_job(kind, job_id)
+        view = await look(session, kind, job_id, is_known=False)
         ended = ended_of(view)
         if ended is not None:
             return ended
@@ -160,6 +155,18 @@ async def wait_for_end(session: Session, kind: str, job_id: str, *, is_known: bo
             if ended is not None:
                 return ended
     raise Unavailable("the log ended before the job did")
+
+
+async def look(session: Session, kind: str, job_id: str, *, is_known: bool) -> JobView:
+    """The job's lane as it is now; `Rejected` if there is no such job, unless it `is_known`."""
+    view = await session.read_lane(kind, job_id)
+    if view.lane.job is not None or is_known:
+        return view
+    await session.pause(SECOND_LOOK)
+    view = await session.read_lane(kind, job_id)
+    if view.lane.job is None:
+        raise no_job(kind, job_id)
+    return view
 
 
 class _Peek(Struct):
