@@ -120,9 +120,17 @@ class StateDirectory:
         return self.path / "gate"
 
     def lock_replica(self) -> key_files.FileLock:
-        """Lock the replica for writing; `Held` if another process has."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
-        return key_files.lock_file(self.path / "replica.lock", "the replica has a writer already")
+        """Lock the replica for writing; `Held` if another process writes it now."""
+        return self._lock(".lock", "another process writes the replica")
+
+    def keep_replica(self) -> key_files.FileLock:
+        """Be the process that keeps the replica up to date; `Held` if another one does."""
+        return self._lock(".keeper", "another process keeps the replica")
+
+    def _lock(self, end: str, in_use: str) -> key_files.FileLock:
+        path = self.replica.with_suffix(end)  # beside it, wherever that is
+        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+        return key_files.lock_file(path, in_use)
 
     def make(self) -> None:
         """Create the directory, readable by its owner only and ignored by git."""
