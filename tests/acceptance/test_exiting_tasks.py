@@ -54,7 +54,9 @@ def stays_in_process() -> None:
 PLACES = ("loop", "thread", "process")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)]
+)
 def test_a_task_cannot_end_its_worker_and_a_signal_can(tmp_path, number):
     shell = Shell(tmp_path, ANTIPHON_DRAIN_S="0.2")
     (tmp_path / "exits.py").write_text(MODULE)

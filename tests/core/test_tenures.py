@@ -66,6 +66,13 @@ def test_an_expiry_and_a_restart_lose_a_worker_and_nothing_else_does():
     ]
 
 
+def test_who_leaves_a_question_is_no_lost_worker():
+    asked = Asked()
+    assert asked.take() is Verdict.OK
+    assert asked.expire(at=120_000) is Verdict.OK
+    assert lost_tenures(told_history(asked)) == ()
+
+
 @pytest.mark.parametrize(
     "count, retry, attempts_max, is_over",
     [

@@ -15,6 +15,7 @@ from antiphon.core.families.jobs.ops import (
     JobClaim,
     JobComplete,
     JobExpire,
+    JobSchedule,
     JobYield,
 )
 from antiphon.core.families.mesh.ops import MeshEvidence
@@ -92,8 +93,12 @@ def _ending(record: OpenedRecord) -> str:
 
 
 def lost_tenures(history: Iterable[tuple[OpenedRecord, Verdict]]) -> tuple[Tenure, ...]:
-    """Those whose worker was lost, oldest first."""
-    return tuple(one for one in tenures_of(history) if one.is_lost)
+    """Those whose worker was lost, oldest first; people who leave a question are no workers."""
+    told = list(history)
+    ops = (record.op for record, verdict in told if verdict is Verdict.OK)
+    if any(isinstance(op, JobSchedule) and op.body.question is not None for op in ops):
+        return ()
+    return tuple(one for one in tenures_of(told) if one.is_lost)
 
 
 def lost_words(lost: Sequence[Tenure], name: Callable[[str], str]) -> str:

@@ -171,7 +171,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._cancelled = 0
         self._order = 0
         self._tasks = 0
-        self._task_factory: Callable[..., asyncio.Task[Any]] = self._new_task
+        self._task_factory: Callable[..., asyncio.Task[Any]] | None = None
         self._closed = False
 
     # --- time and callbacks -----------------------------------------------------------------
@@ -249,7 +249,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
         """A task of this loop, on the host of its context."""
-        return self._task_factory(self, coro, name=name, context=context)
+        return self.get_task_factory()(self, coro, name=name, context=context)
 
     def _new_task(self, _: object, coro: Any, **options: Any) -> asyncio.Task[Any]:
         self._tasks += 1
@@ -260,7 +260,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def get_task_factory(self) -> Any:
         """What makes the tasks; its own, unless another was set."""
-        return self._task_factory
+        return self._task_factory or self._new_task
 
     def set_task_factory(self, factory: Any) -> None:
         """Have another make the tasks, which calls the one before it."""

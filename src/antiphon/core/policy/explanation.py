@@ -19,7 +19,7 @@ from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Method, Need, Unfit
 from antiphon.core.record.subjects import covers
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.tenures import Tenure, tenures_of
+from antiphon.core.tenures import Tenure, lost_tenures, tenures_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -121,14 +121,11 @@ class Explanation(Struct, frozen=True, kw_only=True):
     lots: tuple[WorkerDraw, ...]
     """Candidates by rank, then the others."""
     tenures: tuple[Tenure, ...]
+    lost: tuple[Tenure, ...]
+    """Those whose worker was lost."""
     cooling: tuple[tuple[str, int], ...]
     """Workers that may not claim it yet, and until when."""
     waits_for: tuple[Wait, ...]
-
-    @property
-    def lost(self) -> tuple[Tenure, ...]:
-        """The tenures whose worker was lost."""
-        return tuple(one for one in self.tenures if one.is_lost)
 
 
 def explain(
@@ -182,6 +179,7 @@ def explain(
         claim_window_ms=control.rules.claim_window_ms,
         lots=_lots(need, list(workers.values()), faults, is_drawn=method == "rendezvous"),
         tenures=tenures,
+        lost=lost_tenures(history),
         cooling=tuple((who, until) for who, until in job.cooling if until > now_ms),
         waits_for=_waits(control, job, requires, workers, faults, now_ms),
     )

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs.ops import JobClaim, JobComplete, JobYield
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.tenures import lost_words, tenures_of
+from antiphon.core.tenures import lost_tenures, lost_words, tenures_of
 from antiphon.runtime.caller.holdings import holdings_of
 from antiphon.runtime.caller.submission import ended_of, failure
 from antiphon.telemetry import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from antiphon.core.families.jobs.ops import Failure
     from antiphon.core.families.jobs.state import Job
-    from antiphon.core.tenures import Tenure
+    from antiphon.core.opened_record import OpenedRecord
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
 
@@ -88,7 +88,7 @@ def last_failure(view: JobView) -> Failure | None:
 def status_of(session: Session, job: Job, view: JobView) -> JobStatus:
     """The job in a few words, from its lane."""
     name = holdings_of(session).name
-    tenures = tenures_of((one.opened, one.verdict) for one in view.history)
+    tenures = tenures_of(_history(view))
     return JobStatus(
         id=job.id,
         kind=job.kind,
@@ -98,14 +98,16 @@ def status_of(session: Session, job: Job, view: JobView) -> JobStatus:
         worker=name(tenures[-1].node) if tenures else None,
         attempts=job.tries,
         limit=job.attempts_max,
-        error=_error(session, view, tenures, name),
+        error=_error(session, view, name),
         progress=progress_of(view),
     )
 
 
-def _error(
-    session: Session, view: JobView, tenures: Sequence[Tenure], name: Callable[[str], str]
-) -> str | None:
+def _history(view: JobView) -> list[tuple[OpenedRecord, Verdict]]:
+    return [(one.opened, one.verdict) for one in view.history]
+
+
+def _error(session: Session, view: JobView, name: Callable[[str], str]) -> str | None:
     ended = ended_of(view)
     if ended is not None and ended.job.outcome == "succeeded":
         return None
@@ -115,7 +117,7 @@ def _error(
     elif ended is not None:
         words = failure(ended, session).message.partition("): ")[2]
     else:
-        words = lost_words([one for one in tenures if one.is_lost], name)
+        words = lost_words(lost_tenures(_history(view)), name)
     first = printable(words.partition("\n")[0])
     cut = f"{first[: ERROR_LETTERS - 1]}…" if len(first) > ERROR_LETTERS else first
     return cut or None

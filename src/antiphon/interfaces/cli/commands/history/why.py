@@ -92,7 +92,7 @@ def _as_object(told: Explanation, names: dict[str, str]) -> dict[str, Any]:
     from msgspec import to_builtins
 
     plain: dict[str, Any] = to_builtins(told)
-    for part in (*plain["lots"], *plain["tenures"]):
+    for part in (*plain["lots"], *plain["tenures"], *plain["lost"]):
         part["alias"] = names.get(part["node"], "")
     for wait, said in zip(plain["waits_for"], told.waits_for, strict=True):
         wait["words"] = _waiting(said, names)
