@@ -21,10 +21,10 @@ import time
 from pathlib import Path
 
 from antiphon.core import opened_record
-from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.family import Lane
+from antiphon.core.history.control_history import ControlHistory
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec, signing
 from antiphon.core.record.branches import LaneKey

@@ -33,7 +33,7 @@ def faults(page, root=ROOT):
 
 def test_every_row_names_a_test_that_exists_or_says_what_is_planned():
     page = (ROOT / "docs/understand/expectations.md").read_text()
-    assert [int(row[0]) for row in rows(page)] == list(range(1, 37))
+    assert [int(row[0]) for row in rows(page)] == list(range(1, 49))
     assert list(faults(page)) == []
 
 

@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, HTTPException, Response
 
-from antiphon import JobFailed, Mesh
+from antiphon import JobFailed, JobStatus, Mesh, Rejected
 
 mesh = Mesh.open()
 
@@ -31,10 +30,14 @@ async def submit(order: int) -> dict[str, str]:
 
 
 @app.get("/reports/{job}")
-async def report(job: str) -> JSONResponse:
+async def report(job: str, response: Response) -> dict[str, str] | JobStatus:
+    handle = render.job(job)
     try:
-        return JSONResponse({"report": await render.job(job).result(timeout=2)})
-    except TimeoutError as waiting:
-        return JSONResponse({"waiting": str(waiting)}, 202)
+        return {"report": await handle.result(timeout=0)}  # now, or not yet
+    except TimeoutError:
+        response.status_code = 202
+        return await handle.status()
     except JobFailed as failed:
-        return JSONResponse({"error": str(failed)}, 502)
+        raise HTTPException(502, str(failed)) from failed
+    except Rejected as unknown:
+        raise HTTPException(404, str(unknown)) from unknown

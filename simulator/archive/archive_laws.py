@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.derivation import Tick
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import JobLane
 from antiphon.core.families.locks.ops import LockRelease, LockTake
 from antiphon.core.family import UNSEEN_ROOT, Lane, Needs, Reads
+from antiphon.core.history.control_history import ControlHistory
 from antiphon.core.lane_archive import behind
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.verdict import Verdict

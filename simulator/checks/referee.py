@@ -17,11 +17,11 @@ from typing import Final, cast
 
 from blake3 import blake3
 
-from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.state import EMPTY, JobLane
 from antiphon.core.families.seals.state import SealLane, leaf_of
 from antiphon.core.family import Lane, Mark, Needs, Reads
+from antiphon.core.history.control_history import ControlHistory
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.proof.merkle import Frontier
 from antiphon.core.protocol import PROTOCOL, Protocol

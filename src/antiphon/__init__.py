@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Unavailable,
         WaitExhausted,
     )
+    from antiphon.runtime.caller.job_status import JobStatus
     from antiphon.runtime.executors.executor import Assignment, Ran
     from antiphon.runtime.executors.handler_call import Child, JobContext
     from antiphon.runtime.executors.hooks import Hook
@@ -91,6 +92,7 @@ _WHERE = {
     "InboxFull": "antiphon.errors",
     "JobFailed": "antiphon.errors",
     "JobHandle": "antiphon.sdk.handle",
+    "JobStatus": "antiphon.runtime.caller.job_status",
     "Lock": "antiphon.sdk.locks.lock",
     "LockLost": "antiphon.errors",
     "LockStatus": "antiphon.sdk.locks.namespace",
@@ -153,6 +155,7 @@ __all__ = [
     "JobContext",
     "JobFailed",
     "JobHandle",
+    "JobStatus",
     "Lock",
     "LockLost",
     "LockStatus",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.core.archive.checkpoint import CHECKPOINT
 from tests.acceptance.shell import Shell, until
 
 pytestmark = pytest.mark.nats
@@ -304,3 +305,21 @@ def test_the_host_comes_back_with_its_members(tmp_path_factory):
     assert elsewhere.code == 6
     assert "antiphon up" in elsewhere.err
     assert "not a development mesh" in host.run("dev").err
+
+
+def test_where_a_mesh_is_hosted_doctor_says_that_its_log_grows_without_an_archive(host, machine):
+    told = " ".join(host.run("doctor").out.split())
+    assert "! archive" in told
+    assert "it grows until the disk is full" in told
+    assert "try: ANTIPHON_ARCHIVE=/srv/archive antiphon up" in told
+    there = host.home / "archive" / CHECKPOINT
+    there.parent.mkdir()
+    there.touch()
+    try:
+        assert "✓ archive" in host.run("doctor").out
+    finally:
+        there.unlink()
+        there.parent.rmdir()
+    box = machine("reader")
+    join(host, box, "--can", "read", "--kind", "*", alias="reader")
+    assert "archive" not in box.run("doctor").out, "its log is kept elsewhere"

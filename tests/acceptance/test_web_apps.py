@@ -176,6 +176,20 @@ def test_the_fastapi_app_runs_on_uvicorn(tmp_path):
     copy_of("fastapi_app", tmp_path)
     with a_site(tmp_path, "uvicorn", "app:app", "--port", "PORT") as site:
         assert site.report(42) == "Report on order 42"
+        assert site.ask(f"/reports/{'0' * 64}")[0] == 404
+
+
+def test_the_fastapi_app_says_where_a_report_stands(tmp_path):
+    copy_of("fastapi_app", tmp_path)
+    shell = Shell(tmp_path)
+    with shell.dev(), serving(shell, "uvicorn", "app:app", "--port", "PORT") as site:
+        job = site.ask("/orders/42/report", "POST")[1]["job"]
+        status, told = site.ask(f"/reports/{job}")
+        assert status == 202
+        assert (told["id"], told["state"], told["submitter"]) == (job, "pending", "client-1")
+        with shell.start("worker", "app.py") as worker:
+            worker.line("runs report.render")
+            until(lambda: site.ask(f"/reports/{job}")[0] == 200)
 
 
 def test_the_flask_app_runs_on_greenlets(tmp_path):

@@ -254,7 +254,9 @@ BREAKS = {
             around(lambda old, self, _: old(self, 0)),
             "every event has the same beat",
         ),
-        Break("antiphon.core.story:hlc_text", gives(f"{EPOCH}+0"), "events have no true HLC"),
+        Break(
+            "antiphon.core.history.story:hlc_text", gives(f"{EPOCH}+0"), "events have no true HLC"
+        ),
     ),
     "B19": (
         Break(f"{TEMPO}.bars.alarms:silent_jobs", gives(()), "silence raises no alarm"),

@@ -10,7 +10,6 @@ which is `at` too unless a test says otherwise. `prev` is what the subject's tai
 from dataclasses import dataclass
 
 from antiphon.core.authority.rules import Rules
-from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.ops import (
     ArtifactBody,
     CancelBody,
@@ -49,6 +48,7 @@ from antiphon.core.families.mesh.ops import (
 )
 from antiphon.core.families.seals.state import SealLane, leaf_of
 from antiphon.core.family import UNSEEN_ROOT, Lane, Mark, Needs, Reads
+from antiphon.core.history.control_history import ControlHistory
 from antiphon.core.manifest import Manifest, job_id
 from antiphon.core.opened_record import OpenedRecord, dep_of, open_record
 from antiphon.core.proof.merkle import Frontier
@@ -353,12 +353,14 @@ class Story:
         after=(),
         until=None,
         checkpoint=None,
+        error=None,
         **how,
     ) -> Verdict:
         fields = {
             "fence": fence or self.fence,
             "checkpoint": checkpoint,
             "reason": reason,
+            "error": error,
             "after": tuple(after),
             "until": until,
             "retry_after_ms": retry_after_ms,

@@ -55,7 +55,7 @@ def test_authority_and_deps_are_checked_at_one_call_site():
 def test_every_reader_calls_the_reducer_and_no_other_verdict_function():
     assert set(calls("step")) <= {REDUCER}
     readers = {
-        "core/control_history.py",  # control, and records judged in their own place
+        "core/history/control_history.py",  # control, and records judged in their own place
         "runtime/log/session.py",  # light readers, and what an author foresees
     }
     own = [where for where in calls("judge") if where in readers]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.authority.rules import NOTICE_MS
-from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.mesh.ops import MeshRecover, MeshRoute, RecoverBody, RouteBody
+from antiphon.core.history.control_history import ControlHistory
 from antiphon.core.opened_record import open_record
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import codec

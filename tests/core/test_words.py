@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.core.history.story import tell
 from antiphon.core.opened_record import open_record, unsigned
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.story import tell
 from tests.core.authors import ALICE
 from tests.core.ledger import T0, Story
 from tests.core.strategies import BRISK, any_op

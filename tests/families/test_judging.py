@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from antiphon.core.authority.rules import NOTICE_MS
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.family import Needs
+from antiphon.core.history.story import tell
 from antiphon.core.protocol import PLACES_KEPT, PROTOCOL, Protocol
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.story import tell
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.core.ledger import Ledger, Reader, Story, open_stored
 from tests.families.polls import POLLS, WITH_POLLS

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon import CircuitOpen, Mesh
+from antiphon import CircuitOpen, Mesh, gather
 from antiphon.errors import Misconfigured, Rejected, Unavailable
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.outbox.outbox_item import OutboxItem, Submit
@@ -61,6 +61,9 @@ async def test_jobs_and_messages_of_a_program_without_a_connection_arrive_in_ord
             sent = await mesh.messages.send(me, "from the train")
             assert first.is_tentative
             assert second.is_tentative
+            for late in (first.result(timeout=0), gather(first, timeout=0)):
+                with pytest.raises(TimeoutError, match="waits in this machine's outbox"):
+                    await late
             assert mesh.outbox.keeps(sent)
             with pytest.raises(Unavailable):
                 await mesh.jobs()

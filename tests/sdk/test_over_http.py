@@ -22,14 +22,14 @@ pytestmark = pytest.mark.processes
 
 
 @asynccontextmanager
-async def a_mesh_with_a_worker():
+async def a_mesh_with_a_worker(function=lambda a, b: a + b):
     """A closed mesh with a node that serves HTTP, and a worker beside it."""
     async with served(CLOSED) as node:
         world = World(node, await node.mesh.connection(node.mesh.owner))
         worker = await node.mesh.connection()
         await grant(node.mesh, world.owner, worker.keyring.did, ("claim",), ("*",))
         await worker.session.sync_control()
-        await node.mesh.worker(lambda a, b: a + b, connection=worker)
+        await node.mesh.worker(function, connection=worker)
         yield world
 
 
@@ -43,9 +43,9 @@ def key_in(home) -> str:
 
 
 @asynccontextmanager
-async def a_program(home, *can: str):
+async def a_program(home, *can: str, **worker):
     """A program that may do this, beside a worker."""
-    async with a_mesh_with_a_worker() as world, await granted(world, home, *can) as mesh:
+    async with a_mesh_with_a_worker(**worker) as world, await granted(world, home, *can) as mesh:
         yield mesh
 
 

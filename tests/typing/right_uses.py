@@ -25,6 +25,7 @@ from antiphon import (
     JobContext,
     JobFailed,
     JobHandle,
+    JobStatus,
     Lock,
     LockStatus,
     Mesh,
@@ -133,6 +134,8 @@ async def submit(order: Order) -> None:
     assert_type(handle, JobHandle[Invoice])
     found = await handle.result(timeout="1m")
     assert_type(found, Invoice)
+    assert_type(await handle.status(), JobStatus)
+    assert_type((await handle.status()).worker, str | None)
     assert found == Invoice(order=order.id, total=Decimal("2.00"))
     assert_type(await (await double.submit(number=4)).result(), int)
     assert_type(await (await render.submit([b"%PDF"])).result(), Path)

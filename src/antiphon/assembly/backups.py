@@ -119,7 +119,7 @@ async def _archive(store: FileStore | None) -> AsyncIterator[FileStore | None]:
 def require_host(home: StateDirectory) -> MeshFile:
     """The mesh that a state directory hosts; `Misconfigured` if it only takes part in one."""
     described = home.mesh()
-    if not home.server.is_dir() or not home.has_key(OWNER):
+    if not home.hosts_mesh:
         raise Misconfigured(
             f"{home.path} does not host the mesh {described.name!r}",
             hint="back up on the machine where 'antiphon up' or 'antiphon dev' runs",

@@ -119,6 +119,7 @@ async def join(  # noqa: PLR0913 - what a connection is made of
             who, mark = held.keyring, held.mark
             author = None if in_use is None else in_use.author
             found = place(engine, described.mesh, who, alias, mark, protocol, author=author)
+            found.session.key_names = home.key_names
             return engine, found
 
         engine, connection = await enter(access)

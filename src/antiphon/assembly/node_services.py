@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from antiphon.runtime.node.record_verifier import RecordVerifier
 from antiphon.runtime.presence.roll_call import OwnPresence
 from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.services import beside
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from antiphon.assembly.mesh_connection import MeshConnection
     from antiphon.runtime.executors.executor import Executors
+    from antiphon.runtime.identity.key_files import FileLock
     from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
@@ -35,6 +37,13 @@ ARCHIVE_S: Final = 3600.0
 """How often what has ended is archived."""
 WRITER_S: Final = 5.0
 """How long a reader waits until the process that keeps the replica has caught up."""
+READERS_S: Final = 120.0
+"""How long a node waits for commands that bring the replica up to date: the first of them may have
+a whole log to read."""
+TOLD_EVERY_S: Final = 2.0
+LOOK_S: Final = 0.01
+
+log = LazyLogger(__name__)
 
 
 @asynccontextmanager
@@ -243,7 +252,10 @@ def verifier_for(connection: MeshConnection) -> RecordVerifier:
 
 @asynccontextmanager
 async def local_replica(home: StateDirectory, connection: MeshConnection) -> AsyncIterator[Replica]:
-    """The machine's replica, up to date: kept by another process, or caught up right here."""
+    """The machine's replica, up to date: kept by another process, or caught up right here.
+
+    It is locked only for the latter, and then read: whoever wants to keep it waits no longer.
+    """
     mesh, protocol = connection.session.mesh, connection.session.protocol
     try:
         lock = home.lock_replica()
@@ -251,20 +263,19 @@ async def local_replica(home: StateDirectory, connection: MeshConnection) -> Asy
         replica = Replica(home.replica, mesh=mesh, protocol=protocol, read_only=True)
         try:
             await _wait_for_writer(connection, replica)
-            yield replica
-        finally:
+        except BaseException:
             replica.close()
-        return
-    try:
-        replica = Replica(home.replica, mesh=mesh, protocol=protocol)
+            raise
+    else:
         try:
-            async with replicating(connection, replica, caretaking=False):
-                pass
-            yield replica
+            with closing(Replica(home.replica, mesh=mesh, protocol=protocol)) as written:
+                async with replicating(connection, written, caretaking=False):
+                    pass
+                replica = Replica(home.replica, mesh=mesh, protocol=protocol, read_only=True)
         finally:
-            replica.close()
-    finally:
-        lock.release()
+            lock.release()
+    with closing(replica):
+        yield replica
 
 
 async def _wait_for_writer(connection: MeshConnection, replica: Replica) -> None:
@@ -304,15 +315,39 @@ async def caught_up(
 async def owned_replica(
     path: Path | str, home: StateDirectory | None, connection: MeshConnection
 ) -> AsyncIterator[Replica]:
-    """A replica that only this process writes."""
-    lock = home.lock_replica() if home is not None else None
-    try:
-        session = connection.session
+    """A replica that only this process writes; `Held` if another process keeps it."""
+    session = connection.session
+    with ExitStack() as stack:
+        if home is not None:
+            stack.callback(_keeper(home).release)
+            stack.callback((await _lock_to_write(home)).release)
         replica = Replica(path, mesh=session.mesh, protocol=session.protocol)
+        yield stack.enter_context(closing(replica))
+
+
+def _keeper(home: StateDirectory) -> FileLock:
+    try:
+        return home.keep_replica()
+    except Held as held:
+        raise Held(
+            f"another process keeps the replica in {home.path}",
+            hint="one full node per state directory is enough; 'antiphon nodes' shows it",
+        ) from held
+
+
+async def _lock_to_write(home: StateDirectory) -> FileLock:
+    """The replica's lock, as soon as no command holds it to bring the replica up to date."""
+    now_s = asyncio.get_running_loop().time
+    began_s = told_s = now_s()
+    while True:
         try:
-            yield replica
-        finally:
-            replica.close()
-    finally:
-        if lock is not None:
-            lock.release()
+            return home.lock_replica()
+        except Held as held:
+            waited_s = now_s() - began_s
+            if waited_s >= READERS_S:
+                words = f"{held.message}, for {READERS_S:g} s now"
+                raise Held(words, hint=f"fuser {home.replica} names it") from held
+            if now_s() - told_s >= TOLD_EVERY_S:
+                told_s = now_s()
+                log.warning("replica_in_use", problem=held.message, seconds=round(waited_s))
+        await asyncio.sleep(LOOK_S)

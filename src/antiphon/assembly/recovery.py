@@ -26,7 +26,7 @@ from antiphon.runtime.log.writer import Intent, Policy, Written, write_one
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
-    from antiphon.core.control_history import ControlHistory
+    from antiphon.core.history.control_history import ControlHistory
     from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.log.session import Session
 

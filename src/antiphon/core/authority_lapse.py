@@ -18,7 +18,7 @@ from antiphon.core.record.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from antiphon.core.control_history import ControlHistory
+    from antiphon.core.history.control_history import ControlHistory
     from antiphon.core.opened_record import OpenedRecord
 
 MAX_LAPSES: Final = 64

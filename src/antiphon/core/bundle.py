@@ -34,7 +34,6 @@ from msgspec import Meta, Struct
 from antiphon.core import opened_record
 from antiphon.core.authority.control import Control
 from antiphon.core.bounded_cache import BoundedCache
-from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.ops import JobComplete, JobResolve
 from antiphon.core.families.jobs.questions import answers_named
 from antiphon.core.families.jobs.state import Job
@@ -42,6 +41,8 @@ from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.families.seals.state import MAX_SUBJECT, lane_before, leaf
 from antiphon.core.family import UNSEEN_ROOT, Lane, Needs, Reads
+from antiphon.core.history.control_history import ControlHistory
+from antiphon.core.history.story import Line, tell
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.proof import merkle
 from antiphon.core.proof.answer import answer_in
@@ -51,7 +52,6 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import key_of, mesh_id, short_node
 from antiphon.core.record.op import Digest, Kind, Op, subject_of
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.story import Line, tell
 from antiphon.decoding import UNREADABLE
 from antiphon.errors import Malformed, Rejected
 

@@ -16,8 +16,10 @@ from antiphon.core.families.jobs.ops import (
     JobYield,
     ScheduleBody,
 )
-from antiphon.core.families.jobs.state import Job, JobLane
+from antiphon.core.families.jobs.state import Job, JobLane, job_key
+from antiphon.core.history.tenures import lost_tenures, lost_words
 from antiphon.core.policy import retry as retry_policy
+from antiphon.core.record.ids import short_node
 from antiphon.core.record.op import Op
 from antiphon.runtime.caller.retry import RetryLinks
 from antiphon.runtime.log.session import open_stored
@@ -26,8 +28,10 @@ from antiphon.runtime.replica.replica_erasures import ReplicaErasures
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from antiphon.core.opened_record import OpenedRecord
+    from antiphon.core.record.verdict import Verdict
     from antiphon.runtime.replica.replica import Replica
 
 
@@ -47,27 +51,35 @@ DEAD_JOBS: Final = LaneList[Job]("jobs", JobLane, JOB, "needs", value=DEAD, is_n
 """Jobs that ended without a result, the newest first."""
 
 
-def letters_of(replica: Replica, jobs: Iterable[Job]) -> list[DeadLetter]:
-    """What became of each of these jobs, which ended without a result."""
-    return [_letter(replica, job) for job in jobs]
+def letters_of(
+    replica: Replica, jobs: Iterable[Job], name: Callable[[str], str] = short_node
+) -> list[DeadLetter]:
+    """What became of each of these jobs, which ended without a result; with the names of nodes."""
+    return [_letter(replica, job, name) for job in jobs]
 
 
-def _letter(replica: Replica, job: Job) -> DeadLetter:
+def _letter(replica: Replica, job: Job, name: Callable[[str], str]) -> DeadLetter:
     if replica.ask(ReplicaErasures).about(job) is not None:
         return DeadLetter(job=job, error=None, note="forgotten", retried_as=None)
     end = _op_at(replica, job.ended_seq)
     error = end.body.error if isinstance(end, JobComplete | JobYield) else None
     call = _op_at(replica, job.scheduled_seq)
     ahead = _retry_in(replica, job, call.body) if isinstance(call, JobSchedule) else None
-    return DeadLetter(job=job, error=error, note=_note(job, end, error), retried_as=ahead)
+    note = _note(job, end, error)
+    if not note and job.outcome == "exhausted":
+        note = lost_words(lost_tenures(_history(replica, job)), name)
+    return DeadLetter(job=job, error=error, note=note, retried_as=ahead)
+
+
+def _history(replica: Replica, job: Job) -> Iterator[tuple[OpenedRecord, Verdict]]:
+    for stored in replica.lane_records(job_key(job.kind, job.id)):
+        yield open_stored(replica.protocol, replica.mesh, stored.record), stored.verdict
 
 
 def _note(job: Job, end: Op | None, error: Failure | None) -> str:
     if error is not None:
         return error.message
     match job.outcome:
-        case "exhausted":
-            return "the last worker stopped answering"
         case "expired":
             return "no worker claimed it in time"
         case "cancelled" if isinstance(end, JobCancel) and end.body.reason:

@@ -8,8 +8,6 @@ from msgspec import structs
 
 from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.errors import Misconfigured
-from antiphon.files import PRIVATE_DIRECTORY
-from antiphon.runtime.identity.key_files import FileLock, lock_file
 from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 from antiphon.settings import MEMORY, Settings, load_as
 
@@ -91,13 +89,6 @@ class _OverriddenHome(StateDirectory):
     def replica(self) -> Path:
         """The replica's file."""
         return super().replica if self._replica is None else self._replica
-
-    def lock_replica(self) -> FileLock:
-        """The lock is beside the file: other state directories may name the same file."""
-        if self._replica is None:
-            return super().lock_replica()
-        self._replica.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
-        return lock_file(self._replica.with_suffix(".lock"), "the replica has a writer already")
 
 
 __all__ = ["Environment", "read_environment"]

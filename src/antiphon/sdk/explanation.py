@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from antiphon.core.authority_lapse import lapses
 from antiphon.core.families.jobs.table import standing
-from antiphon.core.policy.explanation import Explanation, Tenure, Wait, Waits, WorkerDraw, explain
+from antiphon.core.history.tenures import Tenure, lost_tenures, lost_words
+from antiphon.core.policy.explanation import Explanation, Wait, Waits, WorkerDraw, explain
 from antiphon.core.policy.selection import Candidate
 from antiphon.core.presence.cards import Card
+from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller.submission import no_job
 from antiphon.runtime.presence.live_nodes import cards_of_live
@@ -37,6 +39,12 @@ async def history_of(session: Session, view: JobView) -> list[tuple[OpenedRecord
     ended = lapses(session.history, job, told, before=session.confirmed + 1)
     told += [(await session.fetch_opened(seq), Verdict.OK) for seq in ended]
     return sorted(told, key=lambda one: one[0].seq)
+
+
+def lost_workers(view: JobView, called: Callable[[str], str] = short_node) -> str:
+    """Which workers were lost while they ran a job, and when; empty if none was."""
+    history = ((judged.opened, judged.verdict) for judged in view.history)
+    return lost_words(lost_tenures(history), called)
 
 
 async def explain_job(
@@ -133,6 +141,8 @@ __all__ = [
     "WorkerDraw",
     "explain_job",
     "history_of",
+    "lost_words",
+    "lost_workers",
     "selection_words",
     "wait_words",
 ]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from antiphon.core.families.jobs.ops import JobClaim
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
+from antiphon.core.history.story import Line, tell
 from antiphon.core.proof.output import Output
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.story import Line, tell
 from antiphon.errors import Misconfigured, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.erasure import require_kept
+from antiphon.runtime.caller.job_status import JobStatus, Progress, progress_of, status_of
 from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.retry import retry as submit_retry
 from antiphon.runtime.caller.stream_parts import parts_of
@@ -25,8 +25,8 @@ from antiphon.runtime.executors.handler_call import result_of
 from antiphon.runtime.values.value_codec import PLAIN
 from antiphon.runtime.worker.job_output import OutputMessage, listening
 from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.sdk.durations import seconds
 from antiphon.sdk.job_wait import wait_for_end
-from antiphon.telemetry import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -44,29 +44,6 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
-
-
-class Progress(Struct, frozen=True, kw_only=True):
-    """How far a job's last run was when its worker last wrote it to the log."""
-
-    done: float
-    """From 0 to 1."""
-    note: str
-    at: datetime
-
-
-def progress_of(view: JobView) -> Progress | None:
-    """The last progress on a job's lane; None if its handler reported none, or just began."""
-    for judged in reversed(view.history):
-        op = judged.opened.op
-        if judged.verdict is Verdict.OK and isinstance(op, JobClaim) and op.body.progress:
-            told, at_s = op.body.progress, judged.opened.commit_ms / 1000
-            return Progress(
-                done=told.permille / 1000,
-                note=printable(told.note),
-                at=datetime.fromtimestamp(at_s, UTC),
-            )
-    return None
 
 
 class ResultReader(Struct, frozen=True):
@@ -179,10 +156,18 @@ class JobHandle(Generic[R_co]):
             )
         return self.kind, self.id
 
-    async def found(self) -> Self:
-        """The handle, with the job's kind and whole id; `Rejected` if there is no such job."""
+    async def found(self, timeout: Duration | None = None) -> Self:  # noqa: ASYNC109 - as below
+        """The handle, with the job's kind and whole id; `Rejected` if there is no such job.
+
+        TimeoutError if it still waits in this machine's outbox then.
+        """
         if self._committed is not None:
-            self._session_of_mesh = await self._committed()
+            try:
+                async with asyncio.timeout(None if timeout is None else seconds(timeout)):
+                    self._session_of_mesh = await self._committed()
+            except TimeoutError:
+                words = "waits in this machine's outbox (antiphon outbox)"
+                raise TimeoutError(f"job {self.id[:8]} ({self.kind}) {words}") from None
             self._committed = None
         if self._look_up is not None:
             job = await self._look_up()
@@ -194,12 +179,13 @@ class JobHandle(Generic[R_co]):
         """Wait for the accepted result: what the task's annotation says, or plain JSON.
 
         A job that is not on the log is looked for in this machine's archive (docs/do/archive.md).
-        `JobFailed` if there is none, TimeoutError if it comes too late. `NobodyAnswers` is a
-        warning, after a few seconds, that no worker which is online runs this kind.
+        `JobFailed` if there is none, TimeoutError if it comes too late; with `timeout=0`, if the
+        job has not ended by now. `NobodyAnswers` is a warning, after a few seconds, that no worker
+        which is online runs this kind.
         """
         ended = await self._ended(timeout)
         if ended.job.outcome != "succeeded":
-            raise failure(ended)
+            raise failure(ended, self._session)
         return cast("R_co", await self._reader.read(ended))
 
     async def end(self, timeout: Duration | None = None) -> Ended:  # noqa: ASYNC109 - the same
@@ -212,7 +198,7 @@ class JobHandle(Generic[R_co]):
     async def _ended(self, limit: Duration | None) -> Ended:
         if self.known_end is None:
             try:
-                await self.found()
+                await self.found(limit)
                 await self._require_kept()
                 self.known_end = await wait_for_end(
                     self._session, self.kind, self.id, limit, is_known=self.is_known
@@ -304,13 +290,23 @@ class JobHandle(Generic[R_co]):
     async def state(self) -> Job:
         """The job as it is on the log now."""
         await self.found()
-        found = (await self._session.read_lane(self.kind, self.id)).lane
-        # A tenure may have ended with its authority since the lane's last record.
+        return await self._standing(await self._session.read_lane(self.kind, self.id))
+
+    async def _standing(self, view: JobView) -> Job:
+        """A tenure may have ended with its authority since the lane's last record."""
         control = await self._session.sync_control()
-        job = standing(control, found.job, self._session.confirmed + 1)
+        job = standing(control, view.lane.job, self._session.confirmed + 1)
         if job is None:
             raise submission.no_job(self.kind, self.id)
         return job
+
+    async def status(self) -> JobStatus:
+        """The job in a few words, for an endpoint or a screen.
+
+        Names instead of keys, its error in one line, and its progress as the log has it.
+        """
+        view = await self.lane()
+        return status_of(self._session, await self._standing(view), view)
 
     async def progress(self) -> Progress | None:
         """The last progress that its handler reported, as far as it is on the log.
@@ -387,11 +383,11 @@ class StreamHandle(JobHandle[int], Generic[T_co]):
 __all__ = [
     "Ended",
     "JobHandle",
+    "JobStatus",
     "OutputMessage",
     "Progress",
     "ResultReader",
     "RetryLinks",
     "StreamHandle",
-    "failure",
     "progress_of",
 ]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs.state import State, job_key
-from antiphon.errors import AntiphonError, NobodyAnswers
+from antiphon.errors import AntiphonError, EngineDenied, NobodyAnswers, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.durations import seconds
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from antiphon.sdk.call_options import Duration
 
 DIAGNOSIS_AFTER_S: Final = 2.0
-LAST_LOOK_S: Final = 1.0
-"""How long the state is read for the error, once the time is over."""
+LAST_LOOK_S: Final = 5.0
+"""How long the job's lane is read once the time is over: the end may be there."""
+LAST_ASK_S: Final = 1.0
+"""How long workers are asked for the error."""
 CLOSE: Final = 0.8
 
 
@@ -39,10 +41,13 @@ async def wait_for_end(
 ) -> Ended:
     """The end of a job. TimeoutError, with what it waited for, if it comes too late.
 
-    `Rejected` if there is no such job, unless it `is_known` that there is.
+    `Rejected` if there is no such job, unless it `is_known` that there is. When the time is over
+    the lane is read once more, so a limit of 0 is a question whether the job has ended.
     """
     loop = asyncio.get_running_loop()
     limit_s = None if limit is None else seconds(limit)
+    if limit_s == 0:
+        return await _end_now(session, kind, job_id, limit_s, is_known=is_known)
     ends_s = None if limit_s is None else loop.time() + limit_s
 
     def left() -> float | None:
@@ -63,9 +68,8 @@ async def wait_for_end(
             if asking.done() and asking.exception() is None and asking.result():
                 warnings.warn(NobodyAnswers("; ".join(asking.result())), stacklevel=4)
             await asyncio.wait([waiting], timeout=left())
-        if not waiting.done():
-            late = await _what_it_waited_for(session, kind, job_id)
-            raise TimeoutError(f"job {job_id[:8]} ({kind}) has not ended in {limit_s:g} s: {late}")
+        if not waiting.done() and limit_s is not None:
+            return await _end_now(session, kind, job_id, limit_s, is_known=is_known)
         return waiting.result()
     finally:
         for task in (waiting, asking):
@@ -92,18 +96,33 @@ async def diagnosed(session: Session, jobs: Sequence[LaneKey]) -> list[list[str]
     return [lines for job in waiting if (lines := unanswered(session, job, cards))]
 
 
-async def _what_it_waited_for(session: Session, kind: str, job_id: str) -> str:
-    lines: list[str] = []
+async def _end_now(
+    session: Session, kind: str, job_id: str, limit_s: float, *, is_known: bool
+) -> Ended:
+    """The end if it is there, once the time is over; TimeoutError with what it waits for."""
     try:
         async with asyncio.timeout(LAST_LOOK_S):
-            job = (await session.read_lane(kind, job_id)).lane.job
-    except (AntiphonError, TimeoutError):
-        return "the engine does not answer"
+            view = await submission.look(session, kind, job_id, is_known=is_known)
+    except EngineDenied:
+        raise
+    except (Unavailable, TimeoutError):
+        words = "the engine does not answer"
+    else:
+        ended = submission.ended_of(view)
+        if ended is not None:
+            return ended
+        words = await _what_it_waits_for(session, view.lane.job, asks=limit_s > 0)
+    raise TimeoutError(f"job {job_id[:8]} ({kind}) has not ended in {limit_s:g} s: {words}")
+
+
+async def _what_it_waits_for(session: Session, job: Job | None, *, asks: bool) -> str:
     if job is None:
         return "there is no such job on the log"
-    with suppress(AntiphonError, TimeoutError):
-        async with asyncio.timeout(LAST_LOOK_S):
-            lines = await _diagnosed(session, kind, job_id)
+    lines: list[str] = []
+    if asks:
+        with suppress(AntiphonError, TimeoutError):
+            async with asyncio.timeout(LAST_ASK_S):
+                lines = await _diagnosed(session, job.kind, job.id)
     words = f"it is {job.state.value}"
     if job.attempts:
         words += f", and {job.attempts} of {job.attempts_max} attempts failed"

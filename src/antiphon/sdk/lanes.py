@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from antiphon.core.history.story import Line, tell
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.story import Line, tell
 
 if TYPE_CHECKING:
     from antiphon.ports import Record

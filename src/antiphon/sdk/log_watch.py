@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from antiphon.core.families.jobs.state import HELD, Job
 from antiphon.core.family import Lane
+from antiphon.core.history.story import tell
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.story import tell
 from antiphon.runtime.log.session import open_stored
 
 if TYPE_CHECKING:

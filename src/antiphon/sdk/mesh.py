@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Self, Unpack
 
+    from antiphon.core.history.story import Line as Line  # noqa: PLC0414 - interfaces
     from antiphon.core.presence.cards import Card as Card  # noqa: PLC0414 - interfaces
-    from antiphon.core.story import Line as Line  # noqa: PLC0414 - interfaces
     from antiphon.runtime.attention.attention_table import Attention as Attention  # noqa: PLC0414 - interfaces
     from antiphon.runtime.executors.hooks import Hook
     from antiphon.runtime.node.coordinator_watch import CoordinatorStatus as CoordinatorStatus  # noqa: PLC0414 - interfaces

@@ -17,6 +17,7 @@ from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.errors import Misconfigured
 from antiphon.runtime.executors.executor import CombinedExecutors, Executors
+from antiphon.runtime.executors.handler_exits import watching_tasks
 from antiphon.runtime.executors.hooks import hooked
 from antiphon.runtime.executors.printed_output import passing_on_prints
 from antiphon.runtime.outbox.outbox_store import OutboxStore
@@ -111,6 +112,7 @@ async def answering(
     settings = replace(settings, rates=tasks.rates | settings.rates)
     async with AsyncExitStack() as stack:
         stack.enter_context(passing_on_prints())
+        stack.enter_context(watching_tasks())
         outbox = home.path / FOLDER if home is not None else None
         waiting = OutboxStore(outbox).blobs if outbox is not None else None
         artifacts = artifacts_of(connection, home, waiting)

@@ -160,6 +160,7 @@ class TestedMesh:
         self._undo: list[Callable[[], None]] = []
         self._memory: MemoryMesh | None = None
         self._worker: Host | None = None
+        self._dead: list[Host] = []
         self._workers = 0
         self._is_to_kill = False
         self._is_ending = asyncio.Event()
@@ -332,6 +333,7 @@ class TestedMesh:
         if dead is None or memory is None:
             return
         memory.engines["worker"].crash()
+        self._dead.append(dead)
         self._loop.call_soon(dead.kill)
         self._again = self._loop.create_task(self._hire(), context=Context())
 
@@ -386,8 +388,9 @@ class TestedMesh:
 
     async def _end(self) -> None:
         self._is_ending.set()
-        if self._worker is not None:
-            await asyncio.gather(*self._worker.alive, return_exceptions=True)
+        workers = self._dead if self._worker is None else [*self._dead, self._worker]
+        alive = [task for one in workers for task in one.alive]
+        await asyncio.gather(*alive, return_exceptions=True)
         await self._stack.aclose()
 
 

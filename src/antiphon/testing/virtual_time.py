@@ -143,8 +143,8 @@ class _Task(asyncio.Task[Any]):
         *,
         loop: VirtualLoop,
         number: int,
-        name: str | None,
-        context: contextvars.Context | None,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
     ) -> None:
         self.number = number
         self.host = context.get(_HOST) if context is not None else _HOST.get()
@@ -171,6 +171,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._cancelled = 0
         self._order = 0
         self._tasks = 0
+        self._task_factory: Callable[..., asyncio.Task[Any]] | None = None
         self._closed = False
 
     # --- time and callbacks -----------------------------------------------------------------
@@ -248,11 +249,22 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
         """A task of this loop, on the host of its context."""
+        return self.get_task_factory()(self, coro, name=name, context=context)
+
+    def _new_task(self, _: object, coro: Any, **options: Any) -> asyncio.Task[Any]:
         self._tasks += 1
-        task = _Task(coro, loop=self, number=self._tasks, name=name, context=context)
+        task = _Task(coro, loop=self, number=self._tasks, **options)
         if task.host is not None:
             task.host.adopt(task)
         return task
+
+    def get_task_factory(self) -> Callable[..., asyncio.Task[Any]]:
+        """What makes the tasks; its own, unless another was set."""
+        return self._task_factory or self._new_task
+
+    def set_task_factory(self, factory: Any) -> None:
+        """Have another make the tasks, which calls the one before it."""
+        self._task_factory = factory
 
     # --- running ----------------------------------------------------------------------------
 

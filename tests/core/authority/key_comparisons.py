@@ -71,6 +71,7 @@ KEY_COMPARISONS = {
         "sdk/tempo/namespace.py Tempo.set",
     ),
     "A tenure is a key's: renewal, fence, what is finished under it, its rank and its rests.": (
+        "core/history/tenures.py tenures_of",
         "core/families/jobs/state.py Job.claimable_ms",
         "core/families/jobs/state.py Job.is_claimable",
         "core/families/jobs/table.py _claim_open",

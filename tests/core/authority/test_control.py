@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from antiphon.core import opened_record
 from antiphon.core.authority.rules import Rules, contradiction
-from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.mesh.ops import Genesis, MeshGenesis, MeshRoute, RouteBody
+from antiphon.core.history.control_history import ControlHistory
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import mesh_id
 from antiphon.core.record.verdict import Verdict

@@ -6,13 +6,13 @@ from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.rules import NOTICE_MS
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.families.jobs.state import State
+from antiphon.core.history.story import tell
 from antiphon.core.manifest import author, blobs_read, job_id
 from antiphon.core.opened_record import open_record
 from antiphon.core.proof.output import Output, Stored
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.story import tell
 from tests.core.authority.test_chain_check import delegation
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.core.ledger import Ledger, Story

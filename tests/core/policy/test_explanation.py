@@ -7,13 +7,13 @@ import pytest
 from antiphon.core.authority_lapse import lapses
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.families.mesh.ops import MeshRecover, RecoverBody
+from antiphon.core.history.story import tell
 from antiphon.core.opened_record import OpenedRecord, open_record
 from antiphon.core.policy.explanation import Explanation, SelectionReason, Waits, explain
 from antiphon.core.policy.selection import Candidate
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.story import tell
 from tests.core.authority.test_chain_check import RENDER, Court
 from tests.core.authority.test_quarantine import show, two_faces
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, Author

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from antiphon.core.manifest import author
 from antiphon.core.proof import statement
 from antiphon.errors import Misconfigured
 from antiphon.runtime.caller import submission
+from antiphon.runtime.executors import process_child
 from antiphon.runtime.executors.executor import Assignment
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.executors.handlers import HandlerOptions, Handlers
@@ -103,6 +106,21 @@ async def test_a_process_that_dies_is_a_failure_that_says_so():
     assert ran.failure.name == "ProcessDied"
     assert "SIGSEGV" in ran.failure.message
     assert ran.isolation.level == "process"
+
+
+async def test_a_process_whose_worker_died_before_it_began_runs_nothing():
+    """It would go on without a lease: its socket has the call already."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            process_child.__name__,
+            str(theirs.fileno()),
+            "1",  # which is not this process
+            pass_fds=(theirs.fileno(),),
+        )
+        assert await child.wait() == 1
 
 
 async def test_a_process_that_takes_too_long_is_ended(tmp_path):

@@ -153,6 +153,29 @@ async def test_a_fallback_answers_where_the_handler_did_not_and_the_result_says_
         )
 
 
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+async def test_a_fallback_cannot_end_its_worker_either(error):
+    async def endless() -> int:
+        return await asyncio.sleep(600, 1)
+
+    async def exits() -> int:
+        raise error
+
+    async def coarse() -> int:
+        return 2
+
+    async with a_mesh("memory", CALM) as mesh:
+        session = (await mesh.connection()).session
+        fallbacks = {"exits": exits, "coarse-answer": coarse}
+        await mesh.worker(endless, beat_ms=BEAT_MS, fallbacks=fallbacks)
+        with capture_logs() as logged:
+            job = await call(session, score=score("fallback:exits", "fallback:coarse-answer"))
+            ended = await end_of(session, job)
+        assert (ended.job.outcome, outputs(ended)["result"]) == ("succeeded", "2")
+        assert [one["fallback"] for one in logged if one["event"] == "fallback_failed"] == ["exits"]
+
+
 @pytest.mark.req("B12")
 @on_both_engines
 async def test_a_handler_that_swallows_its_end_keeps_nothing(engine, monkeypatch):

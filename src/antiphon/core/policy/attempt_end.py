@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
 
 from msgspec import Struct
 
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import (
     Checkpoint,
     CompleteBody,
@@ -15,9 +17,14 @@ from antiphon.core.families.jobs.ops import (
     YieldBody,
 )
 from antiphon.core.families.jobs.state import Job
+from antiphon.core.history.tenures import WORKER_LOST, Tenure, lost_words
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.proof.output import Output
 from antiphon.core.record.codec import MAX_INTEGER
+
+LOST_MAX: Final = 2
+"""Workers that a job may take with it, if nobody chose how many attempts it has."""
+USUAL_ATTEMPTS: Final = Rules().attempts
 
 Ending = CompleteBody | YieldBody
 GivingBack = Literal["drain", "battery", "sleep", "other"]
@@ -125,5 +132,19 @@ def waiting(
 def lost(job: Job) -> YieldBody:
     """A yield for a job whose process is gone, by its restarted worker: an expiry, but at once."""
     words = "its worker stopped or was disconnected while running it"
-    gone = Failure(name="WorkerLost", message=words)
+    gone = Failure(name=WORKER_LOST, message=words)
     return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason="error", error=gone)
+
+
+def too_many_lost(
+    job: Job, retry: Retry, lost: Sequence[Tenure], name: Callable[[str], str]
+) -> Fault | None:
+    """Why a job fails instead of being run again: it would take the next worker with it.
+
+    A number of attempts that its submitter or the mesh's owner chose is what holds instead.
+    """
+    is_chosen = retry.attempts is not None or job.attempts_max != USUAL_ATTEMPTS
+    if is_chosen or len(lost) < LOST_MAX:
+        return None
+    words = f"{lost_words(lost, name)}; it is not run again until somebody retries it"
+    return Fault(failure=Failure(name=WORKER_LOST, message=words), is_final=True)

@@ -11,21 +11,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from antiphon.core.authority.chain_choice import ChainChoice
-from antiphon.core.clock.hlc import pack
-from antiphon.core.families.grants.ops import UcanRevoke
-from antiphon.core.families.jobs.ops import (
-    JobCancel,
-    JobClaim,
-    JobComplete,
-    JobExpire,
-    JobSchedule,
-    JobYield,
-)
+from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import OPEN, Job, State
-from antiphon.core.families.mesh.ops import MeshEvidence
+from antiphon.core.history.tenures import Tenure, lost_tenures, tenures_of
 from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Method, Need, Unfit
 from antiphon.core.record.subjects import covers
@@ -113,17 +103,6 @@ class WorkerDraw(Struct, frozen=True, kw_only=True):
     free: int
 
 
-class Tenure(Struct, frozen=True, kw_only=True):
-    """One tenure: a worker held the job."""
-
-    node: str
-    fence: str
-    since_ms: int
-    until_ms: int | None = None
-    how: str = ""
-    """How it ended, in one word; empty while it lasts."""
-
-
 class Explanation(Struct, frozen=True, kw_only=True):
     """Who has a job, who had it, who should claim it, and why."""
 
@@ -142,6 +121,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     lots: tuple[WorkerDraw, ...]
     """Candidates by rank, then the others."""
     tenures: tuple[Tenure, ...]
+    lost: tuple[Tenure, ...]
+    """Those whose worker was lost."""
     cooling: tuple[tuple[str, int], ...]
     """Workers that may not claim it yet, and until when."""
     waits_for: tuple[Wait, ...]
@@ -170,7 +151,7 @@ def explain(
     )
     method = selection.method(control, job.kind, requires)
     because, prefix = _because(control, job.kind, requires)
-    tenures = _tenures(history)
+    tenures = tenures_of(history)
     workers = {one.did: one for one in known}
     for tenure in tenures:
         gone = Candidate(did=tenure.node, kinds=(job.kind,), is_alive=False, free=0)
@@ -198,6 +179,7 @@ def explain(
         claim_window_ms=control.rules.claim_window_ms,
         lots=_lots(need, list(workers.values()), faults, is_drawn=method == "rendezvous"),
         tenures=tenures,
+        lost=lost_tenures(history),
         cooling=tuple((who, until) for who, until in job.cooling if until > now_ms),
         waits_for=_waits(control, job, requires, workers, faults, now_ms),
     )
@@ -246,42 +228,6 @@ def _lots(
         )
         rank += fault is None
     return tuple(sorted(lots, key=lambda lot: lot.unfit != ""))
-
-
-def _tenures(history: Sequence[tuple[OpenedRecord, Verdict]]) -> tuple[Tenure, ...]:
-    """Who held the job when, by the accepted records in log order."""
-    found: list[Tenure] = []
-    for record, verdict in history:
-        op = record.op
-        if verdict is not Verdict.OK or op is None:
-            continue
-        is_held = bool(found) and not found[-1].how
-        if isinstance(op, JobClaim):
-            if not is_held:
-                since_ms = record.commit_ms
-                found.append(Tenure(node=op.author, fence=pack(op.hlc), since_ms=since_ms))
-        elif is_held and (how := _ending(record)):
-            found[-1] = replace(found[-1], until_ms=record.commit_ms, how=how)
-    return tuple(found)
-
-
-def _ending(record: OpenedRecord) -> str:
-    """How an op ends a tenure, in a word or two; empty if it does not."""
-    match record.op:
-        case JobExpire():
-            return "expired"
-        case JobYield(body=body):
-            return f"gave back ({body.reason})"
-        case JobComplete(body=done):
-            return done.status
-        case JobCancel():
-            return "cancelled"
-        case UcanRevoke():
-            return "revoked"
-        case MeshEvidence():
-            return "quarantined"
-        case _:
-            return "lost its permissions" if record.is_control else ""
 
 
 def _waits(

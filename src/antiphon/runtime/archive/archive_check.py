@@ -17,9 +17,9 @@ from antiphon.core.archive.checkpoint import VKEY
 from antiphon.core.archive.record_files import Body, Erased
 from antiphon.core.archive.signed_note import NoteKey
 from antiphon.core.archive.tiles import ENTRIES, HEIGHT, WIDTH, Tile, tile_of, tiles_at
-from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.mesh.ops import MeshGenesis
 from antiphon.core.families.seals.state import Leaf
+from antiphon.core.history.control_history import ControlHistory
 from antiphon.core.opened_record import open_record
 from antiphon.core.proof.merkle import Frontier, leaf_hash
 from antiphon.core.record import signing

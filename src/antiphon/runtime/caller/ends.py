@@ -21,6 +21,7 @@ from antiphon.ports import LANES_AT_ONCE, SUBJECTS_AT_ONCE
 from antiphon.runtime.caller.submission import Ended, ended_of, may_end
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from contextlib import AbstractContextManager
 
     from antiphon.core.record.branches import LaneKey
@@ -161,6 +162,14 @@ class Ends:
             except Unavailable as problem:
                 await self._bear(problem)
         return []
+
+    async def now(self) -> AsyncIterator[list[Ended]]:
+        """Those that have ended by now, without waiting; each end once."""
+        self._unseen.update(dict.fromkeys(self._pending))
+        while self._unseen:
+            await self._look()
+        while self._touched:
+            yield await self._read()
 
     async def _read(self) -> list[Ended]:
         """The lanes of those that something was heard of."""

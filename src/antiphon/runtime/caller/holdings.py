@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.authority.grant_reach import State
 from antiphon.core.authority.grant_tree import GrantTree, trace
@@ -50,6 +51,9 @@ class Holdings(Struct, frozen=True, kw_only=True):
 def holdings_of(session: Session, *, me: str = "") -> Holdings:
     """Who has which permissions from whom, by what this process has read already."""
     control, now_s = session.control, session.wall.now_ms() // 1000
+    tree = trace(control, now_s)
+    if control.rules.authority == "open":  # where nobody was delegated anything, with a name
+        tree = replace(tree, names={**session.key_names(), **tree.names})
     return Holdings(
         mesh=control.mesh,
         owner=control.owner,
@@ -58,7 +62,7 @@ def holdings_of(session: Session, *, me: str = "") -> Holdings:
         routes=dict(sorted(control.routes.items())),
         quarantined=tuple(control.quarantined),
         me=me or session.author.did,
-        tree=trace(control, now_s),
+        tree=tree,
         now_s=now_s,
     )
 

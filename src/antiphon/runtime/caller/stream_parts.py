@@ -68,7 +68,7 @@ async def _groups(session: Session, kind: str, job_id: str) -> AsyncGenerator[Ar
                     break
     ended = submission.ended_of(await session.read_lane(kind, job_id))
     if ended is not None and ended.job.outcome != "succeeded":
-        raise submission.failure(ended)
+        raise submission.failure(ended, session)
 
 
 def _lane_of(view: LaneView) -> JobLane:

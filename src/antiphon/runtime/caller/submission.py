@@ -24,8 +24,10 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
 )
 from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
+from antiphon.core.history.tenures import WORKER_LOST, Tenure, lost_tenures, lost_words
 from antiphon.core.manifest import job_id
 from antiphon.core.proof.output import Output
+from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.time_text import hlc_text
 from antiphon.decoding import UNREADABLE
@@ -35,6 +37,7 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.runtime import tracing
+from antiphon.runtime.caller.holdings import holdings_of
 from antiphon.runtime.caller.predecessor_check import check_predecessors
 from antiphon.runtime.log.breaker_guard import guarded
 from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, write_one
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
 
+EXIT_HINT: Final = (
+    "the task called sys.exit, as argparse and click do: have it raise an error that says why"
+)
 SECOND_LOOK: Final = 2
 """A copy of the log may be a moment behind: how long to pause before a job is called missing."""
 
@@ -74,6 +80,8 @@ class Ended(Struct, frozen=True):
     """Why it was cancelled, as far as that was said."""
     hlc: str = ""
     """The timestamp of the op that ended it, as text."""
+    lost: tuple[Tenure, ...] = ()
+    """The tenures whose workers were lost, where that used up its attempts."""
 
 
 async def submit(session: Session, body: ScheduleBody) -> Submitted:
@@ -133,12 +141,7 @@ async def wait_for_end(session: Session, kind: str, job_id: str, *, is_known: bo
     subject = job_subjects.job(session.mesh, kind, job_id)
     after = 0
     if not is_known:
-        view = await session.read_lane(kind, job_id)
-        if view.lane.job is None:
-            await session.pause(SECOND_LOOK)
-            view = await session.read_lane(kind, job_id)
-        if view.lane.job is None:
-            raise no_job(kind, job_id)
+        view = await look(session, kind, job_id, is_known=False)
         ended = ended_of(view)
         if ended is not None:
             return ended
@@ -152,6 +155,18 @@ async def wait_for_end(session: Session, kind: str, job_id: str, *, is_known: bo
             if ended is not None:
                 return ended
     raise Unavailable("the log ended before the job did")
+
+
+async def look(session: Session, kind: str, job_id: str, *, is_known: bool) -> JobView:
+    """The job's lane as it is now; `Rejected` if there is no such job, unless it `is_known`."""
+    view = await session.read_lane(kind, job_id)
+    if view.lane.job is not None or is_known:
+        return view
+    await session.pause(SECOND_LOOK)
+    view = await session.read_lane(kind, job_id)
+    if view.lane.job is None:
+        raise no_job(kind, job_id)
+    return view
 
 
 class _Peek(Struct):
@@ -185,7 +200,11 @@ def ended_of(view: JobView) -> Ended | None:
     if job is None or not job.is_terminal:
         return None
     opened = view.opened_at(job.ended_seq)
-    return end_by(job, opened.op if opened is not None else None)
+    ended = end_by(job, opened.op if opened is not None else None)
+    if job.outcome != "exhausted":
+        return ended
+    lost = lost_tenures((one.opened, one.verdict) for one in view.history)
+    return replace(ended, lost=lost)
 
 
 def end_by(job: Job, op: Op | None) -> Ended:
@@ -204,15 +223,18 @@ def end_by(job: Job, op: Op | None) -> Ended:
             return Ended(job, (), None, hlc=hlc)
 
 
-def failure(ended: Ended) -> JobFailed:
-    """The error for a submitter that wanted a result."""
+def failure(ended: Ended, session: Session | None = None) -> JobFailed:
+    """The error for a submitter that wanted a result; the session knows the names of workers."""
     job = ended.job
     match job.outcome:
         case "exhausted" if job.attempts < job.attempts_max:
             why = "gave up: workers gave it back too often"
         case "exhausted":
             why = f"gave up after {job.attempts} attempt{'s' if job.attempts > 1 else ''}"
-            if job.expired_fence == job.fence:
+            if ended.lost:
+                name = short_node if session is None else holdings_of(session).name
+                why += f"; {lost_words(ended.lost, name)}; the worker's log may say why"
+            elif job.expired_fence == job.fence:
                 why += "; the last worker's lease ran out, and its log may say why"
         case "expired":
             why = "no worker claimed it in time"
@@ -220,12 +242,17 @@ def failure(ended: Ended) -> JobFailed:
             why = f"it was cancelled: {ended.reason}" if ended.reason else "it was cancelled"
         case _:
             why = "it failed"
+    hint = f"antiphon show {job.id[:8]}"
     if ended.error is not None:
         why += f": {ended.error.name}: {printable_lines(ended.error.message)}"
+        if ended.error.name == SystemExit.__name__:
+            hint += f"; {EXIT_HINT}"
+        elif ended.error.name == WORKER_LOST:
+            hint += f"; antiphon retry {job.id[:8]}, when the cause is removed"
     return JobFailed(
         f"job {job.id[:8]} ({job.kind}): {why}",
         reason=job.outcome or job.state.value,
-        hint=f"antiphon show {job.id[:8]}",
+        hint=hint,
         kind=job.kind,
         job_id=job.id,
         error_type=ended.error.name if ended.error is not None else "",

@@ -8,11 +8,18 @@ from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.policy.attempt_end import Fault
 from antiphon.errors import GiveUp, HandlerDecision, RetryLater
 from antiphon.runtime.executors.executor import Ran
+from antiphon.runtime.executors.handler_exits import HandlerExit
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.executors.traceback_text import traceback_text, without_secrets
 
 MAX_MESSAGE: Final = 2_000
 MAX_NAME: Final = 255
+WITHOUT_TEXT: Final = {
+    "CancelledError": "the task's own code cancelled it, and not its worker",
+    "GeneratorExit": "the task raised it",
+    "KeyboardInterrupt": "the task raised it",
+}
+"""What is said of errors that mostly have no message."""
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -20,8 +27,10 @@ def failure_of(error: BaseException) -> Failure:
 
     A `Retry` or `GiveUp` that was raised from another error gets that error's name.
     """
+    if isinstance(error, HandlerExit) and error.__cause__ is not None:
+        error = error.__cause__
     told = _subject_of(error)
-    message = str(error)
+    message = _message_of(error)
     encodable = without_secrets(message).encode("utf-8", "replace").decode()
     return Failure(
         name=type(told).__name__[:MAX_NAME],
@@ -65,7 +74,13 @@ class GivingUp:
 given_up: Final = GivingUp()
 
 
+def _message_of(error: BaseException) -> str:
+    if isinstance(error, SystemExit) and error.code is None:
+        return "0"
+    return str(error) or WITHOUT_TEXT.get(type(error).__name__, "")
+
+
 def _subject_of(error: BaseException) -> BaseException:
-    if isinstance(error, HandlerDecision) and error.__cause__ is not None:
+    if isinstance(error, HandlerDecision | HandlerExit) and error.__cause__ is not None:
         return error.__cause__
     return error

@@ -37,6 +37,7 @@ from antiphon.runtime.executors.handler_call import (
     keep_result,
     plain_arguments,
 )
+from antiphon.runtime.executors.handler_exits import InHandler, in_thread
 from antiphon.runtime.executors.hooks import Hook
 from antiphon.runtime.executors.printed_output import PrintingTo
 from antiphon.runtime.executors.proof_writer import python_runner
@@ -166,12 +167,13 @@ class HandlerExecutor(Struct, frozen=True):
             value = self._value(args, kwargs, assignment.run)
         if assignment.run.recorder is not None:
             value = _captured(value, assignment.run.recorder)
-        return await self._outcome(_printing(value, assignment.run.output), assignment, context)
+        called = _called(value, assignment.run.output)
+        return await self._outcome(called, assignment, context)
 
     def begin(self, text: str, prints: Callable[[Stream, bytes], None]) -> Coroutine[Any, Any, Any]:
         """Call it without a run around it, if it is plain; `goes_on_with` is for the rest."""
         args, kwargs = self.handler.signature.decode(text)
-        return _printing(self.handler.function(*args, **kwargs), prints)
+        return _called(self.handler.function(*args, **kwargs), prints)
 
     def goes_on_with(self, call: asyncio.Future[Any]) -> Executor:
         """The executor of a job whose handler was called before."""
@@ -236,7 +238,7 @@ class HandlerExecutor(Struct, frozen=True):
             with gauge.this_thread():
                 return self.handler.function(*args, **kwargs)
 
-        value = await asyncio.to_thread(call)
+        value = await in_thread(call)
         if not inspect.isawaitable(value):
             return value
         gauge.measured(Resources())  # the rest runs in the loop, where it cannot be measured
@@ -402,6 +404,6 @@ async def _captured(value: Awaitable[Any], recorder: Recorder) -> Any:
         return await value
 
 
-async def _printing(value: Awaitable[Any], prints: Callable[[Stream, bytes], None]) -> Any:
-    with PrintingTo(prints):
+async def _called(value: Awaitable[Any], prints: Callable[[Stream, bytes], None]) -> Any:
+    with InHandler(), PrintingTo(prints):
         return await value

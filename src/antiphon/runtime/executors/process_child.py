@@ -371,18 +371,20 @@ def _used() -> tuple[float, int]:
     return cpu_s, blocks * BLOCK_BYTES
 
 
-def _stay_within_reach() -> None:
+def _stay_within_reach(worker: int) -> None:
     """End with the worker, and keep every process below this one in its tree."""
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != worker:
+        os._exit(1)  # it died before we asked for that signal
 
 
 def main() -> None:
     """Answer calls until the worker closes the socket."""
-    _stay_within_reach()
+    _stay_within_reach(int(sys.argv[2]))
     line = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(line.fileno(), False)
     sys.argv[:] = [MAIN]

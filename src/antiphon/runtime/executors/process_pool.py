@@ -197,6 +197,7 @@ class _Child:
                     "-m",
                     "antiphon.runtime.executors.process_child",
                     str(theirs.fileno()),
+                    str(os.getpid()),
                     stdin=asyncio.subprocess.DEVNULL,
                     env=environment,
                     pass_fds=(theirs.fileno(),),

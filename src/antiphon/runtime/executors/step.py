@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.subjects import check_kind
 from antiphon.errors import GiveUp, Malformed, Misconfigured, NoAnswer, StaleFence
 from antiphon.runtime.executors.failure import given_up
+from antiphon.runtime.executors.handler_exits import in_thread
 from antiphon.runtime.executors.run_services import RunServices, StoredStep, WithoutWorker
 from antiphon.runtime.values.durations import seconds
 from antiphon.runtime.values.signature import CallSignature
@@ -163,7 +165,7 @@ class Step(Once[T]):
                 value = await self._function(*self._args, **self._kwargs)
             else:
                 # In a thread: what blocks must not stop the other jobs of this worker.
-                value = await asyncio.to_thread(self._function, *self._args, **self._kwargs)
+                value = await in_thread(partial(self._function, *self._args, **self._kwargs))
                 if inspect.isawaitable(value):
                     value = await value
             step = self._written(value)

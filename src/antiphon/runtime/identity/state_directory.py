@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from antiphon.core.authority.scope import Scope
 from antiphon.decoding import UNREADABLE
-from antiphon.errors import Corrupt, Held, Misconfigured
+from antiphon.errors import AntiphonError, Corrupt, Held, Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY, replace_file
 from antiphon.runtime.identity import key_files
 
@@ -115,14 +115,27 @@ class StateDirectory:
         return self.path / "server"
 
     @property
+    def hosts_mesh(self) -> bool:
+        """Whether the mesh's server runs on this machine, with the owner's key."""
+        return self.server.is_dir() and self.has_key("owner")
+
+    @property
     def gate(self) -> Path:
         """The gate's directory, if this machine runs it."""
         return self.path / "gate"
 
     def lock_replica(self) -> key_files.FileLock:
-        """Lock the replica for writing; `Held` if another process has."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
-        return key_files.lock_file(self.path / "replica.lock", "the replica has a writer already")
+        """Lock the replica for writing; `Held` if another process writes it now."""
+        return self._lock(".lock", "another process writes the replica")
+
+    def keep_replica(self) -> key_files.FileLock:
+        """Be the process that keeps the replica up to date; `Held` if another one does."""
+        return self._lock(".keeper", "another process keeps the replica")
+
+    def _lock(self, end: str, in_use: str) -> key_files.FileLock:
+        path = self.replica.with_suffix(end)  # beside it, wherever that is
+        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+        return key_files.lock_file(path, in_use)
 
     def make(self) -> None:
         """Create the directory, readable by its owner only and ignored by git."""
@@ -183,6 +196,14 @@ class StateDirectory:
     def has_key(self, name: str) -> bool:
         """Whether this machine has the named key."""
         return (self.path / "keys" / f"{name}.key").is_file()
+
+    def key_names(self) -> dict[str, str]:
+        """The names of this machine's keys, by their ids."""
+        found = {}
+        for path in sorted((self.path / "keys").glob("*.key")):
+            with suppress(AntiphonError, OSError):
+                found[key_files.load(path).did] = path.stem
+        return found
 
     def signer(self, name: str) -> key_files.SeedKeyring:
         """The named key for signing delegations, even while another process uses it.

@@ -20,9 +20,9 @@ from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.authority.control import Control
 from antiphon.core.authority.rules import RETENTION_LEAST_MS
 from antiphon.core.bounded_cache import BoundedCache
-from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.family import UNSEEN_ROOT, Dep, Lane, Needs, Reads
+from antiphon.core.history.control_history import ControlHistory
 from antiphon.core.opened_record import OpenedRecord, placed
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.record import subjects
@@ -126,6 +126,8 @@ class Session:
         """When the mesh was last seen to have paused this node (seconds since boot)."""
         self.breaker: CircuitBreaker | None = None
         """What `guarded` asks; None: every request is tried."""
+        self.key_names: Callable[[], dict[str, str]] = dict
+        """The names of this machine's keys, by their ids."""
         self.is_over = False
         """Whether whoever opened the mesh has closed it."""
         self.written = RateBooks(engine.messages, wall.now_ms, acting.ALLOWED, name="written")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, JobYield, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY, HELD, Job, JobLane, State
+from antiphon.core.history.tenures import lost_tenures
 from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import (
     LONGEST_S,
@@ -19,6 +20,7 @@ from antiphon.core.policy.claim_delay import (
 )
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace
+from antiphon.runtime.caller.holdings import holdings_of
 from antiphon.runtime.log.writer import Intent, Policy
 from antiphon.runtime.worker.runs.run_beats import phrase_of
 from antiphon.runtime.worker.tenure import Leases, Tenure
@@ -157,6 +159,10 @@ class JobClaims:
             self._leases, delivery, written.lane, body, boot_s=drafted_boot_s, loan_s=loan_s
         )
         tenure.phrase = phrase or phrase_of(self._clock, job, body)
+        if job.attempts >= attempt_end.LOST_MAX:
+            history = ((one.opened, one.verdict) for one in written.view.history)
+            name = holdings_of(self.session).name
+            tenure.fault = attempt_end.too_many_lost(job, body.retry, lost_tenures(history), name)
         return tenure
 
     def stay_away(self, delivery: Delivery, job: Job | None, verdict: Verdict) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from antiphon.core.families.jobs.ops import ScheduleBody
+    from antiphon.core.policy.attempt_end import Fault
     from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery
     from antiphon.runtime.log.author import Draft
@@ -155,6 +156,8 @@ class Tenure:
     """What it has of its score's beats, counted from the claim."""
     beats: LeaseBeats | None = None
     """What its leases follow, if the job has a score."""
+    fault: Fault | None = None
+    """Why the job is not run, and fails at once."""
     outbox: RunOutbox | None = None
     """Keeps what its run makes while the engine does not answer, if the run goes on then."""
     lost: TenureLost | None = None

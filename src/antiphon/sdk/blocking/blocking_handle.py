@@ -12,13 +12,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from antiphon.core.families.jobs.state import Job
+    from antiphon.core.history.story import Line
     from antiphon.core.presence.cards import Card
     from antiphon.core.proof.output import Output
-    from antiphon.core.story import Line
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.explanation import Explanation
-    from antiphon.sdk.handle import Ended, JobHandle, ModelCall, OutputMessage, Progress, RetryLinks
+    from antiphon.sdk.handle import (
+        Ended,
+        JobHandle,
+        JobStatus,
+        ModelCall,
+        OutputMessage,
+        Progress,
+        RetryLinks,
+    )
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -57,9 +65,9 @@ class BlockingHandle(Generic[R_co]):
         """Its kind and its id: for `after=[handle]`."""
         return self._handle.job_key()
 
-    def found(self) -> BlockingHandle[R_co]:
+    def found(self, timeout: Duration | None = None) -> BlockingHandle[R_co]:
         """The handle, with the job's kind and whole id; `Rejected` if there is no such job."""
-        run(self.unblocked.found())
+        run(self.unblocked.found(timeout))
         return self
 
     @property
@@ -105,6 +113,10 @@ class BlockingHandle(Generic[R_co]):
     def state(self) -> Job:
         """The job as it is on the log now."""
         return run(self.unblocked.state())
+
+    def status(self) -> JobStatus:
+        """The job in a few words, for an endpoint or a screen."""
+        return run(self.unblocked.status())
 
     def progress(self) -> Progress | None:
         """The last progress that its handler reported, as far as it is on the log."""

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from antiphon.core.authority.parties import party_of_key
 from antiphon.core.authority.scope import EVERY_KIND
+from antiphon.core.history.tenures import WORKER_LOST
 from antiphon.core.party_turns import shared
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import Verdict
@@ -23,14 +24,15 @@ from antiphon.sdk.dashboard.job_parts import JobParts, job_parts, printed_by
 from antiphon.sdk.dashboard.live_output import NOTHING, LiveOutputs, Printed
 from antiphon.sdk.dashboard.node_names import aliases, in_order
 from antiphon.sdk.dashboard.tenures import Timeline, timeline
+from antiphon.sdk.explanation import lost_workers
 from antiphon.sdk.proofs import bundles
 from antiphon.sdk.proofs.verification import Verification, verify_in_steps
 from antiphon.sdk.results.job_details import details_of
 
 if TYPE_CHECKING:
     from antiphon.core.families.jobs.state import Job
+    from antiphon.core.history.story import Line
     from antiphon.core.proof.output import Output
-    from antiphon.core.story import Line
     from antiphon.runtime.presence.live_nodes import LiveNode
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.queries.page import Page
@@ -123,7 +125,7 @@ async def job_view(mesh: Mesh, text: str, live: LiveOutputs) -> JobView:
         return names.get(node) or short_node(node)
 
     parts = await job_parts(mesh, job, view, outputs, names=called)
-    sentence = _sentence(job, life, names, error)
+    sentence = _sentence(job, life, names, error, lost_workers(view, called))
     if not job.is_terminal and not job.claimer and any(one.is_open for one in parts.questions):
         sentence = "It waits for an answer."
     return JobView(
@@ -190,25 +192,25 @@ class JobWatch:
         return view
 
 
-def _sentence(job: Job, life: Timeline, names: dict[str, str], error: str) -> str:
+def _sentence(job: Job, life: Timeline, names: dict[str, str], error: str, lost: str) -> str:
     def named(node: str) -> str:
         return names.get(node) or short_node(node)
 
-    lost = [named(one.worker) for one in life.tenures if one.end == "lost its lease"]
-    after = f" after {' and '.join(dict.fromkeys(lost))} lost its lease" if lost else ""
     if job.question is not None:
         words = _question_words(job, named)
     elif job.state.value == "succeeded":
-        words = f"{named(job.claimer)} finished it{after}." if job.claimer else "It succeeded."
+        words = f"{named(job.claimer)} finished it." if job.claimer else "It succeeded."
     elif job.state.value == "failed":
-        words = f"It failed{after}{': ' if error else ''}{error}."
+        words = f"It failed{': ' if error else ''}{error}."
     elif job.is_terminal:
         words = f"It was not finished: {job.outcome}."
     elif job.claimer:
-        words = f"{named(job.claimer)} holds it{after}."
+        words = f"{named(job.claimer)} holds it."
     else:
         words = "It waits for other jobs, or for its time." if job.state.value == "waiting" else ""
         words = words or "It waits for a worker."
+    if lost and not error.startswith(WORKER_LOST):  # which says so
+        words += f" {lost[0].upper()}{lost[1:]}."
     late = [one for one in life.refused if one.verdict == Verdict.FENCE]
     return words + (" A late result was refused." if late else "")
 

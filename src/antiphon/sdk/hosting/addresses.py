@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from antiphon.assembly.moving import announce_address, follow_address
 from antiphon.sdk.environment import read_environment
-from antiphon.sdk.hosting.strongest_key import OWNER_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +22,7 @@ async def change_address(address: str, *, home: Path | None = None) -> tuple[boo
     Returns whether it was announced, and the address.
     """
     place = read_environment().state_directory(home)
-    if place.server.is_dir() and place.has_key(OWNER_KEY):
+    if place.hosts_mesh:
         return True, announce_address(place, address)
     return False, (await follow_address(place, address)).engine.partition(",")[0]
 

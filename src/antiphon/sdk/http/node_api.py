@@ -25,9 +25,9 @@ from antiphon.core.bar_tokens.bar_token import Bearer
 from antiphon.core.bus.http_request import Asked
 from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.families.jobs.state import job_key
+from antiphon.core.history.story import tell
 from antiphon.core.proof.answer import answer_in
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.story import tell
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.gate.member_door import Member, MemberDoor, Place
 from antiphon.runtime.replica.job_pages import is_visible

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
@@ -24,7 +25,7 @@ from antiphon.errors import (
     Unavailable,
     is_away,
 )
-from antiphon.ports import LANES_AT_ONCE
+from antiphon.ports import LANES_AT_ONCE, SUBJECTS_AT_ONCE
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.caller.ends import Ends
@@ -34,7 +35,7 @@ from antiphon.runtime.values.signature import plain_call
 from antiphon.sdk.call_options import Scheduling, fresh_nonce
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.handle import JobHandle, ResultReader, StreamHandle
-from antiphon.sdk.job_wait import DIAGNOSIS_AFTER_S, diagnosed
+from antiphon.sdk.job_wait import DIAGNOSIS_AFTER_S, LAST_LOOK_S, diagnosed
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -303,8 +304,8 @@ async def as_completed(
 ) -> AsyncIterator[JobHandle[R]]:
     """Each job as it ends, whatever its end: `result()` then returns, or raises, at once.
 
-    `TimeoutError` if some have not ended after `timeout`; the jobs themselves go on. `Rejected` if
-    one of them is not on the log.
+    `TimeoutError` if some have not ended after `timeout`; the jobs themselves go on. With 0, those
+    come that have ended by now. `Rejected` if one of them is not on the log.
     """
     now_s = asyncio.get_running_loop().time
     left_s = limit_s = None if timeout is None else seconds(timeout)
@@ -312,7 +313,7 @@ async def as_completed(
     waiting: dict[LaneKey, list[JobHandle[R]]] = {}
     for handle in given:
         if handle.known_end is None:
-            await handle.found()
+            await handle.found(timeout)
             waiting.setdefault(job_key(handle.kind, handle.id), []).append(handle)
         else:
             yield handle
@@ -324,18 +325,34 @@ async def as_completed(
     with Ends(session) as ends:
         for key, same in waiting.items():
             ends.add(key.kind, key.name, lane=same[0].known_lane)
+        is_over = False
         while waiting:
+            if is_over:
+                raise TimeoutError(_too_late(waiting, len(given), limit_s))
             begun_s = now_s()
             try:
                 async with asyncio.timeout(left_s):
-                    found = await unanswered.next(ends, waiting)
+                    found = await unanswered.next(ends, waiting) if left_s != 0 else []
             except TimeoutError:
-                raise TimeoutError(_too_late(waiting, len(given), limit_s)) from None
+                found = []
+            is_over = not found
+            if is_over:
+                found = await _ended_by_now(ends)
             if left_s is not None:  # what the loop's body does is not waiting
                 left_s = max(left_s - (now_s() - begun_s), 0.0)
             for ended in found:
                 for handle in _take(waiting, ended):
                     yield handle
+
+
+async def _ended_by_now(ends: Ends) -> list[Ended]:
+    """A last look once the time is over; nothing if the engine does not answer."""
+    found: list[Ended] = []
+    with suppress(Unavailable, TimeoutError):
+        async with asyncio.timeout(LAST_LOOK_S * (1 + len(ends) // SUBJECTS_AT_ONCE)):
+            async for some in ends.now():
+                found += some
+    return found
 
 
 async def _check_known(

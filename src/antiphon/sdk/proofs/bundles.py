@@ -42,6 +42,8 @@ class SealStatus(Struct, frozen=True, kw_only=True):
     commit_ms: int = 0
     refused_seq: int = 0
     """The newest that did not match the log; 0 if all did."""
+    names_snapshot: bool = False
+    """Whether there is an archive with a snapshot, behind which what has ended leaves the log."""
 
 
 async def seal_status(mesh: Mesh) -> SealStatus:
@@ -58,6 +60,7 @@ async def seal_status(mesh: Mesh) -> SealStatus:
         upto=seal.body.upto,
         commit_ms=sealed.record.commit_ms,
         refused_seq=refused_seq,
+        names_snapshot=seal.body.state is not None,
     )
 
 

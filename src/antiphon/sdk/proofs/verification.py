@@ -8,9 +8,9 @@ from typing import Final, Literal
 from msgspec import Struct, structs
 
 from antiphon.core import bundle as core_bundle
+from antiphon.core.history.story import Line
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import short_node
-from antiphon.core.story import Line
 from antiphon.errors import AntiphonError, Rejected
 from antiphon.guard import TOO_MUCH
 from antiphon.sdk.proofs import sentences

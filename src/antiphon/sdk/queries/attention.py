@@ -18,6 +18,7 @@ from antiphon.core.families.jobs.state import Job, JobLane, job_key
 from antiphon.core.record.branches import READS_ALL
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.attention.attention_table import Attention
+from antiphon.runtime.caller.holdings import holdings_of
 from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.replica.lane_lists import LaneList, Lists
 from antiphon.runtime.replica.replica_erasures import ReplicaErasures
@@ -203,7 +204,8 @@ def _opened(replica: Replica, record: Record) -> OpenedRecord:
 
 def _dead_jobs(look: _Look) -> Iterator[Needed]:
     rows = list(look.rows(DEAD_JOBS, MOST_DEAD))
-    letters = letters_of(look.replica, [job for *_, job in rows])
+    name = holdings_of(look.connection.session).name
+    letters = letters_of(look.replica, [job for *_, job in rows], name)
     for (party, _, job), letter in zip(rows, letters, strict=True):
         if letter.retried_as is None:
             words = [job.outcome, letter.error.name if letter.error else "", letter.note]

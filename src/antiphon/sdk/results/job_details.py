@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from antiphon.core.families.jobs.ops import DEGRADED, Failure, JobComplete, JobYield
+from antiphon.core.families.jobs.ops import DEGRADED, Failure
 from antiphon.core.manifest import stored_arguments
-from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed
+from antiphon.runtime.caller.job_status import last_failure
 from antiphon.runtime.executors.handler_call import call_of
 from antiphon.runtime.executors.printed_output import OUTPUT
 
@@ -40,7 +40,7 @@ def details_of(view: JobView) -> Details:
     words = _words(arguments)
     if len(words) > MAX_WORDS:
         words = f"{words[:MAX_WORDS]}… ({len(words):,} letters)"
-    return Details(arguments=arguments, words=words, failure=_last_failure(view))
+    return Details(arguments=arguments, words=words, failure=last_failure(view))
 
 
 def _arguments(manifest: Manifest) -> dict[str, Any]:
@@ -70,14 +70,6 @@ def _words(arguments: dict[str, Any]) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _last_failure(view: JobView) -> Failure | None:
-    for judged in reversed(view.history):
-        op = judged.opened.op
-        if judged.verdict is Verdict.OK and isinstance(op, JobComplete | JobYield):
-            return op.body.error
-    return None
 
 
 __all__ = ["DEGRADED", "OUTPUT", "Details", "details_of"]

@@ -132,6 +132,21 @@ def seals_finding(told: SealStatus) -> Finding:
     return ok("seals", words)
 
 
+async def archive(look: Look) -> AsyncIterator[Finding]:
+    """Where the mesh is hosted: whether what has ended leaves the log."""
+    from antiphon.sdk.archive.archives import has_archive
+    from antiphon.sdk.proofs.bundles import seal_status
+
+    if look.mesh.authority.rules.authority == "open" or not look.mesh.home.hosts_mesh:
+        return
+    if (await seal_status(look.mesh)).names_snapshot or await has_archive(look.mesh.home.path):
+        yield ok("archive", "what has ended leaves the log for the archive")
+    else:
+        words = "there is none, so nothing leaves the log: it grows until the disk is full"
+        hint = "ANTIPHON_ARCHIVE=/srv/archive antiphon up; as a service, set it in host.env"
+        yield warning("archive", words, hint)
+
+
 async def attention(look: Look) -> AsyncIterator[Finding]:
     """What this machine's node put aside."""
     async with look.mesh.replica() as kept:

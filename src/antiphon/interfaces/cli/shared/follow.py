@@ -247,15 +247,16 @@ async def _tell_end(
     began: float,
     was_known: bool,
 ) -> int:
-    from antiphon.sdk.handle import failure
-
     job, code = ended.job, exit_code_of(ended)
     failed: JobFailed | None = None
     if job.outcome != "succeeded":
-        failed = failure(ended)
-        if was_known:
-            failed.message = f"this job already ran and is not run again: {failed.message}"
-            failed.hint = wait_options.again_hint
+        try:
+            await handle.result()
+        except JobFailed as why:
+            failed = why
+            if was_known:
+                failed.message = f"this job already ran and is not run again: {failed.message}"
+                failed.hint = wait_options.again_hint
     if wait_options.as_json:
         told = end_facts(job, wait_options, is_new=handle.is_new, failed=failed)
         if failed is not None:

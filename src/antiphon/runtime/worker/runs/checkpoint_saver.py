@@ -17,6 +17,7 @@ from antiphon.core.families.jobs.ops import Checkpoint
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.runtime.executors.handler_call import check_size
+from antiphon.runtime.executors.handler_exits import InHandler
 from antiphon.runtime.executors.run_services import Saved
 from antiphon.runtime.values.checkpoint_bytes import packed_checkpoint
 from antiphon.runtime.worker.tenure import TenureLost
@@ -151,7 +152,8 @@ class CheckpointSaver:
         if self.saver is None or self._is_closed:
             return
         try:
-            self._newest = bytes(self.saver())
+            with InHandler():
+                self._newest = bytes(self.saver())
         except Exception:
             job = self._tenure.job
             log.exception("checkpoint_function_failed", kind=job.kind, job=job.id)

@@ -34,6 +34,7 @@ from antiphon.runtime.caller.submission import ended_of
 from antiphon.runtime.executors.executor import Assignment, GivenBack, Ran
 from antiphon.runtime.executors.failure import failed_with, failure_of, fault_of
 from antiphon.runtime.executors.handler_call import degraded_output
+from antiphon.runtime.executors.handler_exits import EXITS, InHandler, is_of_worker
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.worker.runs.budget_timer import STUBBORN_S
 from antiphon.telemetry import LazyLogger
@@ -83,9 +84,13 @@ def assignment_of(run: JobRun) -> Assignment:
 async def work_of(run: JobRun, executor: Executor, assignment: Assignment) -> Ran:
     """Run the job, and submit the jobs that it wants to wait for while its lease is kept."""
     job, session = assignment, run.tenure.session
+    if run.tenure.fault is not None:
+        return Ran(runner=python_runner(), fault=run.tenure.fault)
     with tracing.running(job.kind, job.job_id, job.attempt, job.trace) as span:
         try:
-            ran = await executor.run(await _with_answers(session, assignment))
+            assignment = await _with_answers(session, assignment)
+            with InHandler():
+                ran = await executor.run(assignment)
             new = [one for one in ran.after if isinstance(one, ScheduleBody)]
             if new:
                 await _submit(run.tenure, new, is_patient=executor.goes_on)
@@ -170,7 +175,8 @@ async def result_of(
 ) -> Ran | None:
     """What became of the work; None if its worker stops, or if the tenure is lost.
 
-    Raises `GivenBack` alone: whatever else a handler raises is its job's failure.
+    Raises `GivenBack`, and what a signal to this process raised: whatever else a handler raises
+    is its job's failure.
     """
     tenure = run.tenure
     try:
@@ -203,9 +209,11 @@ async def _end_of(work: asyncio.Future[Ran], run: JobRun) -> Ran:
     A handler that ignores its cancellation must not keep its job from other workers, nor keep
     the worker from ending. What a run returns that was cut does not count.
     """
+    is_told_to_end = False
     try:
         await _over(work)
     except asyncio.CancelledError:
+        is_told_to_end = True
         work.cancel()
         await asyncio.wait({work}, timeout=0 if run.gave_up else STUBBORN_S)
         if not work.done():
@@ -215,7 +223,16 @@ async def _end_of(work: asyncio.Future[Ran], run: JobRun) -> Ran:
     if run.is_cut:
         _forget(work)
         raise asyncio.CancelledError
-    return work.result()
+    try:
+        return work.result()
+    except (Exception, *EXITS):
+        raise
+    except asyncio.CancelledError as cancelled:
+        if is_told_to_end or run.tenure.lost is not None or run.tenure.is_out_of_time:
+            raise
+        return failed_with(cancelled)  # nobody but the handler itself
+    except BaseException as error:  # noqa: BLE001 - see `result_of`
+        return failed_with(error)
 
 
 async def _over(work: asyncio.Future[Ran]) -> None:
@@ -327,7 +344,9 @@ async def _fallback(
         except TimeoutError:
             log.warning("fallback_too_slow", seconds=limit_s, **where)
             continue
-        except (AntiphonError, Exception) as problem:  # noqa: BLE001 - the user's own code
+        except BaseException as problem:  # the user's own code
+            if is_of_worker(problem):
+                raise
             log.warning("fallback_failed", problem=repr(problem), **where)
             continue
         if ran is None:

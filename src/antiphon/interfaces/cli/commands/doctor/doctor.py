@@ -25,7 +25,8 @@ MARKS: Final[dict[Level, tuple[str, str]]] = {
     "wrong": ("✗", "failed"),
 }
 CHECKS: Final[tuple[Check, ...]] = (
-    *(log.engine, log.rules, log.clock, log.replica, log.writes, log.seals, log.attention),
+    *(log.engine, log.rules, log.clock, log.replica, log.writes),
+    *(log.seals, log.archive, log.attention),
     *(nodes.nodes, nodes.routes, nodes.pauses, nodes.coordinator, nodes.tempo),
 )
 """Every check of an open mesh, in the order in which they are told."""

@@ -87,6 +87,7 @@ async def show(
 
 async def _show(mesh: Mesh, job: str, *, as_json: bool, follow: bool) -> Answer:
     from antiphon.sdk.archive.erasure import forgotten_jobs
+    from antiphon.sdk.explanation import lost_workers
     from antiphon.sdk.graphs.neighbours import around
     from antiphon.sdk.handle import progress_of
     from antiphon.sdk.results.job_details import details_of
@@ -117,8 +118,12 @@ async def _show(mesh: Mesh, job: str, *, as_json: bool, follow: bool) -> Answer:
     end = await _end_of(handle) if state.is_terminal else {}
 
     def words() -> None:
-        shown = {} if progress is None or state.is_terminal else {"progress": progress}
-        _tell(state, story, end | shown, names, details, graph)
+        so_far: dict[str, Any] = {}
+        if not state.is_terminal:  # else its error says who was lost
+            lost = lost_workers(view, lambda node: names.get(node) or short_node(node))
+            so_far = {"progress": progress, "lost": lost}
+        shown = end | {key: value for key, value in so_far.items() if value}
+        _tell(state, story, shown, names, details, graph)
         _tell_links(links)
         draw(graph)
 
@@ -237,7 +242,9 @@ def _progress_object(progress: Progress) -> dict[str, Any]:
     return {"done": progress.done, "note": progress.note, "at_ms": at_ms}
 
 
-def _tell_progress(progress: Progress | None) -> None:
+def _tell_so_far(lost: str | None, progress: Progress | None) -> None:
+    if lost:
+        out.hanging([("  ", "")], [(lost, "")])
     if progress is not None:
         when = ago(round(progress.at.timestamp() * 1000))
         out.hanging([("  progress ", "quiet")], [(f"{progress_words(progress)} ({when})", "")])
@@ -257,7 +264,7 @@ def _tell(
         out.hanging([(f"  {what} ", "quiet")], [(details.words, "")])
     for words in [*_standing(job, story, names), *_place_in(graph)]:
         out.pieces((f"  {words}", "quiet"))
-    _tell_progress(end.get("progress"))
+    _tell_so_far(end.get("lost"), end.get("progress"))
     out.say("")
     rows = [story_row(line, job.scheduled_ms, _named(line, names)) for line in story]
     out.table((), rows, flexible=3, wraps=True)

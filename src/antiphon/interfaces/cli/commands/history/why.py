@@ -92,7 +92,7 @@ def _as_object(told: Explanation, names: dict[str, str]) -> dict[str, Any]:
     from msgspec import to_builtins
 
     plain: dict[str, Any] = to_builtins(told)
-    for part in (*plain["lots"], *plain["tenures"]):
+    for part in (*plain["lots"], *plain["tenures"], *plain["lost"]):
         part["alias"] = names.get(part["node"], "")
     for wait, said in zip(plain["waits_for"], told.waits_for, strict=True):
         wait["words"] = _waiting(said, names)
@@ -100,7 +100,7 @@ def _as_object(told: Explanation, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _tell(told: Explanation, names: dict[str, str]) -> None:
-    from antiphon.sdk.explanation import selection_words
+    from antiphon.sdk.explanation import lost_words, selection_words
 
     out.pieces(state_piece(told.state), (f"  {told.kind} {short(told.job_id)}", "strong"))
     out.pieces((f"  {selection_words(told)}", "quiet"))
@@ -112,6 +112,8 @@ def _tell(told: Explanation, names: dict[str, str]) -> None:
         out.pieces((f"  seed {told.seed}", "quiet"))
     for wait in told.waits_for:
         out.say(f"  {_waiting(wait, names)}")
+    if lost := lost_words(told.lost, lambda node: _name(node, names)):
+        out.say(f"  {lost}")
     if told.lots:
         out.say("")
         heads, rows = _filled(

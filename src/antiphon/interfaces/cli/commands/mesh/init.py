@@ -97,6 +97,9 @@ def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
     out.hanging([("  owner    ", "")], [(whose, "")])
     out.say("")
     say_recovery(hosting)
+    out.say("The log grows without end, unless it has an archive:")
+    out.say("  ANTIPHON_ARCHIVE=DIR antiphon up")
+    out.say("")
     if not stays:
         out.say("It is not hosted now. To host it, in this directory:")
         out.say("  antiphon up")

@@ -6,7 +6,6 @@ import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from antiphon.errors import Held
 from antiphon.interfaces.cli.screen.command import Answer, command
 from antiphon.interfaces.cli.screen.command_loop import Stop
 from antiphon.interfaces.cli.screen.http_options import (
@@ -32,13 +31,7 @@ async def node(home: Path | None, as_json: bool, stop: Stop, *, http: HttpOption
     settings = load_settings()
     address = http_address(http, settings)
     async with open_mesh(home) as mesh, AsyncExitStack() as stack:
-        try:
-            running = await stack.enter_async_context(mesh.node())
-        except Held as held:
-            raise Held(
-                f"another process uses the replica in {mesh.home.path}",
-                hint="one full node per state directory is enough; 'antiphon nodes' shows it",
-            ) from held
+        running = await stack.enter_async_context(mesh.node())
         where, link, name = "", "", mesh.home.mesh().name
         if address is not None:
             where = await serve_http(stack, (settings, address), mesh, running)

@@ -1,0 +1,1 @@
+"""What records tell afterwards: a job in words, who held it, what control said when."""
