@@ -4,6 +4,7 @@ Beside one honest worker it attacks in one of the ways of `attacks.py` for a whi
 then, as if its login had been revoked. Jobs may be late by what the rules allow, which is printed
 beside what was measured; none may be lost. A member that may only read has a run of its own:
 `--only reader` (`reader`); and so has a member with one other right: `--right lock` (`rights`).
+`--over http` has it attack what its right opens at a node's HTTP interface (`http`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any, Final
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.cluster.command_frame import parser_for, report, run_directory, run_to_end
+from chaos.hostile import right_trial as rights
 from chaos.hostile.attacks import ATTACKS, Attack
 from chaos.hostile.reader import trial as reader
-from chaos.hostile.rights import trial as rights
 from chaos.hostile.target import KIND, TargetMesh, target_mesh
 from simulator.checks.plain_record import Key
 
@@ -93,8 +94,9 @@ async def run(names: list[str], jobs: int) -> int:
     return report(summaries, holds=all(holds(summary) for summary in summaries.values()))
 
 
-async def run_right(right: str, floods: list[str], flood_s: float) -> int:
-    summary = await rights.trial(right, rights.plan_of(flood_s), floods)
+async def run_right(right: str, floods: list[str], attack_s: float, over: rights.Over) -> int:
+    plan = rights.plan_of(attack_s, over, len(floods))
+    summary = await rights.trial(right, plan, floods, over)
     return report(summary, holds=rights.holds(summary))
 
 
@@ -109,7 +111,15 @@ def main(argv: list[str]) -> int:
     attacks = [attack.name for attack in ATTACKS]
     parser.add_argument("--only", action="append", default=[], choices=[*attacks, "reader"])
     parser.add_argument(
-        "--right", choices=rights.RIGHTS, help="with --only reader: another right than to read"
+        "--right",
+        choices=rights.RIGHTS,
+        help="with --only reader: the one right of the member; 'read' without it",
+    )
+    parser.add_argument(
+        "--over",
+        choices=["engine", "http"],
+        default="engine",
+        help="with --right: what the right opens at the engine, or over HTTP",
     )
     parser.add_argument(
         "--flood", action="append", default=[], help="with --right: only this; may be repeated"
@@ -118,15 +128,22 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.right is not None and args.only != ["reader"]:
         parser.error("--right is for --only reader: the member that has this right, and no other")
-    if args.right is None and (args.flood or args.flood_s):
-        parser.error("--flood and --flood-s are for --right: one member that does one thing")
-    if args.right is not None:
-        known = rights.floods_of(args.right)
+    if args.right is None and args.over == "http":
+        parser.error("--over is for --right: what a member with one right opens there")
+    if args.right is None or (args.right == rights.READ and args.over == "engine"):
+        if args.flood or args.flood_s:
+            parser.error("--flood and --flood-s are for --right: one member that does one thing")
+    else:
+        known = rights.floods_of(args.right, args.over)
         if unknown := [one for one in args.flood if one not in known]:
             parser.error(f"--right {args.right} has no flood {unknown[0]!r}: {', '.join(known)}")
         attack_s = rights.QUICK_ATTACK_S if args.quick else rights.ATTACK_S
-        flood_s = args.flood_s or attack_s / len(known)
-        return run_to_end(run_right(args.right, args.flood or [*known], flood_s))
+        floods = args.flood or [*known]
+        if args.flood_s:
+            attack_s = args.flood_s * len(floods)
+        elif args.flood:
+            attack_s *= len(floods) / len(known)
+        return run_to_end(run_right(args.right, floods, attack_s, args.over))
     if "reader" in args.only:
         if len(args.only) > 1:
             parser.error("--only reader is a run of its own and takes no other --only beside it")

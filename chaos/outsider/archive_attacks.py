@@ -107,7 +107,7 @@ async def _replay_others(target: TargetMesh) -> Outcome:
 async def _read_as_snapshot(target: TargetMesh) -> Outcome:
     """Others' bytes, asked for as if they were a snapshot, which every member may read."""
     kind, name = SNAPSHOT
-    if await given_bytes(target, await others_blob(target), kind=kind, job=name):
+    if await given_bytes(target, (await others_blob(target)).hash, kind=kind, job=name):
         raise Breach("the gate gave bytes of others as a snapshot")
     return Outcome("gate", "no seal names them")
 

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from chaos.outsider.target import Breach, TargetMesh
 
-StoppedBy = Literal["server", "gate", "rules", "harmless"]
-REFUSALS: Final[tuple[StoppedBy, ...]] = ("server", "gate")
+StoppedBy = Literal["server", "gate", "door", "rules", "harmless"]
+REFUSALS: Final[tuple[StoppedBy, ...]] = ("server", "gate", "door")
 """Where nothing was stored. What the rules reject is on the log, without effect."""
 
 

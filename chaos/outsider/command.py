@@ -6,6 +6,7 @@ signed ops, logins and floods. Each attempt must be stopped by one of the walls,
 
     server    the NATS server refused it
     gate      the mesh's gate refused it, or left it out
+    door      the door of an HTTP interface refused it
     rules     it was stored, and every node rejects it
     harmless  it went through, and the reason says why it does no harm
 
@@ -26,6 +27,7 @@ from collections.abc import Iterator
 from traceback import extract_tb
 from typing import Final
 
+from msgspec import to_builtins
 from nats import errors as nats_errors
 
 from antiphon.errors import AntiphonError
@@ -51,6 +53,8 @@ from chaos.outsider.attacks.subjects import ADMINISTRATION, LISTENING, READING, 
 from chaos.outsider.attacks.waits import WAITS
 from chaos.outsider.attempt import REFUSALS, Attempt, Outcome
 from chaos.outsider.final_checks import FINAL_CHECKS
+from chaos.outsider.http.parties import HTTP_PARTIES
+from chaos.outsider.http.routes import HTTP_ROUTES, Survey, survey
 from chaos.outsider.target import Breach, TargetMesh, target_mesh
 
 ATTEMPT_S: Final = 40.0 * SLOWER
@@ -78,6 +82,7 @@ ATTEMPTS: Final = {
     "archive": ARCHIVE_ATTEMPTS,
     "waits": WAITS,
     "gate load": GATE_LOAD,
+    "http": [*HTTP_ROUTES, *HTTP_PARTIES],
     "burdens": AMPLIFICATION,
     "floods": FLOODS,
     "wearing down": WEARING,
@@ -95,6 +100,7 @@ class Report:
         self.after: dict[str, bool] = {}
         self.unchecked: list[str] = []
         """Final checks that could not be made, and why: they say nothing about the attempts."""
+        self.survey = Survey()
 
     def note(self, group: str, attempt: Attempt, outcome: Outcome) -> None:
         """Add an attempt that did no harm."""
@@ -126,7 +132,8 @@ class Report:
     def holds(self) -> bool:
         """Whether no attempt did harm, and every final check holds."""
         ended = self.numbered == len(self.outcomes) > 0
-        return ended and not self.breaches and all(self.after.values())
+        is_stated = not self.survey.unstated
+        return ended and is_stated and not self.breaches and all(self.after.values())
 
     @property
     def code(self) -> int:
@@ -147,6 +154,7 @@ class Report:
             "walls": dict(walls),
             "after": self.after,
             "unchecked": self.unchecked,
+            **to_builtins(self.survey),
             "seconds": round(seconds, 1),
         }
 
@@ -177,7 +185,8 @@ async def attack(target: TargetMesh, attempt: Attempt, *, is_checked: bool = Tru
 
 
 async def run_final_checks(target: TargetMesh, report: Report) -> None:
-    """Everything that must hold after all attempts."""
+    """Everything that must hold after all attempts; and which HTTP routes answer strangers."""
+    report.survey = await survey(target)
     for name in FINAL_CHECKS:
         await run_final_check(target, report, name)
 

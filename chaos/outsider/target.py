@@ -62,6 +62,11 @@ _JOB_ID: Final = re.compile(rb"[0-9a-f]{64}")
 T = TypeVar("T")
 
 
+def canaries_in(data: bytes) -> list[str]:
+    """What is in it of others, in the clear or in base64."""
+    return [one.decode() for one in _CANARY_FORMS if one in data]
+
+
 class Breach(Exception):
     """The outsider got or broke something that it must not."""
 
@@ -279,7 +284,7 @@ class TargetMesh:
                 connection.received[max(0, self._searched.get(id(connection), 0) - 128) :]
             )
             self._searched[id(connection)] = len(connection.received)
-            self._leaked += [one.decode() for one in _CANARY_FORMS if one in fresh]
+            self._leaked += canaries_in(fresh)
             self._leaked += [one.decode() for one in set(_JOB_ID.findall(fresh)) & self.hidden]
         return self._leaked
 

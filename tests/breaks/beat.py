@@ -269,6 +269,11 @@ BREAKS = {
             calls(lambda _control, _chain, _command, wanted, _now: wanted),
             "a token's project and role are not compared with the delegation",
         ),
+        Break(
+            "antiphon.runtime.log.acting:fault_as",
+            gives(None),
+            "what a node writes for a party is judged by the node's own right",
+        ),
     ),
     "B21": (
         Break(

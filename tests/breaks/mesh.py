@@ -269,6 +269,11 @@ BREAKS = {
             gives((">",)),
             "who may claim a kind reads all kinds",
         ),
+        Break(
+            "antiphon.runtime.gate.blob_rights:path_to_author",
+            calls(lambda _control, op, _seq, node: (node,) if op.author == node else ()),
+            "a member reads any content that another key of its own names",
+        ),
     ),
     "M30": (
         Break("antiphon.runtime.node.roster:Roster.claimable", gives([]), "nothing is claimable"),

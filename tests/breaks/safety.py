@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from itertools import chain
 from typing import Any
 
 from tests.breaks.replacement import (
@@ -24,6 +25,18 @@ async def looks_often(self: Any, *_: Any, **__: Any) -> None:
     """A pause after which a waiter reads though nothing has happened."""
     await asyncio.sleep(0.01)
     self._is_touched = True
+
+
+def filtered_late(old: Any, self: Any, of: Any, *, limit: int, **how: Any) -> Any:
+    """A list that is cut, and then shows what its reader may see of the rest."""
+    from antiphon.core.authority.scope import EVERYTHING, admits
+
+    kinds = of.kinds(self.scope, how.pop("among", (">",)))
+    seen, self.scope = self.scope, EVERYTHING
+    part = old(self, of, limit=limit, **how)
+    self.scope = seen
+    rows = [row for row in part.rows if any(admits(one, row.kind) for one in kinds)]
+    return part._replace(rows=rows)
 
 
 def made_anew(old: Any, self: Any, mesh: str, *, create: bool = False) -> Any:
@@ -152,6 +165,16 @@ BREAKS = {
             "antiphon.runtime.locks.lock_wait:LockWait._until_news",
             calls(looks_often),
             "a waiter reads though nothing has happened",
+        ),
+        Break(
+            "antiphon.runtime.replica.lane_lists:Lists.shared",
+            around(filtered_late),
+            "a list is cut before it is known what its reader may see",
+        ),
+        Break(
+            "antiphon.runtime.replica.lane_lists:in_turns",
+            calls(lambda parties, limit: sorted(chain(*parties))[:limit]),
+            "whoever writes most fills a list that is cut",
         ),
     ),
     "S15": (

@@ -7,28 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
 from typing import Any, Final
 
 from antiphon.core import manifest
 from antiphon.core.bus.subjects import LOCK_WAIT
 from antiphon.core.clock import hlc
-from antiphon.core.cost.usage import Usage
 from antiphon.core.families.jobs.derivation import Cron, Reaction
 from antiphon.core.families.jobs.ops import (
     MAX_AFTER,
-    ClaimBody,
-    CompleteBody,
-    Failure,
-    JobClaim,
-    JobComplete,
     JobSchedule,
-    JobYield,
     ScheduleBody,
-    YieldBody,
 )
 from antiphon.core.families.jobs.planned import PlanBody
-from antiphon.core.families.jobs.state import State
 from antiphon.core.families.locks.ops import LockRelease, LockTake, ReleaseBody, TakeBody
 from antiphon.core.families.locks.state import lock_key
 from antiphon.core.families.memory.ops import (
@@ -43,88 +33,17 @@ from antiphon.core.families.plans.ops import PlanPut
 from antiphon.core.families.plans.state import plan_key
 from antiphon.core.policy.locks.lock_turns import Arrival
 from antiphon.core.record.ids import DEFAULT_AGENT, digest, name_of_key
-from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
 from antiphon.runtime.locks.lock_queue import ARRIVALS
 from antiphon.runtime.messages.message_requests import Named
 from chaos.hostile.rights.member import KIND, Member, Step
+from chaos.hostile.rights.tenures import ANSWERS, CLAIMS
 
 LARGE: Final = 60_000
 """Bytes of a message that is nearly as large as one may be."""
-ERROR: Final = Failure(name="Fault", message="x" * 4_096)
 LANES: Final = 4
 """Lanes that it makes long; more would each stay short."""
 TOGETHER: Final = 16
 LAST_MS: Final = 2**48 - 1
-
-# --- claim --------------------------------------------------------------------------------------
-
-
-async def _held(member: Member, jobs: Sequence[str]) -> tuple[str, str, int] | None:
-    """One of these that it claims, or already holds: its id, fence and the end of its subject."""
-    job = jobs[member.number() % len(jobs)]
-    view = await member.session.read_lane(KIND, job)
-    found, tail = view.lane.job, view.lane.job_tail
-    if found is None or found.is_terminal:
-        return None
-    if found.claimer == member.key.did and found.state is not State.PENDING:
-        return job, found.fence, tail
-    lease_ms = member.session.control.rules.lease_ms
-    body = ClaimBody(kind=KIND, job=job, lease_ms=lease_ms, begin=True)
-    draft = member.session.draft(JobClaim, body, prev=tail)
-    seq = await member.session.commit(draft, timeout_s=3)
-    return job, hlc.pack(draft.op.hlc), seq
-
-
-def _halves(member: Member) -> tuple[list[str], list[str]]:
-    """Jobs that fail, and jobs that wait for them."""
-    half = len(member.jobs) // 2
-    return member.jobs[:half], member.jobs[half:]
-
-
-async def _give_back(member: Member, **how: Any) -> None:
-    held = await _held(member, _halves(member)[1])
-    if held is None:
-        return
-    job, fence, tail = held
-    body = YieldBody(kind=KIND, job=job, fence=fence, **how)
-    await member.session.commit(member.session.draft(JobYield, body, prev=tail), timeout_s=3)
-
-
-async def _fail_at_length(member: Member) -> None:
-    """End one of its jobs with the longest error, so that others of its jobs wait for it."""
-    held = await _held(member, _halves(member)[0])
-    if held is None:
-        return
-    job, fence, tail = held
-    view = await member.session.read_lane(KIND, job)
-    if view.submitted_with is None:
-        return
-    run = Run(
-        manifest=view.submitted_with.manifest,
-        usage=Usage(wall_ms=1),
-        runner=python_runner(),
-    )
-    body = CompleteBody(kind=KIND, job=job, fence=fence, status="failed", exit=1, error=ERROR)
-    proved = prove(member.session, body, run)
-    await member.session.commit(member.session.draft(JobComplete, proved, prev=tail), timeout_s=3)
-
-
-async def _wait_for_many(member: Member) -> None:
-    """Give a job back until all of its own have ended, as often as they can be named."""
-    named = [(KIND, one) for one in member.jobs]
-    after = tuple((named * (MAX_AFTER // len(named) + 1))[:MAX_AFTER])
-    await _give_back(member, reason="after", after=after)
-
-
-async def _wait_for_failures(member: Member) -> None:
-    """The same with those that failed, so that every error is repeated to it."""
-    failed = [(KIND, one) for one in _halves(member)[0][:64]]
-    await _give_back(member, reason="after", after=tuple(failed))
-
-
-async def _claim_and_yield(member: Member) -> None:
-    await _give_back(member, reason="later", error=ERROR)
-
 
 # --- schedule -----------------------------------------------------------------------------------
 
@@ -301,12 +220,7 @@ async def _siblings(member: Member) -> None:
 
 
 BEHAVIOURS: Final[dict[str, dict[str, Step]]] = {
-    "claim": {
-        "claim and yield": _claim_and_yield,
-        "wait for many": _wait_for_many,
-        "fail at length": _fail_at_length,
-        "wait for failures": _wait_for_failures,
-    },
+    "claim": CLAIMS,
     "schedule": {
         "waiting jobs": _waiting_jobs,
         "delayed jobs": _delayed_jobs,
@@ -316,6 +230,7 @@ BEHAVIOURS: Final[dict[str, dict[str, Step]]] = {
         "unknown zones": _unknown_zones,
         "plans at the ends": _plans_at_the_ends,
     },
+    "answer": ANSWERS,
     "message": {
         "dead letters": _dead_letters,
         "questions about them": _ask_for_dead_letters,

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from nats import errors as nats_errors
 
 from antiphon import assembly
@@ -25,6 +26,7 @@ from antiphon.errors import AntiphonError, RateLimited
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.messages.message_requests import REQUESTS, MessageRequest
 from chaos.hostile.rights.behaviours import BEHAVIOURS
+from chaos.hostile.rights.material import Material
 from chaos.hostile.rights.member import Member, Step, repeat
 from chaos.network.raw_connection import RawConnection
 
@@ -82,16 +84,17 @@ def steps_of(right: str, command: str) -> list[Step]:
     return [*known.values()] if command == "everything" else [known[command]]
 
 
-async def main(path: str, right: str, others: str, jobs: str) -> None:
+async def main(path: str, right: str, given: str) -> None:
     logging.disable(logging.WARNING)  # it is meant to be disconnected
     home = StateDirectory(Path(path))
+    material = msgspec.msgpack.decode(Path(given).read_bytes(), type=Material)
     commands = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
     watching = asyncio.ensure_future(watch(home))
     async with assembly.join(home, "client") as connection:
         await connection.session.sync_control()
-        member = Member(connection, [one for one in jobs.split(",") if one], others)
+        member = Member(connection, material.for_right(right), material.others)
         emit("ready")
         under_way: asyncio.Task[None] | None = None
         while command := (await commands.readline()).decode().strip():

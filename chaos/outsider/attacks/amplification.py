@@ -178,7 +178,7 @@ async def _delegate_without_end(target: TargetMesh) -> Outcome:
 
 async def _blob_by_a_second_key(target: TargetMesh) -> Outcome:
     """Another's content, named in a call by a second key to which it gave its own right."""
-    wanted = await others_blob(target)
+    wanted = (await others_blob(target)).hash
     home, connection = await _machine(target, "caller", "schedule")
     first = Forger(target, home.signer("machine"))
     second = Forger(target, SeedKeyring(os.urandom(32)))

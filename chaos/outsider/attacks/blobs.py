@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from blake3 import blake3
 
+from antiphon.core.proof.output import Stored
 from antiphon.engines.nats.blobs import CHUNK_BYTES
 from antiphon.engines.nats.member.blob_protocol import (
     BUSY,
@@ -68,20 +69,20 @@ def _steps(target: TargetMesh, taken: dict[str, Any]) -> str:
     return where.removeprefix(f"apg.{target.mesh}.{target.connection.user}.blob")
 
 
-async def others_blob(target: TargetMesh) -> str:
-    """A blob that the owner keeps for itself; its digest."""
+async def others_blob(target: TargetMesh) -> Stored:
+    """A blob that the owner keeps for itself."""
     blob = target.canary().encode() + os.urandom(CHUNK_BYTES)
 
     async def chunks() -> AsyncIterator[bytes]:
         yield blob
 
     await target.owner.connection.engine.blobs.put(chunks(), digest=digest_of(blob))
-    return digest_of(blob)
+    return Stored(hash=digest_of(blob), size=len(blob))
 
 
 async def _blob_and_job_of_others(target: TargetMesh) -> tuple[str, str]:
     """The same, and the id of a job of a kind out of reach."""
-    wanted = await others_blob(target)
+    wanted = (await others_blob(target)).hash
     handle = await target.owner.submit(SECRET, target.canary())
     target.hidden.add(handle.id.encode())
     return wanted, handle.id

@@ -190,7 +190,7 @@ async def _results_by_yield(target: TargetMesh) -> Outcome:
 
 async def _content_by_offer(target: TargetMesh) -> Outcome:
     """Content whose digest it knows: a lie about its own job, repeated in an offer to itself."""
-    wanted = await others_blob(target)
+    wanted = (await others_blob(target)).hash
     first, second = await called(target), await called(target)
     async with member(target, target.contractor) as session:
         output = Output(name="result", stored=Stored(hash=wanted, size=1))

@@ -23,6 +23,8 @@ UNHARMED = {
     "latency_ratio": 2.0,
     "node_mb_growth": 50.0,
     "revoked_s": 5.0,
+    "services_ended": 0,
+    "healthz_s_max": 1.0,
 }
 
 

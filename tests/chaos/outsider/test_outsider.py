@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from antiphon.core.record.subjects import root
+from antiphon.interfaces.http.askers import Anybody
 from antiphon.runtime.executors.handler_call import call_text
+from chaos.network.http_wire import Answer
 from chaos.network.raw_connection import frame
 from chaos.outsider.attacks.blobs import digest_of, given_bytes
 from chaos.outsider.attempt import DENIED, Attempt, Outcome
@@ -21,7 +24,9 @@ from chaos.outsider.command import (
     run_final_check,
     select,
 )
-from chaos.outsider.target import RENDER, SECRET, Breach, target_mesh
+from chaos.outsider.http.doors import Behind
+from chaos.outsider.http.routes import Credential, Survey, fault_of
+from chaos.outsider.target import CANARY, RENDER, SECRET, Breach, target_mesh
 from tests.examples import size
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,6 +53,9 @@ def test_every_attempt_ends_at_a_wall_or_harms_nobody():
     assert told["untried"] == 0
     assert told["unchecked"] == []
     assert all(told["after"].values())
+    assert told["routes"] > 70
+    assert told["unstated"] == 0
+    assert all(told["tokenless"].values())
     assert done.returncode == 0, done.stderr
 
 
@@ -60,6 +68,24 @@ async def caught(target, act) -> str:
     with pytest.raises(Breach) as found:
         await attack(target, Attempt("test", act))
     return str(found.value)
+
+
+def test_a_route_that_answers_what_it_must_not_is_noticed():
+    known = SimpleNamespace(asker=Anybody("one word"), path="/x", methods=("GET",))
+    closed = SimpleNamespace(asker=SimpleNamespace(under="/job/read"), path="/x")
+    shows = Answer(200, {}, b"{}")
+    leaks = Answer(404, {}, b"x" + CANARY.encode())
+    opens = Credential(commands=("/job/read",))
+    assert fault_of(Behind("node", 0, closed, "GET"), Credential(), shows)
+    assert not fault_of(Behind("node", 0, known, "GET"), Credential(), shows)
+    assert not fault_of(Behind("node", 0, closed, "GET"), opens, shows)
+    for route in (known, closed):
+        assert fault_of(Behind("node", 0, route, "GET"), opens, leaks)
+    report = Report()
+    report.note("test", Attempt("test", None), DENIED)
+    assert report.holds
+    report.survey = Survey(routes=1, tokenless={"/x": ""}, unstated=1)
+    assert not report.holds
 
 
 async def test_what_the_outsider_receives_of_others_is_noticed():

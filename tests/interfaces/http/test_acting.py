@@ -68,6 +68,7 @@ async def sibling_of(node, first, command="/job/schedule"):
     return await second.given(command, by=first.key, chain=first.chain)
 
 
+@pytest.mark.req("B20")
 async def test_every_policy_of_a_delegation_counts_over_http_as_in_a_record():
     async with served(CLOSED, long_bars) as node:
         holder = await Delegated(node, long_bars).given("/job/schedule", LOW)
@@ -160,6 +161,7 @@ async def test_the_same_route_behind_a_token_writes_what_the_party_may_write():
 # --- parties --------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("M29")
 async def test_a_sibling_key_does_not_vouch_for_content_that_a_member_may_not_have(
     tmp_path, monkeypatch
 ):

@@ -3,12 +3,14 @@
 import asyncio
 import socket
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 from starlette.responses import PlainTextResponse
 
-from antiphon.interfaces.http import application, bounded_server, connection
+from antiphon.guard import Who
+from antiphon.interfaces.http import application, bounded_server, connection, door
 from tests.interfaces.http.client import OPERATOR, connected, request, served
 from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
 from tests.patience import NEVER_S
@@ -97,6 +99,30 @@ async def test_connections_that_ask_nothing_do_not_keep_a_probe_from_its_answer(
             assert (await probe.answer()).status == 200
             await oldest.ends()
         assert not silent[3].reader.at_eof(), "only as many are closed as are needed"
+
+
+async def test_a_probe_that_has_to_wait_is_not_closed_for_a_new_connection(monkeypatch):
+    """Its address has used more than its share: others there come and go, and it is answered."""
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(connection, "IDLE_S", NEVER_S)
+    waits, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(_):
+        waits.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(door, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": wait}))
+    async with served() as node, AsyncExitStack() as stack:
+        used_up = Who(party="address 127.0.0.1", is_stranger=True)
+        node.node.guard.spend(used_up, NEVER_S)
+        probe = await stack.enter_async_context(connected(node.port))
+        probe.send(request("/healthz"))
+        await waits.wait()
+        crowd = [await stack.enter_async_context(connected(node.port)) for _ in range(9)]
+        for one in crowd[:5]:
+            await one.ends()
+        go_on.set()
+        assert (await probe.answer()).status == 200
 
 
 async def test_the_address_with_the_most_connections_gives_way(monkeypatch):

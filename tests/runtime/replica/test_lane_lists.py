@@ -70,6 +70,7 @@ SHARED = {
 }
 
 
+@pytest.mark.req("S14")
 @pytest.mark.parametrize("sort", SHARED)
 @given(visible=SEEN, kind=st.sampled_from(("", "build", "zoo")), limit=st.integers(1, 60))
 @settings(max_examples=examples(60))

@@ -45,7 +45,9 @@ class BoundedProtocol(H11Protocol):
     waits_since = 0
     is_ended = False
     is_put_off = False
-    """Whether its client has to wait for a refusal: it may be closed for another."""
+    """Whether its client has to wait for an answer: it may be closed for another."""
+    is_probe = False
+    """Whether that answer is a probe's: those of its network that wait for others go first."""
 
     def __init__(self, *args: Any, **how: Any) -> None:
         super().__init__(*args, **how)
@@ -124,12 +126,15 @@ class BoundedProtocol(H11Protocol):
 
 
 def _choose(there: list[BoundedProtocol], *, otherwise: BoundedProtocol) -> BoundedProtocol:
-    """Whose connection is closed: the longest waiting one of the network with the most."""
+    """Whose connection is closed: of the network with the most, the one that has waited longest.
+
+    A probe that is put off goes last: it would be asked again, and put off again.
+    """
     number = Counter(one.network for one in there)
     waiting = [one for one in there if one.is_waiting and one is not otherwise]
     most = max((number[one.network] for one in waiting), default=0)
     most_used = [one for one in waiting if number[one.network] == most]
-    return min(most_used, key=lambda one: one.waits_since, default=otherwise)
+    return min(most_used, key=lambda one: (one.is_probe, one.waits_since), default=otherwise)
 
 
 def network_of(host: str) -> str:

@@ -41,8 +41,10 @@ ARRIVING: Final = Limits(room="http bodies", of_party=64, in_all=256, request_by
 ARRIVING_S: Final = 10.0
 """How long a head's right and a body may take, whatever the answer may take."""
 PUT_OFF_S: Final = 0.5
-"""How long somebody who used up its share waits for a refusal, or for a probe's answer. So who asks
-without a pause is answered little, however many connections it opens."""
+"""How long somebody who used up its share waits for a refusal. So who asks without a pause is
+answered little, however many connections it opens."""
+PROBE_OFF_S: Final = 0.25
+"""The same for a probe's answer: whoever orders restarts waits for a second."""
 
 Tell = Callable[[Request, Exception], Response]
 
@@ -174,7 +176,7 @@ class Door:
     ) -> None:
         limits, who = route.limits, known.who
         if route.is_probe:
-            await exchange.put_off(self._guard)
+            await exchange.put_off(self._guard, is_probe=True)
             await exchange.send(await route.answer(request, known))
             return
         with self._admit(limits, who, len(exchange.body)) as visit:
@@ -284,13 +286,13 @@ class _Exchange:
             seconds += self._connection.taken_work_s()
         guard.spend(self.who, max(seconds - measured_s, 0.0))
 
-    async def put_off(self, guard: Guard) -> None:
+    async def put_off(self, guard: Guard, *, is_probe: bool = False) -> None:
         """Let an asker wait who has used more than its share."""
-        wait_s = min(guard.rest_s(self.who), PUT_OFF_S)
+        wait_s = min(guard.rest_s(self.who), PROBE_OFF_S if is_probe else PUT_OFF_S)
         if wait_s and self._connection is not None:
-            self._connection.is_put_off = True
+            self._connection.is_put_off, self._connection.is_probe = True, is_probe
             await asyncio.sleep(wait_s)
-            self._connection.is_put_off = False
+            self._connection.is_put_off = self._connection.is_probe = False
 
 
 class _Gone(Exception):

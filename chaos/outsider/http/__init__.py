@@ -1,0 +1,1 @@
+"""What the outsider tries at HTTP doors: `doors` opens them, `routes` and `parties` attack."""
