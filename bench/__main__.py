@@ -19,6 +19,7 @@ COMMANDS = {
     "latency": "bench.latency.command",
     "lifecycle": "bench.lifecycle.command",
     "load": "bench.load.command",
+    "logins": "bench.logins",
     "many": "bench.many.command",
     "metrics": "bench.metrics.command",
     "pages": "bench.pages.command",

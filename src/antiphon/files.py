@@ -25,6 +25,33 @@ def replace_file(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 
     The mode applies from the first byte on, whatever mode an older file had.
     """
+    fresh = _write_beside(path, data, mode)
+    try:
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def create_file(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
+    """Write a file that does not exist yet, whole; `FileExistsError` if somebody was earlier.
+
+    Once it returns, the file is there after a power failure too.
+    """
+    fresh = _write_beside(path, data, mode)
+    try:
+        os.link(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write_beside(path: Path, data: bytes, mode: int) -> Path:
+    """A temporary file in the same folder, on disk."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -33,7 +60,7 @@ def replace_file(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
-        fresh.replace(path)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
+    return fresh

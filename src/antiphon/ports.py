@@ -535,6 +535,12 @@ class LoginIssuer(Protocol):
     async def expel(self, users: Iterable[str], now_s: int) -> None:
         """Revoke every login issued to these users so far, and close their connections."""
 
+    async def end_tickets(self, ends_s: Mapping[str, int], now_s: int) -> None:
+        """The same for used tickets; by user, when the login of each ends by itself.
+
+        However many tickets are used, members' logins can still be revoked.
+        """
+
     async def make_queues(self, queues: Mapping[str, str]) -> None:
         """Make sure that these queues exist: name to subject filter."""
 

@@ -200,10 +200,9 @@ async def _join_by_guess(target: TargetMesh) -> Outcome:
     """With the login of a real ticket, and everything else made up."""
     ticket = hosted_mesh.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias="guesser"))
     answers = [
-        await _join_with(target, msgspec.structs.replace(ticket, **{name: "0" * 16}))
-        for name in ("id", "secret")
+        await _join_with(target, ticket, **{name: "0" * 16}) for name in ("ticket", "secret")
     ]
-    connection = await target.connect(credentials=Credentials(ticket.jwt, ticket.user_seed))
+    connection = await target.connect(credentials=_ticket_login(ticket))
     answers += [
         await ask_gate(target, connection, "join", json.dumps(body).encode())
         for body in (_MADE_UP, {})
@@ -243,11 +242,15 @@ _AT_THE_GATE: Final = [
 ]
 
 
+def _ticket_login(ticket: hosted_mesh.Ticket) -> Credentials:
+    """The login that a ticket's holder makes from it."""
+    login = hosted_mesh.login_of(ticket)
+    return Credentials(login.current_jwt(), login.user_seed or "")
+
+
 async def _use_the_ticket_again(target: TargetMesh) -> Outcome:
     """Its login ends a moment after its use; until then the gate knows that it was used."""
-    await _until_shut_out(
-        target, Credentials(target.ticket.jwt, target.ticket.user_seed), TICKET_ENDS_S
-    )
+    await _until_shut_out(target, _ticket_login(target.ticket), TICKET_ENDS_S)
     return Outcome("server", "not let in")
 
 
@@ -260,14 +263,15 @@ async def _until_shut_out(target: TargetMesh, credentials: Credentials, within_s
 
 
 async def _join_with(
-    target: TargetMesh, ticket: hosted_mesh.Ticket, **named: str
+    target: TargetMesh, ticket: hosted_mesh.Ticket, /, **named: str
 ) -> dict[str, Any]:
-    """Join with a ticket, with new keys, whatever keys the request names."""
+    """Join with a ticket, with new keys, whatever keys, ticket and secret the request names."""
     node, user, refresh_key = SeedKeyring(os.urandom(32)), UserKey.new(), UserKey.new()
     alias = named.get("alias", "second")
-    connection = await target.connect(credentials=Credentials(ticket.jwt, ticket.user_seed))
+    connection = await target.connect(credentials=_ticket_login(ticket))
+    named_ticket, secret = named.get("ticket", ticket.id), named.get("secret", ticket.secret)
     signed = gate_requests.JOINS.sign(
-        gate_requests.JoinRequest(ticket=ticket.id, secret=ticket.secret, alias=alias),
+        gate_requests.JoinRequest(ticket=named_ticket, secret=secret, alias=alias),
         (node.did, node.sign),
         gate_requests.engine_signer(named.get("user", user.public), user.sign),
         gate_requests.engine_signer(named.get("refresh_key", refresh_key.public), refresh_key.sign),
@@ -280,7 +284,7 @@ async def _join_with(
 async def _use_a_ticket_twice(target: TargetMesh) -> Outcome:
     ticket = hosted_mesh.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias="twice"))
     answers = list(await asyncio.gather(*(_join_with(target, ticket) for _ in range(4))))
-    if await _is_let_in(target, Credentials(ticket.jwt, ticket.user_seed)):
+    if await _is_let_in(target, _ticket_login(ticket)):
         answers.append(await _join_with(target, ticket))
     if sum(bool(answer.get("login")) for answer in answers) != 1:
         raise Breach("one ticket let several machines in, or none")
@@ -380,7 +384,7 @@ LEAVING: Final = [
     _coming_back("come back with its refresh key", _refresh_credentials, within_s=GONE_WITHIN_S),
     _coming_back(
         "come back with its ticket",
-        lambda target: Credentials(target.ticket.jwt, target.ticket.user_seed),
+        lambda target: _ticket_login(target.ticket),
         within_s=TICKET_ENDS_S,
     ),
 ]

@@ -138,15 +138,16 @@ class Hosted(Struct, frozen=True):
 async def secured_server(
     home: StateDirectory, *, name: str, listen: Listen | None, rules: Rules
 ) -> AsyncIterator[Hosted]:
-    """The directory's server, and its mesh: created if `listen` is given, else continued.
+    """The directory's server, and its mesh, which is created if there is none.
 
+    A mesh that there is listens at `listen` from now on, if that is given.
     A new mesh's owner key and recovery key are made here. The recovery key is in a file before the
     mesh exists and until somebody has seen it: nobody could make it again.
     """
     from antiphon.engines.nats import Accounts, LocalServer, UserKey, server_files
 
     known = _known(home)
-    where = listen or _listening(home)
+    where = listen or listening(home)
     accounts = Accounts.open(home.server, name)
     tls = server_files(home.server / "tls", where.names)
     server = LocalServer(home.server, host=where.host, port=where.port, accounts=accounts, tls=tls)
@@ -175,7 +176,8 @@ async def secured_server(
         yield Hosted(described, server, seed)
 
 
-def _listening(home: StateDirectory) -> Listen:
+def listening(home: StateDirectory) -> Listen:
+    """Where the server of a directory listens, and the names by which it is reached."""
     path = home.server / "listen.json"
     try:
         return msgspec.json.decode(path.read_bytes(), type=Listen)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from antiphon.assembly.mesh_connection import MACHINE, OWNER
 from antiphon.core.authority.scope import Scope, filter_of
@@ -23,13 +27,14 @@ from antiphon.errors import (
 )
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.tickets import (
-    ID_BYTES,
     SECRET_BYTES,
     Invitation,
     Ticket,
     TicketRegistry,
+    pin_of,
     write_ticket,
 )
+from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.runtime.log.breaker_guard import guarding
@@ -38,20 +43,22 @@ from antiphon.runtime.retries import RETRIES, retrying
 if TYPE_CHECKING:
     from antiphon.core.authority.grant_terms import Terms
     from antiphon.core.policy.circuit_breaker import CircuitBreaker
-    from antiphon.engines.nats import UserKey
+    from antiphon.engines.nats import Login, UserKey
     from antiphon.ports import Engine
 
 JOIN_WITHIN_S: Final = 30.0
 """How long the gate has to answer: it first writes what is granted, perhaps to a busy disk."""
 TICKET_S: Final = 15 * 60
 """How long a ticket can be used."""
+MAX_WITHIN_S: Final = 400 * 86_400
+"""No login of the engine is valid for longer."""
 
 
 def invite(
     home: StateDirectory, granted: Terms, *, within_s: int = TICKET_S, protocol: Protocol = PROTOCOL
 ) -> Ticket:
     """A ticket for one machine, to be redeemed at the gate of this directory."""
-    from antiphon.engines.nats import Accounts, UserKey
+    from antiphon.engines.nats import Accounts, sign_ticket_login
     from antiphon.engines.nats.server import permissions
     from antiphon.engines.nats.server.login_issuer import check_size
 
@@ -62,13 +69,21 @@ def invite(
             f"{home.path} does not host a mesh with a gate, so you cannot invite to it",
             hint="invite on the machine where 'antiphon init' ran"
             if not home.server.is_dir()
-            else "a development mesh is open to this machine only: antiphon init makes a real one",
+            else "a development mesh is for this machine only. Stop 'antiphon dev', then:"
+            " antiphon up --listen 0.0.0.0:4222 --reach NAME",
         )
-    entropy = SystemEntropy()
     now_s = int(time.time())
-    user = UserKey.new()
-    secret = entropy.token(SECRET_BYTES).hex()
-    identifier = entropy.token(ID_BYTES).hex()
+    ticket = Ticket(
+        mesh=described.mesh,
+        engine=described.engine,
+        pin=pin_of(ssl.PEM_cert_to_DER_cert(described.ca)),
+        secret=SystemEntropy().token(SECRET_BYTES).hex(),
+        account="",
+        signature="",
+        issued_s=now_s,
+        expires_s=now_s + min(within_s, MAX_WITHIN_S),
+    )
+    user = _ticket_user(ticket)
     accounts = Accounts.open(home.server, described.name)
     scope, branches = _widest(granted), protocol.branches
     widest = permissions.of_member(described.mesh, user.public, scope, (), branches)
@@ -76,36 +91,46 @@ def invite(
     check_size(
         accounts.user_jwt(user.public, widest, expires_s=None, name="", issued_s=now_s),
     )
-    jwt = accounts.user_jwt(
+    account, signature = sign_ticket_login(
+        accounts,
+        described.mesh,
         user.public,
-        permissions.of_ticket(described.mesh, user.public),
-        expires_s=now_s + within_s,
-        name="ticket",
-        issued_s=now_s,
+        issued_s=ticket.issued_s,
+        expires_s=ticket.expires_s,
     )
-    ticket = Ticket(
-        mesh=described.mesh,
-        name=described.name,
-        engine=described.engine,
-        ca=described.ca,
-        owner=home.signer(OWNER).did,
-        id=identifier,
-        secret=secret,
-        user_seed=user.seed,
-        jwt=jwt,
-        expires_s=now_s + within_s,
-    )
+    ticket = replace(ticket, account=account.hex(), signature=signature.hex())
+    login_of(ticket)
     write_ticket(ticket)  # or says why nobody could use it, before the gate knows of it
     TicketRegistry(home.gate / "tickets").add(
         Invitation(
-            id=identifier,
-            secret_digest=digest(secret.encode()),
+            id=ticket.id,
+            secret_digest=digest(ticket.secret.encode()),
             user=user.public,
             terms=granted,
-            expires_s=now_s + within_s,
+            expires_s=ticket.expires_s,
         )
     )
     return ticket
+
+
+def login_of(ticket: Ticket) -> Login:
+    """The engine login of a ticket's holder, who makes it from the ticket."""
+    from antiphon.engines.nats import ticket_login
+
+    return ticket_login(
+        ticket.mesh,
+        _ticket_user(ticket),
+        bytes.fromhex(ticket.account),
+        bytes.fromhex(ticket.signature),
+        issued_s=ticket.issued_s,
+        expires_s=ticket.expires_s,
+    )
+
+
+def _ticket_user(ticket: Ticket) -> UserKey:
+    from antiphon.engines.nats import UserKey
+
+    return UserKey(ticket.login_key)
 
 
 def _widest(granted: Terms) -> Scope:
@@ -119,10 +144,9 @@ async def redeem(
     """Join: make this machine's keys, ask the gate, and store the login that it issues.
 
     Without an answer, it asks again, with growing pauses: until the breaker opens, and without one
-    a few times.
+    a few times. Its engine keys are stored first, so that it asks with the same ones if it is
+    killed, and the gate gives it what it gave before.
     """
-    from antiphon.engines.nats import UserKey
-
     is_member = _require_place(home, ticket)
     if ticket.expires_s < time.time():
         raise Rejected(
@@ -133,9 +157,8 @@ async def redeem(
     home.make()
     machine = home.key(MACHINE, SystemEntropy())
     try:
-        ticket_user = UserKey.from_seed(ticket.user_seed)
         user, refresh_key = _engine_keys(home)
-        where = JOIN.at(user=ticket_user.public)
+        where = JOIN.at(user=_ticket_user(ticket).public)
         payload = gate_requests.JOINS.sign(
             gate_requests.JoinRequest(ticket=ticket.id, secret=ticket.secret, alias=alias),
             (machine.keyring.did, machine.keyring.sign),
@@ -143,7 +166,8 @@ async def redeem(
             mesh=ticket.mesh,
             subject=where,
         )
-        login = await _ask_until_answered(ticket, where, payload, breaker)
+        ca, login = await _ask_until_answered(ticket, where, payload, breaker)
+        name = genesis.name_in(login.genesis.encode(), ticket.mesh)
     except Rejected as refused:
         if is_member:
             refused.hint = "this machine has joined already: antiphon worker MODULE"
@@ -161,9 +185,7 @@ async def redeem(
         kinds=login.kinds,
         alias=login.alias,
     )
-    home.write(
-        MeshFile(mesh=ticket.mesh, name=ticket.name, engine=ticket.engine, ca=ticket.ca), access
-    )
+    home.write(MeshFile(mesh=ticket.mesh, name=name, engine=ticket.engine, ca=ca), access)
     return access
 
 
@@ -173,11 +195,14 @@ class _NoAnswer(Unavailable):
 
 async def _ask_until_answered(
     ticket: Ticket, where: str, payload: bytes, breaker: CircuitBreaker | None
-) -> gate_requests.Login:
-    """The gate's answer. The same request again is safe: a ticket is used up once."""
+) -> tuple[str, gate_requests.Login]:
+    """The mesh's certificate, and the gate's answer.
+
+    The same request again is safe: it gets the same answer.
+    """
     was_lost = False
 
-    async def ask() -> gate_requests.Login:
+    async def ask() -> tuple[str, gate_requests.Login]:
         nonlocal was_lost
         try:
             with guarding(breaker, SystemClock.boot_s):
@@ -193,7 +218,7 @@ async def _ask_until_answered(
         if breaker is None:
             raise Unavailable(last.message, hint=last.hint) from last
         raise CircuitOpen(
-            f"the mesh's engine did not answer {breaker.failures} times in a row: {last.message}",
+            f"tried {breaker.failures} times in a row: {last.message}",
             retry_s=breaker.wait_s(SystemClock.boot_s()),
             hint="check the network, then join again with the same ticket",
         ) from last
@@ -206,15 +231,17 @@ async def _ask_until_answered(
         raise
 
 
-async def _ask(ticket: Ticket, where: str, payload: bytes) -> gate_requests.Login:
+async def _ask(ticket: Ticket, where: str, payload: bytes) -> tuple[str, gate_requests.Login]:
     try:
-        engine = await _knock(ticket)
+        ca, engine = await _knock(ticket)
     except Unavailable as problem:
         raise _NoAnswer(problem.message, hint=problem.hint) from problem
     try:
-        return await gate_requests.ask(engine.bus, where, payload, within_s=JOIN_WITHIN_S)
+        return ca, await gate_requests.ask(engine.bus, where, payload, within_s=JOIN_WITHIN_S)
     except RateLimited:
         raise
+    except gate_requests.GateFault as fault:
+        raise _NoAnswer(fault.message, hint=fault.hint) from fault
     except Unavailable as problem:
         if engine.connected and not engine.reconnects:
             raise  # the engine is there, but nobody at the gate
@@ -224,27 +251,39 @@ async def _ask(ticket: Ticket, where: str, payload: bytes) -> gate_requests.Logi
 
 
 def _engine_keys(home: StateDirectory) -> tuple[UserKey, UserKey]:
-    """The existing ones of this machine: its running processes continue with the new login."""
+    """Those of this machine: its running processes continue with the new login.
+
+    A machine that has none stores new ones before it uses them.
+    """
     from antiphon.engines.nats import UserKey
 
-    try:
+    with suppress(AntiphonError):  # there are none, or they can no longer be read
         access = home.access()
-    except AntiphonError:  # there are none, or they can no longer be read
-        return UserKey.new(), UserKey.new()
-    if not access.refresh_seed:
-        return UserKey.new(), UserKey.new()
-    return UserKey.from_seed(access.user_seed), UserKey.from_seed(access.refresh_seed)
+        if access.refresh_seed:
+            return UserKey.from_seed(access.user_seed), UserKey.from_seed(access.refresh_seed)
+    user, refresh_key = UserKey.new(), UserKey.new()
+    home.write_access(
+        Access(
+            user=user.public,
+            user_seed=user.seed,
+            refresh_key=refresh_key.public,
+            refresh_seed=refresh_key.seed,
+        )
+    )
+    return user, refresh_key
 
 
-async def _knock(ticket: Ticket) -> Engine:
-    from antiphon.engines.nats import Login, NatsEngine, client_context
+async def _knock(ticket: Ticket) -> tuple[str, Engine]:
+    """The mesh's certificate, and a connection to the server that has one of its."""
+    from antiphon.engines.nats import NatsEngine, client_context, pinned_authority
 
+    ca = await pinned_authority(ticket.engine, ticket.pin)
     try:
-        return await NatsEngine.connect(
+        return ca, await NatsEngine.connect(
             ticket.engine,
             ticket.mesh,
-            login=Login(jwt=ticket.jwt, user_seed=ticket.user_seed),
-            tls=client_context(ticket.ca) if ticket.ca else None,
+            login=login_of(ticket),
+            tls=client_context(ca),
         )
     except EngineDenied as denied:
         raise Rejected(

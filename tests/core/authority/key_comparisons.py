@@ -133,7 +133,7 @@ KEY_COMPARISONS = {
         "sdk/authority/delegation.py _find_grants",
         "sdk/authority/delegation.py _check_revocable",
         "sdk/authority/governance.py acts_through",
-        "sdk/hosting/strongest_key.py own_grants",
+        "sdk/hosting/strongest_key.py owner_and_own_grants",
     ),
     "A message or a file names its signer: nobody else's signature will do.": (
         "core/tempo/bars/bar_window.py BarWindows.claim",

@@ -16,7 +16,7 @@ from antiphon.core.families.grants.ops import RevokeBody, UcanRevoke
 from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.record.ids import digest
 from antiphon.core.record.signing import pae
-from antiphon.errors import Malformed, Rejected, Unavailable
+from antiphon.errors import Held, Malformed, OutcomeUnknown, Rejected, Unavailable
 from antiphon.runtime.gate import admission as gates
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.admission import WAITING, Gate
@@ -32,6 +32,7 @@ from tests.runtime.worker.test_disconnects import Sleeper
 CLOSED = Rules(max_drift_ms=100)
 RENDER = Terms(can=("claim",), kinds=("render.*",), alias="gpu-box")
 SECRET = "5ec4e7"
+ENDS_S = 2**40
 
 
 def by(user: str):
@@ -56,6 +57,7 @@ class RecordingIssuer:
     def __init__(self) -> None:
         self.admitted: list[tuple[str, Scope, tuple[str, ...]]] = []
         self.expelled: list[str] = []
+        self.ended_tickets: dict[str, int] = {}
         self.queues: list[str] = []
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
@@ -72,6 +74,9 @@ class RecordingIssuer:
 
     async def expel(self, users, now_s) -> None:
         self.expelled.extend(users)
+
+    async def end_tickets(self, ends_s, now_s) -> None:
+        self.ended_tickets |= ends_s
 
     async def make_queues(self, queues) -> None:
         if queues:
@@ -93,7 +98,7 @@ class GateUnderTest:
                 secret_digest=digest(SECRET.encode()),
                 user=f"T{number}",
                 terms=terms,
-                expires_s=2**40,
+                expires_s=ENDS_S,
             )
         )
         return identifier
@@ -182,7 +187,107 @@ async def test_a_ticket_lets_one_machine_in_and_its_own_login_ends(tmp_path):
         with pytest.raises(Rejected, match="already used"):
             await at.join(other, ticket, user="U2", refresh_key="D2")
         assert not (await at.owner.session.sync_control()).grants.given_to(other.did, before=2**63)
-        await eventually(lambda: "T1" in at.issuer.expelled)
+        await eventually(lambda: at.issuer.ended_tickets == {"T1": ENDS_S})
+        assert not at.issuer.expelled
+
+
+# --- faults while a machine joins ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Unavailable("the stream has no leader"),
+        OutcomeUnknown("no answer in time"),
+        Held("the owner's key is in use"),
+        TimeoutError(),
+        OSError("the disk is full"),
+    ],
+)
+async def test_a_passing_fault_is_no_refusal_and_the_same_machine_joins_afterwards(
+    tmp_path, monkeypatch, fault
+):
+    async def fails(*_):
+        raise fault
+
+    async with a_gate(tmp_path) as at, at.running() as gate:
+        ticket = at.invite()
+        with monkeypatch.context() as broken:
+            broken.setattr(gates, "write", fails)
+            with pytest.raises(gate_requests.GateFault) as told:
+                await at.join(a_key(), ticket)
+        assert isinstance(told.value, Unavailable)
+        assert "nothing was refused" in told.value.hint
+        assert gate.requests == {("join", "failed"): 1}
+        assert (await at.join(a_key(), ticket)).alias == "gpu-box"
+
+
+async def test_a_member_s_login_that_could_not_be_made_is_no_refusal_either(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        await at.join(a_key(), at.invite())
+
+        async def fails(_):
+            raise Unavailable("no connection")
+
+        at.issuer.make_queues = fails
+        with pytest.raises(gate_requests.GateFault, match="no connection"):
+            await at.login("render.frame")
+
+
+@pytest.mark.parametrize("killed", ["before it delegates", "behind that", "before it answers"])
+async def test_who_joined_at_a_gate_that_was_killed_asks_the_next_one(
+    tmp_path, monkeypatch, killed
+):
+    """The ticket is theirs alone, and what was on the log already is not written twice."""
+    reached = asyncio.Event()
+
+    async def hangs(*_):
+        reached.set()
+        await asyncio.Event().wait()
+
+    async def delegates_and_hangs(gate, *given):
+        await really_delegate(gate, *given)
+        await hangs()
+
+    really_delegate = Gate._delegate
+    replaced = {
+        "before it delegates": ("_delegate", hangs),
+        "behind that": ("_delegate", delegates_and_hangs),
+        "before it answers": ("_first_record", hangs),
+    }
+    key, other = a_key(), SeedKeyring(bytes(32))
+    async with a_gate(tmp_path) as at:
+        ticket = at.invite()
+        with monkeypatch.context() as slow:
+            slow.setattr(Gate, *replaced[killed])
+            async with at.running():
+                joining = asyncio.ensure_future(at.join(key, ticket))
+                await reached.wait()
+            joining.cancel()
+        at.tickets = TicketRegistry(tmp_path / "tickets")
+        async with at.running() as gate:
+            for stranger in ({"user": "U2", "refresh_key": "D2"}, {}):
+                with pytest.raises(Rejected, match=r"already used|another machine"):
+                    await at.join(other, ticket, **stranger)
+            login = await at.join(key, ticket)
+            assert reads(login.scope) == ("render.>",)
+            assert gate.is_member(key.did)
+            assert not gate.is_member(other.did)
+        control = await at.owner.session.sync_control()
+        assert len(control.grants.given_to(key.did, before=2**63)) == 2
+        assert not control.grants.given_to(other.did, before=2**63)
+
+
+async def test_a_ticket_does_not_bring_back_what_was_revoked(tmp_path):
+    async with a_gate(tmp_path) as at, at.running() as gate:
+        key, ticket = a_key(), at.invite()
+        await at.join(key, ticket)
+        await at.revoke_all(key.did)
+        with pytest.raises(Rejected, match="ended or were revoked"):
+            await at.join(key, ticket)
+        assert gate.scope_of("U1") == NOTHING
+        control = await at.owner.session.sync_control()
+        assert len(control.grants.given_to(key.did, before=2**63)) == 2
 
 
 async def test_the_key_must_be_there(tmp_path):

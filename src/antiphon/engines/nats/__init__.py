@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from antiphon.core.visible_subjects import Reader
     from antiphon.engines.nats.connection.bus import NatsBus
     from antiphon.engines.nats.connection.login import Login
+    from antiphon.engines.nats.connection.pinned_authority import pinned_authority
     from antiphon.engines.nats.credentials.keypairs import UserKey
     from antiphon.engines.nats.engine import NatsEngine
     from antiphon.engines.nats.gate.blob_service import BlobService
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         system_login,
     )
     from antiphon.engines.nats.server.process import LocalServer
+    from antiphon.engines.nats.server.ticket_login import sign_ticket_login, ticket_login
 
 __getattr__ = from_modules(
     __name__,
@@ -59,11 +61,14 @@ __getattr__ = from_modules(
         "client_context": "antiphon.engines.nats.server.certificates",
         "message_services": "antiphon.engines.nats.gate.message_service",
         "open_ear": "antiphon.engines.nats.server.login_issuer",
+        "pinned_authority": "antiphon.engines.nats.connection.pinned_authority",
         "relay_service": "antiphon.engines.nats.gate.relay_service",
         "roll_call_service": "antiphon.engines.nats.gate.roll_call_service",
         "server_files": "antiphon.engines.nats.server.certificates",
+        "sign_ticket_login": "antiphon.engines.nats.server.ticket_login",
         "system_connector": "antiphon.engines.nats.server.login_issuer",
         "system_login": "antiphon.engines.nats.server.login_issuer",
+        "ticket_login": "antiphon.engines.nats.server.ticket_login",
     },
 )
 
@@ -84,9 +89,12 @@ __all__ = [
     "client_context",
     "message_services",
     "open_ear",
+    "pinned_authority",
     "relay_service",
     "roll_call_service",
     "server_files",
+    "sign_ticket_login",
     "system_connector",
     "system_login",
+    "ticket_login",
 ]

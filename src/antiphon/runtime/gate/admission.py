@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from antiphon.core.authority import grant_terms
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.grant_tree import bearers, is_reserved
 from antiphon.core.authority.job_rights import READ_BY, WORKED_BY
@@ -27,6 +26,7 @@ from antiphon.core.bus.subjects import JOIN, LOGIN
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.subjects import calls_of, queue_name
+from antiphon.core.record import subjects
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.subjects import is_kind
 from antiphon.errors import (
@@ -50,9 +50,10 @@ if TYPE_CHECKING:
     from antiphon.core.bus.signed_message import Message
     from antiphon.ports import Bus, BusMessage, Keyring, LoginIssuer
     from antiphon.runtime.gate.member_registry import MemberRegistry
-    from antiphon.runtime.gate.tickets import TicketRegistry
+    from antiphon.runtime.gate.tickets import Invitation, TicketRegistry
     from antiphon.runtime.log.author import Author
 
+ANY_TIME: Final = 2**63
 MAX_AT_ONCE: Final = 16
 """Requests that are being answered; more wait in the bus's own bounded queue, or are lost."""
 LOGINS: Final = Limits(
@@ -116,6 +117,10 @@ class Gate:
         self._heard: dict[str, asyncio.Event] = {}
         """By refresh key: set once the gate listens to that member."""
         self._group: asyncio.TaskGroup
+        self._used: dict[str, int] = {}
+        """Tickets that were just used, by their user: when the login of each ends."""
+        self._ending: dict[str, int] = {}
+        self._ending_lock = asyncio.Lock()
         self._looking = asyncio.Lock()
         self._looked_at: tuple[int, int] = (0, 0)
         self._looking_took_s = 0.0
@@ -210,9 +215,9 @@ class Gate:
         try:
             while waiting:
                 async with self._room:
-                    has_joined = await self._answer(waiting.popleft())
-                if has_joined:
-                    group.create_task(self._end_ticket(caller))
+                    await self._answer(waiting.popleft())
+                if (ends_s := self._used.pop(caller, None)) is not None:
+                    group.create_task(self._end_ticket(caller, ends_s))
         finally:
             del self._waiting[caller]
 
@@ -294,36 +299,43 @@ class Gate:
 
     # --- requests -----------------------------------------------------------------------------
 
-    async def _answer(self, request: BusMessage) -> bool:
-        """Decide and answer; whether a machine joined."""
+    async def _answer(self, request: BusMessage) -> None:
         user, what = request.subject.split(".")[1:]
         if not request.reply:
-            return False
+            return
         outcome = "granted"
         try:
             answer = gate_requests.Answer(login=await self._guarded(user, what, request.payload))
         except AntiphonError as error:
-            log.info("gate_refused", problem=error.message)
             answer = gate_requests.refusal_of(error)
-            outcome = "refused"
+            if answer.refusal is not None and answer.refusal.is_passing:
+                log.warning("gate_failed", problem=error.message)
+                outcome = "failed"
+            else:
+                log.info("gate_refused", problem=error.message)
+                outcome = "refused"
         except Exception:
             log.exception("gate_failed")
             outcome = "failed"
-            refusal = gate_requests.Refusal(message="the gate failed; see its log")
-            answer = gate_requests.Answer(refusal=refusal)
+            answer = gate_requests.fault("the mesh's gate failed; its log says why")
         self.requests["join" if what == "join" else "login", outcome] += 1
         try:
             await self._bus.publish(request.reply, msgspec.json.encode(answer))
         except Unavailable as away:
             log.warning("gate_answer_lost", problem=away.message)
-        return what == "join" and answer.login is not None
 
-    async def _end_ticket(self, user: str) -> None:
+    async def _end_ticket(self, user: str, ends_s: int) -> None:
+        """Revoke a used ticket's login, with those of the tickets that were used meanwhile."""
         await asyncio.sleep(HEARD_WITHIN_S)
-        try:
-            await self._issuer.expel([user], self._now_s())
-        except Exception as problem:  # noqa: BLE001 - its login ends by itself a little later
-            _report(problem)
+        self._ending[user] = ends_s
+        async with self._ending_lock:
+            ending, self._ending = self._ending, {}
+            if not ending:
+                return
+            try:
+                await self._issuer.end_tickets(ending, self._now_s())
+            except Exception as problem:  # noqa: BLE001 - they end by themselves a little later
+                _report(problem)
 
     async def _guarded(self, user: str, what: str, payload: bytes) -> gate_requests.Login:
         """Decide in the party's turn: the server has checked whose request it is."""
@@ -342,7 +354,11 @@ class Gate:
     async def _join(
         self, ticket_user: str, asked: Message[gate_requests.JoinRequest]
     ) -> gate_requests.Login:
-        """Use up a ticket, have the owner delegate, and issue the first login."""
+        """Use up a ticket, have the owner delegate, and issue the first login.
+
+        A gate that is killed in between has written down whose the ticket is: the same keys ask
+        again, and what was not done yet is done then.
+        """
         request, (node, user, refresh_key) = asked.body, asked.signers
         if node == self._session.control.owner:
             raise Rejected("the owner does not need a ticket", reason="ticket")
@@ -355,14 +371,14 @@ class Gate:
         now_s = self._now_s()
         async with self._joining:
             await self._session.sync_control()  # an alias may have become free just now
-            invitation = self._tickets.find(request.ticket, request.secret, now_s=now_s)
+            keys = (node, user, refresh_key)
+            invitation = self._tickets.find(request.ticket, request.secret, keys, now_s=now_s)
             if invitation.user != ticket_user:
                 raise Rejected("this ticket belongs to another login", reason="ticket")
             alias = invitation.terms.alias or request.alias
             self._check_alias(alias, node, by_owner=bool(invitation.terms.alias))
-            self._tickets.redeem(request.ticket, request.secret, now_s=now_s)
-            granted = msgspec.structs.replace(invitation.terms, alias=alias)
-            await self._delegate(granted, node)
+            invitation = self._tickets.redeem(invitation, keys, alias)
+            await self._delegate(invitation, node)
             member = Member(
                 node=node,
                 user=user,
@@ -371,10 +387,23 @@ class Gate:
                 kinds=known.kinds if known is not None else (),
             )
             member = msgspec.structs.replace(member, scope=self._scope(member))
+            _require_some(member.scope)
             self._members.keep(member)
+            self._used[ticket_user] = invitation.expires_s
         await self._hear(member.refresh_key).wait()
         log.info("member_joined", node=member.node, alias=alias)
-        return self._give(member, (), (), with_refresh_key=True)
+        login = self._give(member, (), ())
+        return msgspec.structs.replace(
+            login,
+            refresh_jwt=self._issuer.admit_refresh_key(refresh_key, now_s),
+            genesis=await self._first_record(),
+        )
+
+    async def _first_record(self) -> str:
+        """The mesh's first record, from which a machine that joins learns the mesh's name."""
+        subject = subjects.control(self._session.mesh, "genesis")
+        page = await self._session.log.read(0, limit=1, subject=subject)
+        return page.records[0].payload.decode()
 
     def _check_alias(self, alias: str, node: str, *, by_owner: bool) -> None:
         """Two machines with one alias would make commands mean the wrong one."""
@@ -388,17 +417,27 @@ class Gate:
             hint = f"ask the owner to run 'antiphon revoke {alias}'; this ticket stays valid"
         raise Rejected(f"this machine cannot be called {alias!r}{taken}", reason="alias", hint=hint)
 
-    async def _delegate(self, granted: grant_terms.Terms, node: str) -> None:
+    async def _delegate(self, invitation: Invitation, node: str) -> None:
+        """Write what a ticket grants, unless it is on the log.
+
+        One ticket gives the same delegations each time: so a revoked one does not come back.
+        """
         async with self._owner() as (author, keyring):
             wanted = self._session.protocol.rights.payloads(
-                granted,
+                invitation.terms,
                 issuer=keyring.did,
                 audience=node,
                 owner=self._session.control.owner,
                 mesh=self._session.mesh,
-                nonce=self._session.entropy.token,
+                nonce=invitation.nonce,
             )
-            bodies = [DelegateBody(token=token_of(keyring.delegate(one).raw)) for one in wanted]
+            grants = self._session.control.grants
+            made = [keyring.delegate(one) for one in wanted]
+            bodies = [
+                DelegateBody(token=token_of(one.raw))
+                for one in made
+                if grants.find(one.cid, before=ANY_TIME) is None
+            ]
             intents = [Intent(UcanDelegate, body, by=author) for body in bodies]
             for written in await write(self._session, intents):
                 written.check()
@@ -430,7 +469,7 @@ class Gate:
         admitted = msgspec.structs.replace(asking, scope=scope)
         if admitted != member:
             self._members.keep(admitted)
-        return self._give(admitted, kinds, tuple(queues), with_refresh_key=False)
+        return self._give(admitted, kinds, tuple(queues))
 
     def _queues(self, kinds: Iterable[str]) -> dict[str, str]:
         """By name: the filters of the queues of these kinds."""
@@ -453,21 +492,12 @@ class Gate:
                 return
 
     def _give(
-        self,
-        member: Member,
-        kinds: tuple[str, ...],
-        queues: tuple[str, ...],
-        *,
-        with_refresh_key: bool,
+        self, member: Member, kinds: tuple[str, ...], queues: tuple[str, ...]
     ) -> gate_requests.Login:
-        now_s = self._now_s()
-        jwt = self._issuer.admit(member.user, member.scope, queues, name=member.alias, now_s=now_s)
-        refresh_jwt = (
-            self._issuer.admit_refresh_key(member.refresh_key, now_s) if with_refresh_key else ""
+        jwt = self._issuer.admit(
+            member.user, member.scope, queues, name=member.alias, now_s=self._now_s()
         )
-        return gate_requests.Login(
-            jwt=jwt, scope=member.scope, kinds=kinds, alias=member.alias, refresh_jwt=refresh_jwt
-        )
+        return gate_requests.Login(jwt=jwt, scope=member.scope, kinds=kinds, alias=member.alias)
 
 
 def _report(problem: Exception) -> None:

@@ -21,7 +21,14 @@ from antiphon.core.bus.signed_message import IsSigned, Message, MessageType, Ref
 from antiphon.core.bus.subjects import JOIN, LOGIN
 from antiphon.core.record import signing
 from antiphon.decoding import UNREADABLE
-from antiphon.errors import AntiphonError, Malformed, RateLimited, Rejected, Unavailable
+from antiphon.errors import (
+    AntiphonError,
+    Conflict,
+    Malformed,
+    RateLimited,
+    Rejected,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from antiphon.ports import Bus
@@ -30,7 +37,13 @@ ANSWER_WITHIN_S: Final = 10.0
 MAX_REQUEST_BYTES: Final = 64 * 1024
 MAX_KINDS: Final = 40
 
+_AGAIN: Final = "nothing was refused: run the same command again"
+
 T = TypeVar("T")
+
+
+class GateFault(Unavailable):
+    """The gate answered that it could not decide: the same request may be granted later."""
 
 
 class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,6 +71,8 @@ class Login(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kinds: tuple[str, ...]
     alias: str
     refresh_jwt: str = ""
+    genesis: str = ""
+    """For a machine that joins: the mesh's first record, which it knows by the mesh's id."""
 
     def __repr__(self) -> str:
         return f"Login({self.alias!r}, {self.scope})"
@@ -70,7 +85,9 @@ class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str = ""
     hint: str = ""
     retry_s: float = 0.0
-    """When to ask again; 0: that would not help."""
+    """When there is room again; 0: that is not the reason."""
+    is_passing: bool = False
+    """Whether nothing is wrong with the request: the same one may be granted a moment later."""
 
 
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,7 +141,10 @@ def _opened(found: Message[T] | Refused) -> Message[T]:
 async def ask(
     bus: Bus, subject: str, payload: bytes, *, within_s: float = ANSWER_WITHIN_S
 ) -> Login:
-    """Ask the gate and wait for its answer; `Rejected` with its message if it refuses."""
+    """Ask the gate and wait for its answer; `Rejected` with its message if it refuses.
+
+    `GateFault` if it could not decide.
+    """
     inbox = bus.new_inbox()
     async with bus.subscribe(inbox, max_pending=4) as answers:
         await bus.publish(subject, payload, reply=inbox)
@@ -148,6 +168,8 @@ def _login_in(payload: bytes) -> Login:
     if answer.login is not None:
         return answer.login
     told = answer.refusal or Refusal(message="the gate refused without giving a reason")
+    if told.is_passing:
+        raise GateFault(told.message, hint=told.hint)
     if told.retry_s:
         raise RateLimited(told.message, retry_s=told.retry_s)
     raise Rejected(told.message, reason=told.reason, hint=told.hint)
@@ -155,7 +177,16 @@ def _login_in(payload: bytes) -> Login:
 
 def refusal_of(error: AntiphonError) -> Answer:
     """An error as the answer that the asking machine gets."""
-    reason = getattr(error, "reason", "")
-    retry_s = error.retry_s if isinstance(error, RateLimited) else 0.0
-    refusal = Refusal(message=error.message, reason=reason, hint=error.hint, retry_s=retry_s)
+    if isinstance(error, RateLimited):
+        refusal = Refusal(message=error.message, hint=error.hint, retry_s=error.retry_s)
+    elif isinstance(error, Unavailable | Conflict):
+        return fault(f"the mesh's gate could not decide: {error.message}")
+    else:
+        reason = getattr(error, "reason", "")
+        refusal = Refusal(message=error.message, reason=reason, hint=error.hint)
     return Answer(refusal=refusal)
+
+
+def fault(message: str) -> Answer:
+    """The answer of a gate that could not decide, though nothing is wrong with the request."""
+    return Answer(refusal=Refusal(message=message, hint=_AGAIN, is_passing=True))

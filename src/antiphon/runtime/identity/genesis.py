@@ -12,7 +12,7 @@ from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec, signing, subjects
 from antiphon.core.record.ids import mesh_id, message_id
-from antiphon.errors import LostRace, Misconfigured
+from antiphon.errors import LostRace, Malformed, Misconfigured
 from antiphon.read_back import read_back
 
 if TYPE_CHECKING:
@@ -47,6 +47,15 @@ def sign(
     read_back("the first record of this mesh", op, codec.decode, op_bytes, PROTOCOL.decoder)
     block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes))
     return SignedGenesis(mesh_id(op_bytes), signing.frame(op_bytes, block))
+
+
+def name_in(payload: bytes, mesh: str) -> str:
+    """The name of this mesh, by its first record; `Malformed` if that is not its record."""
+    op_bytes, _ = signing.unframe(payload)
+    op = codec.decode(op_bytes, PROTOCOL.decoder) if mesh_id(op_bytes) == mesh else None
+    if not isinstance(op, MeshGenesis):
+        raise Malformed("this is not the first record of this mesh", reason="genesis")
+    return op.body.name
 
 
 async def write(log: OpLog, signed: SignedGenesis) -> None:

@@ -249,6 +249,12 @@ class StateDirectory:
         key_files.create(self.recovery_path, entropy.token(key_files.SEED_BYTES))
         return self.unshown_recovery()
 
+    def keep_recovery_to_show(self) -> None:
+        """A development mesh keeps its recovery key beside the others: have it shown, then gone."""
+        kept = self.path / "keys" / "recovery.key"
+        if kept.exists():
+            kept.replace(self.recovery_path)
+
     def unshown_recovery(self) -> bytes:
         """The seed of the recovery key that nobody has seen yet; empty if there is none."""
         path = self.recovery_path

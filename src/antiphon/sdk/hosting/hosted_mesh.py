@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec import Struct
 
-from antiphon.assembly.hosted_mesh import Hosted, Listen, coordinate, gatekeeping, secured_server
-from antiphon.assembly.membership import invite, redeem
+from antiphon.assembly import moving
+from antiphon.assembly.hosted_mesh import (
+    Hosted,
+    Listen,
+    coordinate,
+    gatekeeping,
+    secured_server,
+)
+from antiphon.assembly.membership import invite, login_of, redeem
 from antiphon.assembly.recovery import Recovered, Review, Setting, recover
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.rules import Rules
@@ -19,6 +28,7 @@ from antiphon.runtime.gate.tickets import Ticket, read_ticket, write_ticket
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.sdk.hosting.own_server import end_orphan, supervise, take_directory
+from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
 
 if TYPE_CHECKING:
@@ -37,6 +47,10 @@ class Hosting(Struct, frozen=True):
     server_pid: int
     kill_server: Callable[[], None]
     """For an exit that cannot wait: stops the server at once."""
+    moved_from: str = ""
+    """Where members that joined before look for the mesh, if it is elsewhere from now on."""
+    was_open: bool = False
+    """Whether it was a development mesh until now."""
 
     @property
     def mesh(self) -> MeshFile:
@@ -85,40 +99,81 @@ async def found_and_host(
             f"{directory} already has the mesh {home.mesh().name!r}",
             hint="start it with 'antiphon up', or run 'antiphon init' in another directory",
         )
-    async with _host(home, name=name, listen=listen, rules=rules or Rules()) as hosting:
+    command, rules = "antiphon init", rules or Rules()
+    async with _host(home, name=name, listen=listen, rules=rules, command=command) as hosting:
         yield hosting
+
+
+def further_listen(directory: Path, listen: Listen | None, reach: Sequence[str]) -> Listen:
+    """Where a mesh that exists listens from now on, and what it is called besides."""
+    return moving.further_listen(StateDirectory(directory), listen, reach)
 
 
 @asynccontextmanager
-async def host(directory: Path) -> AsyncIterator[Hosting]:
-    """Host the mesh that a directory already has, while the block runs."""
+async def host(directory: Path, *, listen: Listen | None = None) -> AsyncIterator[Hosting]:
+    """Host the mesh that a directory already has, while the block runs.
+
+    With `listen` its server listens there, from now on. A development mesh gets a gate by that,
+    and is no longer open to whoever can connect.
+    """
     home = StateDirectory(directory)
     known = home.mesh()
-    if not known.ca:
+    if not known.ca and listen is None:
         raise Misconfigured(
             f"{directory} has the development mesh {known.name!r}",
-            hint="start it with 'antiphon dev'; 'antiphon init' makes a mesh for several machines",
+            hint="start it with 'antiphon dev'; for other machines, to keep what is on it:"
+            " antiphon up --listen 0.0.0.0:4222 --reach NAME",
         )
-    async with _host(home, name=known.name, listen=None, rules=Rules()) as hosting:
-        yield hosting
+    has_members = any((home.gate / "members").glob("*.json"))
+    async with _host(home, name=known.name, listen=listen, rules=Rules()) as hosting:
+        moved = has_members and hosting.mesh.engine != known.engine
+        yield msgspec.structs.replace(hosting, moved_from=known.engine if moved else "")
 
 
 @asynccontextmanager
 async def _host(
-    home: StateDirectory, *, name: str, listen: Listen | None, rules: Rules
+    home: StateDirectory, *, name: str, listen: Listen | None, rules: Rules, command: str = COMMAND
 ) -> AsyncIterator[Hosting]:
+    if listen is not None:
+        await _require_name(listen)
     lock = take_directory(home.path, COMMAND)
     try:
         await end_orphan(home.server)
+        if listen is not None and (home.path / "mesh.json").exists() and not home.mesh().ca:
+            moving.secure(home, listen)
         async with secured_server(home, name=name, listen=listen, rules=rules) as hosted:
             server = hosted.server
-            yield Hosting(home, hosted, server.pid or 0, server.kill)
+            was_open = await _no_longer_open(home)
+            yield Hosting(home, hosted, server.pid or 0, server.kill, was_open=was_open)
     except PortTaken as taken:
         if listen is not None:
-            taken.hint = f"use a free port: antiphon init --listen {listen.host}:0"
+            port = "PORT" if command == COMMAND else "0"
+            taken.hint = f"use a free port: {command} --listen {listen.host}:{port}"
         raise
     finally:
         lock.release()
+
+
+async def _no_longer_open(home: StateDirectory) -> bool:
+    """End the rules of a development mesh that is being opened; whether it is one."""
+    if not moving.is_being_opened(home):
+        return False
+    async with with_authority(home.path) as mesh:
+        await mesh.authority.set_rules({"authority": "chain"})
+    moving.opened(home)
+    return True
+
+
+async def _require_name(listen: Listen) -> None:
+    """`Misconfigured` if this machine could not reach its own server, which it does by name."""
+    name = listen.names[0]
+    try:
+        await asyncio.get_running_loop().getaddrinfo(name, listen.port)
+    except OSError as error:
+        raise Misconfigured(
+            f"this machine does not know the name {name!r}: {error.strerror}",
+            hint="--reach takes a name that leads to this machine, or its address",
+        ) from error
 
 
 __all__ = [
@@ -132,8 +187,10 @@ __all__ = [
     "Terms",
     "Ticket",
     "found_and_host",
+    "further_listen",
     "host",
     "invite",
+    "login_of",
     "read_ticket",
     "recover",
     "redeem",

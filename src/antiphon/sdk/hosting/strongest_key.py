@@ -46,9 +46,9 @@ async def _open_in_time(stack: AsyncExitStack, path: Path, key: str | None) -> M
         await asyncio.sleep(KEY_AGAIN_S)
 
 
-async def own_grants(home: Path) -> tuple[Grant, ...]:
-    """The permissions of a state directory's machine, by everything that is on the log now."""
+async def owner_and_own_grants(home: Path) -> tuple[str, tuple[Grant, ...]]:
+    """The mesh's owner, and the permissions of a state directory's machine, by the log now."""
     async with with_authority(home) as mesh:
         held = await mesh.authority.who()
     live = (one for one in held.tree.grants() if one.state is State.LIVE)
-    return tuple(one for one in live if one.audience == held.me)
+    return held.tree.owner, tuple(one for one in live if one.audience == held.me)

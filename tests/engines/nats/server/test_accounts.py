@@ -12,6 +12,7 @@ from antiphon.engines.nats.credentials.keypairs import AccountKey, OperatorKey, 
 from antiphon.engines.nats.server.accounts import (
     MAX_LOGIN_S,
     MAX_REVOKED,
+    MAX_USED_TICKETS,
     AccountKeys,
     Accounts,
     Revocations,
@@ -239,6 +240,31 @@ def test_a_revocation_is_forgotten_when_no_login_can_be_so_old():
     assert set(kept.since) == {new}
 
 
+def test_a_used_ticket_is_forgotten_when_its_login_has_ended():
+    kept, member, ticket = Revocations(), UserKey.new().public, UserKey.new().public
+    kept.add([member], 1000)
+    kept.add_tickets({ticket: 1900}, 1000)
+    kept.add([member], 1900)
+    assert set(kept.since) == {member, ticket}
+    kept.add([member], 1901)
+    assert set(kept.since) == {member}
+
+
+def test_any_number_of_used_tickets_leaves_room_for_members(tmp_path):
+    """All used within their 15 minutes; the ones that were used last are in the account."""
+    path = tmp_path / "revoked.json"
+    kept, member = Revocations(path), UserKey.new().public
+    kept.add([member], 1000)
+    tickets = [UserKey(n.to_bytes(32, "big")).public for n in range(2_000)]
+    for at in range(0, len(tickets), 50):
+        kept.add_tickets(dict.fromkeys(tickets[at : at + 50], 1900), 1000)
+    of = accounts(revocations=Revocations(path))
+    assert set(kept.since) == {member, *tickets[-MAX_USED_TICKETS:]}
+    assert len(of.members_account_jwt(1000)) <= 16_000
+    of.revoke([UserKey.new().public for _ in range(MAX_REVOKED - 1)], 1001)
+    assert member in of.revocations.since
+
+
 def test_more_revocations_than_the_server_takes_are_refused_whole(tmp_path):
     path = tmp_path / "revoked.json"
     kept = Revocations(path)
@@ -255,7 +281,7 @@ def test_more_revocations_than_the_server_takes_are_refused_whole(tmp_path):
 
 def test_damaged_revocations_stop_the_wall(tmp_path):
     path = tmp_path / "revoked.json"
-    for damaged in ("", "[]", '{"U": "x"}'):
+    for damaged in ("", "[]", '{"U": "x"}', '{"U": 5}'):
         path.write_text(damaged)
         with pytest.raises(Corrupt):
             Revocations(path)

@@ -24,9 +24,23 @@ def signed(
     expires_s: int | None = None,
 ) -> str:
     """What `key` says about `subject`."""
+    text = unsigned(key.public, subject, name, nats, issued_s=issued_s, expires_s=expires_s)
+    return with_signature(text, key.sign(text.encode()))
+
+
+def unsigned(
+    issuer: str,
+    subject: str,
+    name: str,
+    nats: dict[str, Any],
+    *,
+    issued_s: int,
+    expires_s: int | None = None,
+) -> str:
+    """The text that `issuer` signs: always the same for the same claims."""
     claims: dict[str, Any] = {
         "iat": issued_s,
-        "iss": key.public,
+        "iss": issuer,
         "name": name,
         "sub": subject,
         "nats": {**nats, "version": _VERSION},
@@ -37,8 +51,17 @@ def signed(
     digest = hashlib.sha256(_encoded(claims)).digest()
     claims["jti"] = base64.b32encode(digest).decode().rstrip("=")
     head = _b64(_encoded({"typ": "JWT", "alg": "ed25519-nkey"}))
-    signed = f"{head}.{_b64(_encoded(claims))}"
-    return f"{signed}.{_b64(key.sign(signed.encode()))}"
+    return f"{head}.{_b64(_encoded(claims))}"
+
+
+def with_signature(text: str, signature: bytes) -> str:
+    """A signed text, as servers read it."""
+    return f"{text}.{_b64(signature)}"
+
+
+def signature_of(jwt: str) -> bytes:
+    """The signature of a text that was signed here."""
+    return base64.urlsafe_b64decode(jwt.rpartition(".")[2] + "==")
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:

@@ -62,6 +62,11 @@ class EngineKey:
         return bytes([_SEED | cls.ROLE >> 5, (cls.ROLE & 31) << 3])
 
     @property
+    def raw_public(self) -> bytes:
+        """The bytes of the public half."""
+        return self._signer.verify_key.encode()
+
+    @property
     def seed(self) -> str:
         """The secret half as text."""
         return _text(self._seed_head() + self._signer.encode())
@@ -111,13 +116,23 @@ def check_user(text: str) -> str:
 def is_signed(public: str, message: bytes, signature: bytes) -> bool:
     """Whether the holder of this user key signed the message."""
     data = _bytes(public)
-    if data is None or not is_user(public) or len(signature) != _SIGNATURE_BYTES:
+    return data is not None and is_user(public) and is_signed_with(data[1:], message, signature)
+
+
+def is_signed_with(raw: bytes, message: bytes, signature: bytes) -> bool:
+    """The same for any engine key, given as the bytes of its public half."""
+    if len(signature) != _SIGNATURE_BYTES:
         return False
     try:
-        VerifyKey(data[1:]).verify(message, signature)
+        VerifyKey(raw).verify(message, signature)
     except BadSignatureError:
         return False
     return True
+
+
+def account_of(raw: bytes) -> str:
+    """An account by the bytes of its public key."""
+    return _text(bytes([AccountKey.ROLE]) + raw)
 
 
 def _text(data: bytes) -> str:

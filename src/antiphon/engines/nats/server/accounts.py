@@ -12,7 +12,8 @@ that stream. So:
               account, which has no streams and no management interface
 
 Invariants: a login with permissions is always one of the members' account; every login ends
-within `MAX_LOGIN_S`; a user that was revoked is admitted again only by a later login.
+within `MAX_LOGIN_S`; a user that was revoked is admitted again only by a later login; used tickets
+never keep a member's login from being revoked.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.core.bus import subjects as bus_subjects
+from antiphon.decoding import UNREADABLE
 from antiphon.engines.nats.credentials.jwts import signed
 from antiphon.engines.nats.credentials.keypairs import AccountKey, OperatorKey, check_user
 from antiphon.engines.nats.server.permissions import Permissions
@@ -35,6 +38,9 @@ MAX_LOGIN_S: Final = 400 * 24 * 3600
 """No login is valid for longer, so a revocation may be forgotten after that."""
 MAX_REVOKED: Final = 8192
 """They travel in one message of the server's, which may have a megabyte."""
+MAX_USED_TICKETS: Final = 100
+"""Of the most recently used ones the logins are revoked until they end. An older one can still ask
+to join until then, and the gate refuses it, since it keeps a record of every used ticket."""
 MAX_SUBSCRIPTIONS: Final = 16_384
 """Of one member's connection: three queues for each of some hundred kinds, and room."""
 _NO_LIMIT: Final = -1
@@ -99,40 +105,71 @@ class AccountKeys(Struct, frozen=True):
         replace_file(path, json.dumps(seeds).encode())
 
 
+class Revocation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The end of a user's logins."""
+
+    since_s: int
+    """Every login issued up to this second is revoked."""
+    ends_s: int
+    """When the last of them ends by itself: then this is forgotten."""
+    by_ticket: bool = False
+    """Whether the user is a ticket that was used."""
+
+
 class Revocations:
-    """Revoked users: logins from before this time are invalid; kept in a file if one is given."""
+    """Revoked users, each until its logins end by themselves; kept in a file if one is given."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._since: dict[str, int] = {}
+        self._by_user: dict[str, Revocation] = {}
         if path is not None and path.exists():
             try:
-                kept = json.loads(path.read_text())
-                self._since = {str(user): int(since) for user, since in kept.items()}
-            except (ValueError, TypeError, AttributeError) as error:
+                self._by_user = msgspec.json.decode(path.read_bytes(), type=dict[str, Revocation])
+            except UNREADABLE as error:
                 raise Corrupt(f"the revocations in {path} cannot be read") from error
 
     @property
     def since(self) -> Mapping[str, int]:
         """By user: every login issued up to this second is revoked."""
-        return self._since
+        return {user: one.since_s for user, one in self._by_user.items()}
+
+    def since_of(self, user: str) -> int:
+        """The second up to which this user's logins are revoked; 0 if they are not."""
+        known = self._by_user.get(user)
+        return 0 if known is None else known.since_s
 
     def add(self, users: Iterable[str], since_s: int) -> None:
         """Revoke these users' logins; on disk before it takes effect."""
-        kept = {
-            user: since for user, since in self._since.items() if since >= since_s - MAX_LOGIN_S
-        }
+        kept = self._lasting(since_s)
         for user in users:
             # Above the last revocation: a login given since then is at most one second later.
-            kept[check_user(user)] = max(since_s, self._since.get(user, 0) + 1)
-        if len(kept) > MAX_REVOKED:
+            since = max(since_s, self.since_of(check_user(user)) + 1)
+            kept[user] = Revocation(since_s=since, ends_s=since + MAX_LOGIN_S)
+        if sum(not one.by_ticket for one in kept.values()) > MAX_REVOKED:
             raise Unavailable(
                 f"{len(kept)} users would be revoked; the server takes {MAX_REVOKED}",
                 hint="make new account keys, and have the members join again",
             )
+        self._store(kept)
+
+    def add_tickets(self, ends_s: Mapping[str, int], since_s: int) -> None:
+        """Revoke the logins of used tickets, of which it is known when each ends."""
+        kept = self._lasting(since_s)
+        for user, ends in ends_s.items():
+            kept.pop(check_user(user), None)  # to the end: the one that was used last
+            kept[user] = Revocation(since_s=since_s, ends_s=ends, by_ticket=True)
+        tickets = [user for user, one in kept.items() if one.by_ticket]
+        for user in tickets[:-MAX_USED_TICKETS]:
+            del kept[user]
+        self._store(kept)
+
+    def _lasting(self, now_s: int) -> dict[str, Revocation]:
+        return {user: one for user, one in self._by_user.items() if one.ends_s >= now_s}
+
+    def _store(self, kept: dict[str, Revocation]) -> None:
         if self._path is not None:
-            replace_file(self._path, json.dumps(kept).encode())
-        self._since = kept
+            replace_file(self._path, msgspec.json.encode(kept))
+        self._by_user = kept
 
 
 class Accounts:
@@ -216,8 +253,8 @@ class Accounts:
             storage = ("mem_storage", "disk_storage", "streams", "consumer")
             limits |= dict.fromkeys(storage, _NO_LIMIT)
         nats = {"type": "account", "limits": limits, **nats}
-        if self.revocations.since:
-            nats["revocations"] = dict(self.revocations.since)
+        if since := self.revocations.since:
+            nats["revocations"] = since
         name = f"{self.name}-{what}"
         return signed(self.keys.operator, key.public, name, nats, issued_s=issued_s)
 
@@ -234,17 +271,13 @@ class Accounts:
     ) -> str:
         """A login: with permissions in the members' account, without them in the mesh's."""
         if permissions is None:
-            return self._user(self.keys.mesh, public, {}, expires_s, name, issued_s)
-        nats = {
-            "pub": _allowed(permissions.publish),
-            "sub": _allowed(permissions.subscribe, permissions.unheard),
-            "subs": _NO_LIMIT if permissions.hears_many else MAX_SUBSCRIPTIONS,
-        }
+            return self._user(self.keys.mesh, public, _user_claims(), expires_s, name, issued_s)
+        nats = member_claims(permissions)
         return self._user(self.keys.members, public, nats, expires_s, name, issued_s)
 
     def system_user_jwt(self, public: str, *, name: str, issued_s: int) -> str:
         """A login to the system account."""
-        return self._user(self.keys.system, public, {}, None, name, issued_s)
+        return self._user(self.keys.system, public, _user_claims(), None, name, issued_s)
 
     def _user(
         self,
@@ -255,10 +288,8 @@ class Accounts:
         name: str,
         issued_s: int,
     ) -> str:
-        issued_s = max(issued_s, self.revocations.since.get(check_user(public), 0) + 1)
+        issued_s = max(issued_s, self.revocations.since_of(check_user(public)) + 1)
         self._latest_s = max(self._latest_s, issued_s)
-        unlimited = dict.fromkeys(("subs", "data", "payload"), _NO_LIMIT)
-        nats = {"type": "user", **unlimited, "allowed_connection_types": ["STANDARD"], **nats}
         latest_s = issued_s + MAX_LOGIN_S
         expires_s = latest_s if expires_s is None else min(expires_s, latest_s)
         return signed(account, public, name, nats, issued_s=issued_s, expires_s=expires_s)
@@ -269,6 +300,25 @@ class Accounts:
         A clock that was set back since they were issued must not spare them.
         """
         self.revocations.add(users, max(now_s, self._latest_s))
+
+    def revoke_tickets(self, ends_s: Mapping[str, int], now_s: int) -> None:
+        """Store the same for the logins of used tickets; by user, when each ends."""
+        self.revocations.add_tickets(ends_s, max(now_s, self._latest_s))
+
+
+def member_claims(permissions: Permissions) -> dict[str, Any]:
+    """What a login in the members' account says to the server."""
+    return {
+        **_user_claims(),
+        "pub": _allowed(permissions.publish),
+        "sub": _allowed(permissions.subscribe, permissions.unheard),
+        "subs": _NO_LIMIT if permissions.hears_many else MAX_SUBSCRIPTIONS,
+    }
+
+
+def _user_claims() -> dict[str, Any]:
+    unlimited = dict.fromkeys(("subs", "data", "payload"), _NO_LIMIT)
+    return {"type": "user", **unlimited, "allowed_connection_types": ["STANDARD"]}
 
 
 def _allowed(subjects: tuple[str, ...], denied: tuple[str, ...] = ()) -> dict[str, list[str]]:

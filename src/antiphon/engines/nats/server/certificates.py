@@ -1,7 +1,8 @@
 """TLS with the mesh's own certificate authority.
 
-`antiphon init` makes the authority; its certificate travels in the tickets, so a member trusts
-this server and nobody else, and no public authority has to be asked for a name.
+`antiphon init` makes the authority. A ticket has the digest of its certificate, which the server
+shows behind its own (`pinned_authority`); so a member trusts this server and nobody else, and no
+public authority has to be asked for a name.
 
 Owns the files below one directory: the authority's key and the server's, readable by their owner
 alone. Only making certificates needs the package `cryptography` (`certificate_authority`), so a
@@ -69,7 +70,8 @@ def server_files(directory: Path, hosts: Sequence[str]) -> TlsFiles:
         certificate, key = authority.issue(hosts)
         files.certificate.unlink(missing_ok=True)  # never a new key beside an old certificate
         replace_file(files.key, key.encode())
-        replace_file(files.certificate, certificate.encode(), mode=PUBLIC_MODE)
+        shown = certificate + authority.certificate_pem
+        replace_file(files.certificate, shown.encode(), mode=PUBLIC_MODE)
     return files
 
 

@@ -116,16 +116,23 @@ class NatsLoginIssuer:
         members wait for across the border, and no login there is ever revoked.
         """
         leaving = tuple(users)
-        if not leaving:
-            return
-        accounts = self._accounts
+        if leaving:
+            async with self._telling:
+                self._accounts.revoke(leaving, now_s)
+                await self._tell_server(now_s)
+
+    async def end_tickets(self, ends_s: Mapping[str, int], now_s: int) -> None:
+        """See `ports.LoginIssuer.end_tickets`."""
         async with self._telling:
-            accounts.revoke(leaving, now_s)
-            system = await self._connect_system()
-            try:
-                await _update(system, accounts.members_account_jwt(now_s))
-            finally:
-                await system.close()
+            self._accounts.revoke_tickets(ends_s, now_s)
+            await self._tell_server(now_s)
+
+    async def _tell_server(self, now_s: int) -> None:
+        system = await self._connect_system()
+        try:
+            await _update(system, self._accounts.members_account_jwt(now_s))
+        finally:
+            await system.close()
 
 
 def check_size(jwt: str) -> str:

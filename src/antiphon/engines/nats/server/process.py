@@ -33,6 +33,7 @@ from antiphon.engines.nats.server.accounts import Accounts
 from antiphon.engines.nats.server.certificates import TlsFiles
 from antiphon.engines.nats.server.server_config import (
     LOG_FILE,
+    OPEN_ACCOUNT,
     Credentials,
     ServerUser,
     Storage,
@@ -237,6 +238,8 @@ class LocalServer:
     def _run(self, binary: Path, lock: tuple[int, ...]) -> None:
         if self._accounts is None:
             self._load_or_make_secrets()
+        else:
+            self._take_over_streams(self._accounts)
         config = self.directory / "server.conf"
         replace_file(config, self._config().encode())
         for stale in self._ports_dir.glob("*.ports"):
@@ -293,6 +296,12 @@ class LocalServer:
             replace_file(path, json.dumps(kept).encode())
         self.mesh_credentials = Credentials(user="mesh", password=kept["mesh"])
         self.system_credentials = Credentials(user="system", password=kept["system"])
+
+    def _take_over_streams(self, accounts: Accounts) -> None:
+        """Streams of a server that had a password so far belong to the mesh's account now."""
+        streams = self.store / "jetstream"
+        if (streams / OPEN_ACCOUNT).is_dir():
+            (streams / OPEN_ACCOUNT).rename(streams / accounts.keys.mesh.public)
 
     def _config(self) -> str:
         return server_config(

@@ -32,6 +32,8 @@ MAX_OPEN_BATCHES_TOTAL = 32
 Sync = Literal["always", "default"]
 
 LOG_FILE = "server.log"
+OPEN_ACCOUNT = "MESHES"
+"""The account with the streams of a server that has a user and a password."""
 LOGIN_WITHIN_S = 10
 LOG_BYTES = 16 * 1024 * 1024
 LOG_FILES = 3
@@ -157,7 +159,7 @@ def _operator(accounts: Accounts, directory: Path) -> list[str]:
 def _passwords(mesh: Credentials, system: Credentials, users: tuple[ServerUser, ...]) -> list[str]:
     return [
         "accounts {",
-        "  MESHES {",
+        f"  {OPEN_ACCOUNT} {{",
         "    jetstream: enabled",
         "    users: [",
         f"      {{user: {mesh.user}, password: {json.dumps(mesh.password)}}}",

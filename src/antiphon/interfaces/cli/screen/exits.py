@@ -22,7 +22,7 @@ from antiphon.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 class Exit(IntEnum):
@@ -63,6 +63,11 @@ _CODES: tuple[tuple[type[AntiphonError], Exit], ...] = (
 
 class WrongUsage(AntiphonError):
     """The command line itself is wrong."""
+
+    def __init__(self, message: str, *, hint: str = "", further: Sequence[str] = ()) -> None:
+        """`further` are lines below the hint, such as the choices that there are."""
+        super().__init__(message, hint=hint)
+        self.further = tuple(further)
 
 
 def code_of(error: BaseException) -> Exit:
@@ -127,10 +132,12 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
     if os.environ.get("ANTIPHON_LOG_LEVEL", "").lower() == "debug":
         traceback.print_exception(error, file=sys.stderr)
     reason = getattr(cause, "reason", "")
+    further = cause.further if isinstance(cause, WrongUsage) else ()
     if can_print() and as_json:
         kind = "bug" if code is Exit.BUG else type(cause).__name__
         told = {"kind": kind, "message": message, "reason": reason, "hint": hint}
-        print(json.dumps({"error": told}), flush=True)
+        more = {"further": further} if further else {}
+        print(json.dumps({"error": {**told, **more}}), flush=True)
         return code
     from antiphon.interfaces.cli.screen.terminal import err
 
@@ -139,6 +146,8 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
         err.hanging([("  why: ", "")], [(reason, "")])
     if hint:
         err.hanging([("  try: ", "")], [(hint, "")])
+    for line in further:
+        err.say(f"       {line}")
     return code
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,7 +18,7 @@ from antiphon.interfaces.cli.screen.options import short_node
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from antiphon.sdk.authority.delegation import Granted, Holdings, Terms
@@ -34,14 +34,32 @@ NodeArgument = Annotated[
 ]
 
 
+MEANS: Final = {
+    "claim": "run jobs",
+    "answer": "answer questions",
+    "schedule": "submit jobs",
+    "read": "look at jobs, locks and documents",
+    "cancel": "cancel anybody's jobs",
+    "lock": "take locks",
+    "break-lock": "end what somebody else holds",
+    "memory": "read and write shared memory",
+    "read-memory": "read shared memory",
+    "forget": "have the bytes of jobs removed",
+    "message": "send messages",
+    "tempo": "lead the tempo",
+    "all": "everything but what the owner alone may do",
+}
+"""What each permission lets a machine do."""
+
+
 @dataclass(frozen=True)
 class GrantOptions(Options):
     """What is granted: of `delegate` and `invite`."""
 
-    can: list[str] = typer.Option(
-        ...,
+    can: list[str] | None = typer.Option(
+        None,
         metavar="PERMISSION",
-        help="Such as 'claim', 'read' or 'all'; any other word lists them. May be repeated.",
+        help="Such as 'claim', 'read' or 'all'; without one, they are listed. May be repeated.",
         autocompletion=complete_right,
     )
     kind: list[str] | None = typer.Option(
@@ -56,17 +74,25 @@ class GrantOptions(Options):
     network: bool = typer.Option(False, "--network", help="Allow its commands to use the network.")
     audit: bool = typer.Option(False, "--audit", help="Audit the model calls of its jobs.")
 
-    def terms(self, now_s: float) -> Terms:
-        """The same as terms of a grant."""
+    def terms(
+        self, now_s: float, typed: str, *, can: Sequence[str] = (), kinds: Sequence[str] = ()
+    ) -> Terms:
+        """The same as terms of a grant, with further permissions and kinds.
+
+        `typed` is the command as it is typed, for an example.
+        """
         from antiphon.sdk.authority.delegation import Terms, right_words
 
-        for word in self.can:
-            if word not in right_words():
-                words = ", ".join(right_words())
-                raise WrongUsage(f"--can: {word!r} is no permission", hint=f"choose from: {words}")
+        words = right_words()
+        permissions = tuple(dict.fromkeys([*can, *(self.can or [])]))
+        for word in permissions:
+            if word not in words:
+                raise _wrong(f"--can: {word!r} is no permission", typed, words)
+        if not permissions:
+            raise _wrong("what may it do? --can is missing", typed, words)
         return Terms(
-            can=tuple(self.can),
-            kinds=tuple(self.kind or ["*"]),
+            can=permissions,
+            kinds=tuple(dict.fromkeys([*kinds, *(self.kind or [])])) or ("*",),
             until_s=until_s(self.until, now_s),
             **fields(self, "alias", "network", "audit"),
         )
@@ -81,7 +107,24 @@ def delegate(
     Acts as the owner if this directory has the owner's key. Otherwise it acts as this machine,
     which can delegate the permissions that it has itself.
     """
-    return _delegate(home, node, grant.terms(time.time()))
+    return _delegate(home, node, grant.terms(time.time(), f"antiphon delegate {node}"))
+
+
+def _wrong(what: str, typed: str, words: Sequence[str]) -> WrongUsage:
+    """An error with an example to type, and with every permission in words."""
+    further = []
+    if typed == "antiphon invite":
+        further = ["or, for a machine of yours that runs jobs:", f"{typed} --worker 'render.*'"]
+    wide = max(map(len, words)) + 2
+    return WrongUsage(
+        what,
+        hint=f"{typed} --can claim --kind 'render.*'",
+        further=[
+            *further,
+            "--can takes:",
+            *(f"  {word:{wide}}{MEANS.get(word, '')}".rstrip() for word in words),
+        ],
+    )
 
 
 def acting(home: Path | None) -> AbstractAsyncContextManager[Mesh]:

@@ -11,8 +11,7 @@ import typer
 from antiphon.errors import Rejected
 from antiphon.interfaces.cli.commands.authority.who import grant_object, terms_in_words
 from antiphon.interfaces.cli.commands.backup.backup import report_facts, say_backup, telling
-from antiphon.interfaces.cli.commands.mesh.init import parse_listen
-from antiphon.interfaces.cli.commands.mesh.up import place_of
+from antiphon.interfaces.cli.commands.mesh.up import parse_listen, place_of
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import short, short_node

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from antiphon.interfaces.cli.commands.mesh.up import keep_up, place_of, say_engine
+from antiphon.interfaces.cli.commands.mesh.up import keep_up, parse_listen, place_of, say_engine
 from antiphon.interfaces.cli.screen.command import Told, command
 from antiphon.interfaces.cli.screen.command_loop import Stop
-from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.options import print_json, short_node
 from antiphon.interfaces.cli.screen.recovery_key import recovery_text, say_recovery, show_recovery
 from antiphon.interfaces.cli.screen.terminal import out
 
 if TYPE_CHECKING:
-    from antiphon.sdk.hosting.hosted_mesh import Hosting, Listen
+    from antiphon.sdk.hosting.hosted_mesh import Hosting
 
 
 @command
@@ -53,23 +50,6 @@ async def init(
     async with found_and_host(place, name=known_as, listen=where) as hosting:
         show_recovery(hosting, lambda: _tell(hosting, stays=stay, as_json=as_json))
         return await keep_up(hosting, stop, as_json=as_json) if stay else None
-
-
-def parse_listen(text: str, reach: list[str]) -> Listen:
-    """Where to listen, and the names under which it is reached."""
-    from antiphon.sdk.hosting.hosted_mesh import Listen
-
-    host, colon, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not colon or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - ports end there
-        raise WrongUsage(f"{text!r} is not HOST:PORT", hint="for example: --listen 0.0.0.0:4222")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        names = [host]
-    else:
-        names = [socket.gethostname()] if address.is_unspecified else [host]
-    return Listen(host=host, port=int(port), names=tuple(dict.fromkeys([*reach, *names])))
 
 
 def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:

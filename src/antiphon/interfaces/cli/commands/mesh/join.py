@@ -14,7 +14,7 @@ import typer
 from antiphon.errors import AntiphonError
 from antiphon.interfaces.cli.commands.mesh.up import place_of
 from antiphon.interfaces.cli.commands.nodes.worker import run_jobs
-from antiphon.interfaces.cli.screen.command import Told, command, serve
+from antiphon.interfaces.cli.screen.command import Told, command, fields, serve
 from antiphon.interfaces.cli.screen.durations import in_words
 from antiphon.interfaces.cli.screen.options import print_json, short_node
 from antiphon.interfaces.cli.screen.terminal import err, out
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from antiphon.sdk.authority.delegation import Grant
-    from antiphon.sdk.hosting.hosted_mesh import Access, Ticket
+    from antiphon.sdk.hosting.hosted_mesh import Access
 
 NEXT: Final = (
     ("claim", "Run jobs", "antiphon worker MODULE, or antiphon worker --commands KIND"),
@@ -76,11 +76,11 @@ def join(
             alias=alias or socket.gethostname()[:64],
             breaker=read_environment().make_breaker(),
         )
-        grants = await _granted(place)
+        owner, grants = await _owner_and_grants(place)
         if as_json:
-            _tell_program(opened, access, place, grants)
+            _tell_program(access, place, owner, grants)
         else:
-            _tell(opened, place, grants, is_working=is_working)
+            _tell(place, grants, is_working=is_working)
         if not is_working:
             return None
         os.environ["ANTIPHON_HOME"] = str(place)
@@ -104,26 +104,26 @@ def _text(ticket: str) -> str:
     return ticket
 
 
-async def _granted(place: Path) -> tuple[Grant, ...]:
-    """What this machine may do; nothing if the mesh cannot be asked now."""
-    from antiphon.sdk.hosting.strongest_key import own_grants
+async def _owner_and_grants(place: Path) -> tuple[str, tuple[Grant, ...]]:
+    """The owner, and what this machine may do; nothing if the mesh cannot be asked now."""
+    from antiphon.sdk.hosting.strongest_key import owner_and_own_grants
 
     try:
-        return await own_grants(place)
+        return await owner_and_own_grants(place)
     except AntiphonError:
-        return ()  # the ticket is used and this machine is a member: joining did not fail
+        return "", ()  # the ticket is used and this machine is a member: joining did not fail
 
 
-def _tell_program(ticket: Ticket, access: Access, place: Path, grants: Sequence[Grant]) -> None:
+def _tell_program(access: Access, place: Path, owner: str, grants: Sequence[Grant]) -> None:
     from antiphon.sdk.authority.delegation import rights_of
+    from antiphon.sdk.mesh import StateDirectory
 
     print_json(
         {
             "event": "joined",
-            "mesh": ticket.mesh,
-            "name": ticket.name,
+            **fields(StateDirectory(place).mesh(), "mesh", "name"),
             "node": _machine(place),
-            "owner": ticket.owner,
+            "owner": owner or None,
             "scope": None if access.scope is None else access.scope.by_command,
             "may": [
                 {"right": rights_of(one.command), "kinds": one.kinds, "until_s": one.ends_s}
@@ -134,13 +134,15 @@ def _tell_program(ticket: Ticket, access: Access, place: Path, grants: Sequence[
     )
 
 
-def _tell(ticket: Ticket, place: Path, grants: Sequence[Grant], *, is_working: bool) -> None:
+def _tell(place: Path, grants: Sequence[Grant], *, is_working: bool) -> None:
     from antiphon.sdk.authority.delegation import in_words as rights
     from antiphon.sdk.authority.delegation import rights_of
+    from antiphon.sdk.mesh import StateDirectory
 
-    out.say(f"joined mesh {ticket.name!r} ({ticket.mesh}) as {short_node(_machine(place))}")
+    joined = StateDirectory(place).mesh()
+    out.say(f"joined mesh {joined.name!r} ({joined.mesh}) as {short_node(_machine(place))}")
     out.say(f"  state    {place}")
-    out.say(f"  engine   {ticket.engine}")
+    out.say(f"  engine   {joined.engine}")
     if not grants:
         out.say("  may      not known now: antiphon who shows it")
         return
