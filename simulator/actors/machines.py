@@ -402,7 +402,7 @@ class FullMachine(Machine):
         self._accuse_bugs(self.replica.attention)
         self.node = FullNode(session, self.replica)
         self.node.watchers += [self._tell, OfferAudit(self.node).applied]
-        watch = HeartbeatWatch(session, self.replica.presence.add)
+        watch = HeartbeatWatch(session, self.replica.presence.add, self.replica.known_nodes)
         presence = OwnPresence(session, self.keyring, self._card, watch)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.node.run())

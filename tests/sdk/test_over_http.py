@@ -12,6 +12,7 @@ from antiphon.engines.nats.server.certificate_authority import Authority
 from antiphon.errors import Misconfigured, NotPermitted, Rejected, Unavailable
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.sdk.jobs.unserved_kinds import unserved_here
 from antiphon.sdk.plans.triggers import cron
 from tests.interfaces.http.client import served
 from tests.interfaces.http.test_member_routes import CLOSED, World
@@ -84,6 +85,13 @@ async def test_a_worker_a_node_and_messages_say_that_they_are_not_there(tmp_path
             await mesh.messages.send(f"{mesh.did}/main", 1)
         with pytest.raises(NotPermitted, match="over HTTP"):
             await mesh.submit(KIND, "x" * 100_000, 1)
+
+
+async def test_over_http_nobody_is_heard_so_nothing_is_said_of_who_runs_what(tmp_path):
+    async with a_program(tmp_path, "schedule", "read") as mesh:
+        await mesh.submit(KIND, 1, 1, options={"requires": ("gpu",)})
+        assert [job.state for job in await mesh.jobs()] == ["pending"]
+        assert await unserved_here(mesh) == []
 
 
 async def test_a_key_without_a_delegation_is_told_what_the_owner_types(tmp_path):

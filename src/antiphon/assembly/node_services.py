@@ -189,7 +189,7 @@ async def replicating(  # noqa: PLR0913 - one argument for each thing that may b
         from antiphon.runtime.tempo.reverb import Reverb
 
         clock, keyring = BeatClock(connection.session), connection.keyring
-        watch = HeartbeatWatch(connection.session, replica.presence.add)
+        watch = HeartbeatWatch(connection.session, replica.presence.add, replica.known_nodes)
         reverb = Reverb(node, clock, keyring, metrics)
         node.watchers += [
             VolumeWatch(node).applied,

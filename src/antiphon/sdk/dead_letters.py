@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.families.jobs.columns import DEAD
 from antiphon.core.families.jobs.ops import (
@@ -46,7 +47,18 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     retried_as: str | None
     """The id of the job that retried it."""
 
+    @property
+    def sort(self) -> str:
+        """How it ended, as jobs of one group did: `failed: ValueError`."""
+        return ": ".join(filter(None, (self.job.outcome, self.error.name if self.error else "")))
 
+    @property
+    def why(self) -> str:
+        """The same, and the error's message: what people see."""
+        return ": ".join(filter(None, (self.sort, self.note)))
+
+
+FORGOTTEN: Final = "forgotten"
 DEAD_JOBS: Final = LaneList[Job]("jobs", JobLane, JOB, "needs", value=DEAD, is_newest_first=True)
 """Jobs that ended without a result, the newest first."""
 
@@ -59,16 +71,22 @@ def letters_of(
 
 
 def _letter(replica: Replica, job: Job, name: Callable[[str], str]) -> DeadLetter:
+    letter = end_of(replica, job, name)
+    call = _op_at(replica, job.scheduled_seq) if letter.note != FORGOTTEN else None
+    ahead = _retry_in(replica, job, call.body) if isinstance(call, JobSchedule) else None
+    return replace(letter, retried_as=ahead)
+
+
+def end_of(replica: Replica, job: Job, name: Callable[[str], str] = short_node) -> DeadLetter:
+    """How a job ended, not whether it was retried."""
     if replica.ask(ReplicaErasures).about(job) is not None:
-        return DeadLetter(job=job, error=None, note="forgotten", retried_as=None)
+        return DeadLetter(job=job, error=None, note=FORGOTTEN, retried_as=None)
     end = _op_at(replica, job.ended_seq)
     error = end.body.error if isinstance(end, JobComplete | JobYield) else None
-    call = _op_at(replica, job.scheduled_seq)
-    ahead = _retry_in(replica, job, call.body) if isinstance(call, JobSchedule) else None
     note = _note(job, end, error)
     if not note and job.outcome == "exhausted":
         note = lost_words(lost_tenures(_history(replica, job)), name)
-    return DeadLetter(job=job, error=error, note=note, retried_as=ahead)
+    return DeadLetter(job=job, error=error, note=note, retried_as=None)
 
 
 def _history(replica: Replica, job: Job) -> Iterator[tuple[OpenedRecord, Verdict]]:
@@ -100,4 +118,4 @@ def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
     return retry if replica.ask(ReplicaJobs).job(job.kind, retry) is not None else None
 
 
-__all__ = ["DEAD_JOBS", "DeadLetter", "RetryLinks", "letters_of"]
+__all__ = ["DEAD_JOBS", "DeadLetter", "RetryLinks", "end_of", "letters_of"]

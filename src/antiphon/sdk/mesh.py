@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
     from antiphon.sdk.call_options import CallOptions, TaskOptions
     from antiphon.sdk.costs.cost_report import CostBy, CostReport
+    from antiphon.sdk.dismissals.namespace import Dismissals
     from antiphon.sdk.graphs.graph import Graph
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.locks.lock import Lock
@@ -98,6 +99,7 @@ class Mesh:
     memory: Namespace[Memory] = Namespace("antiphon.sdk.memory.namespace.Memory")
     messages: Namespace[Messages] = Namespace("antiphon.sdk.messages.namespace.Messages")
     plans: Namespace[Plans] = Namespace("antiphon.sdk.plans.namespace.Plans")
+    dismissals: Namespace[Dismissals] = Namespace("antiphon.sdk.dismissals.namespace.Dismissals")
     questions: Namespace[Questions] = Namespace("antiphon.sdk.questions.namespace.Questions")
     queries: Namespace[Queries] = Namespace("antiphon.sdk.queries.namespace.Queries")
     presence: Namespace[Presence] = Namespace("antiphon.sdk.presence.namespace.Presence")

@@ -156,6 +156,7 @@ KEY_COMPARISONS = {
         "runtime/caller/answers.py _require_other",
         "runtime/gate/pace_watch.py PaceWatch.applied",
         "runtime/log/lane_reader.py _Place.take",
+        "runtime/presence/heartbeat_watch.py HeartbeatWatch._remember",
         "runtime/presence/worker_presence.py WorkerPresence._note",
         "runtime/tempo/beat_clock.py BeatClock.note",
         "sdk/http/access.py HttpAccess.still_holds",
@@ -166,6 +167,8 @@ KEY_COMPARISONS = {
     ),
     "Somebody asked for what is by one node, by its id.": (
         "runtime/caller/holdings.py may_claim",
+        "sdk/dismissals/namespace.py Dismissals.node",
+        "sdk/dismissals/namespace.py Dismissals.undo_node",
         "runtime/replica/job_pages.py _is_by",
         "sdk/authority/namespace.py Authority.set_route",
     ),

@@ -4,6 +4,7 @@ import pytest
 
 from antiphon.core.presence.cards import LONGEST_BEAT_MS, SHORTEST_BEAT_MS, Card
 from antiphon.core.presence.presence_table import (
+    DEAD_KEPT_MS,
     GONE_KEPT_MS,
     GRACE_MS,
     STALE_MS,
@@ -114,7 +115,24 @@ def test_it_is_bounded_and_those_that_are_gone_make_room():
     assert hear(table, "n4", at_ms=1).level == "alive"
     assert len(table) == 3
     sweep(table, STALE_MS + 1)
+    hear(table, "n5", at_ms=1)
+    assert [one.card.node for one in table.live(STALE_MS + 1)] == ["did:n5"], "the dead go first"
+
+
+def test_who_left_is_forgotten_soon_and_who_died_after_a_day():
+    table = PresenceTable()
+    for name in ("left", "died", "ended"):
+        hear(table, name, at_ms=1)
+    hear(table, "left", at_ms=2, is_away=True)
+    sweep(table, STALE_MS + 1)
     sweep(table, GONE_KEPT_MS + STALE_MS)
+    assert {one.card.node for one in table.dead()} == {"did:died", "did:ended"}
+    assert len(table) == 2
+    (change,) = table.sweep(GONE_KEPT_MS + STALE_MS, {"did:ended"}.__contains__)
+    assert (change.node, change.level) == ("did:ended", "ended"), "nobody misses it"
+    sweep(table, DEAD_KEPT_MS)
+    assert [one.card.node for one in table.dead()] == ["did:died"]
+    sweep(table, DEAD_KEPT_MS + 2)
     assert len(table) == 0
 
 

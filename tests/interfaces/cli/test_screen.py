@@ -135,7 +135,7 @@ async def test_an_engine_that_does_not_answer_is_told_while_one_waits(screen, mo
 
     monkeypatch.setattr(wait, "SILENCE_S", 0.05)
     handle = SimpleNamespace(kind="example.add", id="ab" * 32, state=never)
-    async with wait.narrated(SimpleNamespace(), handle, silent=False):
+    async with wait.narrated(SimpleNamespace(), handle):
         await shown(screen, "no answer from the engine for")
 
 

@@ -180,9 +180,46 @@ async def test_other_things_are_listed_with_what_resolves_them():
         with pytest.raises(JobFailed):
             await handle.result()
         page = await shown(client, "dead jobs")
-        assert f"antiphon retry {handle.id[:8]}" in page
+        assert re.search(f'name="job" value="{handle.id}".*for-you/retry.*for-you/dismiss', page)
         assert f'jobs/{handle.id}"' in page
         assert "<script>alert" not in page
+
+
+async def test_a_group_of_dead_jobs_is_retried_and_dismissed_with_a_button():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("shop.ship", attempts=1)
+    async def ship(order: int) -> None:
+        raise ConnectionError(SPITE)
+
+    async with mesh, mesh.worker(), signed_in(mesh) as client:
+        for order in range(3):
+            with pytest.raises(JobFailed):
+                await (await ship.submit(order)).result()
+        page = await shown(client, "3 jobs failed: ConnectionError")
+        assert "<script>alert" not in page
+        assert 'name="error" value="failed: ConnectionError"' in page
+        group = {"kind": "shop.ship", "job": "", "error": "failed: ConnectionError"}
+        foreign = await client.post(
+            "/for-you/dismiss", data=group, headers={"Origin": "http://evil.example"}
+        )
+        assert foreign.status_code == 403
+        done = (await client.post("/for-you/dismiss", data=group)).text
+        assert "3 jobs are dismissed" in done
+        assert "dead jobs" not in done
+        await mesh.dismissals.undo_group(kind="shop.ship", error="failed: ConnectionError")
+        done = (await client.post("/for-you/retry", data=group)).text
+        assert "3 jobs of shop.ship are retried" in done
+        await shown(client, "3 jobs failed: ConnectionError")
+        assert len(await mesh.jobs(state="failed")) == 6
+
+        (newest, *_) = await mesh.jobs(limit=1)
+        one = {"kind": "shop.ship", "job": newest.id, "error": ""}
+        assert "is dismissed" in (await client.post("/for-you/dismiss", data=one)).text
+        assert "2 jobs failed: ConnectionError" in (await client.get("/for-you")).text
+        assert "is retried as" in (await client.post("/for-you/retry", data=one)).text
+        wrong = await client.post("/for-you/dismiss", data=one | {"job": "0" * 64})
+        assert (wrong.status_code, "is not known here" in wrong.text) == (403, True)
 
 
 SPITEFUL_FORM = {

@@ -1,6 +1,7 @@
 """Pages that are too short for all nodes and holds: one member's do not push out another's."""
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon import Mesh
 from antiphon.core.presence.cards import Card
@@ -21,17 +22,18 @@ def a_node(name: str) -> LiveNode:
 def crowd(monkeypatch):
     """Thirty keys of one member are online, and one of another."""
     online = [a_node(f"a{number}") for number in range(30)] + [a_node("friend")]
+    dead = [replace(a_node(f"gone{number}"), level="dead") for number in range(9)]
 
-    async def live(*_args, **_how):
-        return online
+    async def live_and_dead(*_args, **_how):
+        return online, dead
 
     def party(_control, node):
         return node.rstrip("0123456789")
 
-    monkeypatch.setattr(Presence, "live", live)
+    monkeypatch.setattr(Presence, "live_and_dead", live_and_dead)
     for module in (namespace, views, staves):
         monkeypatch.setattr(module, "party_of_key", party)
-    return {one.card.node for one in online}
+    return {one.card.node for one in (*online, *dead)}
 
 
 async def test_nodes_are_listed_in_turns_by_party_and_pages_go_on_to_the_last(crowd, monkeypatch):
@@ -45,7 +47,9 @@ async def test_nodes_are_listed_in_turns_by_party_and_pages_go_on_to_the_last(cr
             page = await mesh.queries.nodes(limit=3, after=page.next)
             found += [one.card.node for one in page]
         assert (set(found), len(found)) == (crowd, len(crowd))
-        assert "friend" in {one.card.alias for one in (await nodes_view(mesh)).listed}
+        view = await nodes_view(mesh)
+        assert "friend" in {one.card.alias for one in view.listed}
+        assert (len(view.nodes), len(view.dead), view.silent) == (31, 4, 0), "dead is not online"
 
 
 async def test_staves_have_workers_and_holds_of_every_party(crowd, monkeypatch):

@@ -4,6 +4,9 @@ Levels follow from the heartbeats that a node missed: 1 warn, 3 alert, 5 critica
 that says goodbye has left. One whose authority ended (revoked, expired, quarantined) is over at
 once, whatever it goes on saying. Only changes of a level are worth keeping.
 
+A node that died is known for a day, so that somebody notices; one that left is not missed. Whoever
+begins to listen may know nodes from before (`remember`): they count as dead until they are heard.
+
 Bounded in the nodes it knows: those that are gone make room first, and a node beyond the bound is
 not listed.
 """
@@ -25,6 +28,8 @@ STALE_MS: Final = 60_000
 """Nodes that are overdue for longer are not live, unless another threshold is asked for."""
 MAX_NODES: Final = 10_000
 GONE_KEPT_MS: Final = 600_000
+DEAD_KEPT_MS: Final = 24 * 3_600_000
+"""How long a node is listed that died: it may be missed."""
 
 
 class Level(StrEnum):
@@ -87,6 +92,8 @@ class KnownNode(Struct):
     card: Card
     last: Heard
     level: Level
+    is_from_before: bool = False
+    """Whether it was alive when whoever listens last stopped, and was not heard since."""
 
 
 class PresenceChange(Struct, frozen=True, kw_only=True):
@@ -121,8 +128,27 @@ class PresenceTable:
             return None  # a replay
         level = Level.LEFT if card.is_away else Level.ALIVE
         self._known[card.node] = KnownNode(card, heard, level)
-        was = "" if known is None else known.level
+        was = "" if known is None or known.is_from_before else known.level
         return _change(self._known[card.node], was) if was != level else None
+
+    def remember(self, card: Card, last: Heard, *, is_from_before: bool) -> None:
+        """A node that was known when somebody listened before: it is dead until it is heard."""
+        if len(self._known) < self._most:
+            self._known[card.node] = KnownNode(card, last, Level.DEAD, is_from_before)
+
+    def last_of(self, did: str) -> Heard | None:
+        """The last heartbeat of a node."""
+        known = self._known.get(did)
+        return None if known is None else known.last
+
+    def dead(self) -> list[KnownNode]:
+        """Those that died within the last day, the newest first."""
+        found = [
+            one
+            for one in self._known.values()
+            if one.level is Level.DEAD and not one.is_from_before
+        ]
+        return sorted(found, key=lambda one: -one.last.heard_ms)
 
     def _has_room(self) -> bool:
         if len(self._known) < self._most:
@@ -136,13 +162,18 @@ class PresenceTable:
         """What changed since the last sweep; `has_ended`: whose authority is over."""
         for did, one in list(self._known.items()):
             silent_ms = now_ms - one.last.heard_ms
-            if one.level in GONE:
-                if silent_ms > GONE_KEPT_MS:
-                    del self._known[did]
+            is_dead = one.level is Level.DEAD
+            if silent_ms > (DEAD_KEPT_MS if is_dead else GONE_KEPT_MS) and one.level in GONE:
+                del self._known[did]
+                continue
+            if one.level in {Level.LEFT, Level.ENDED}:
                 continue
             missed = misses(silent_ms, one.card.next_ms)
             level = Level.ENDED if has_ended(did) else level_of(missed)
-            if level != one.level:
+            if one.is_from_before and level is Level.DEAD:
+                one.is_from_before = False
+                yield _change(one, Level.ALIVE, missed)
+            elif level != one.level and (level is Level.ENDED or not is_dead):
                 was, one.level = one.level, level
                 yield _change(one, was, missed)
 
@@ -152,6 +183,7 @@ class PresenceTable:
             one
             for one in self._known.values()
             if one.level not in {Level.LEFT, Level.ENDED}
+            and not one.is_from_before
             and overdue_ms(now_ms - one.last.heard_ms, one.card.next_ms) <= stale_ms
         ]
 

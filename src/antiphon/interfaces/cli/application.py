@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HEADINGS: Final = {
     "Start": ("demo", "dev", "init", "up", "invite", "join"),
     "Jobs": ("submit", "run", "graph", "plan", "cancel", "retry", "outbox"),
-    "People": ("questions", "answer", "attention"),
+    "People": ("questions", "answer", "attention", "dismiss"),
     "Look": ("status", "jobs", "show", "why", "watch", "get", "artifacts", "link"),
     "Prove": ("proof", "export", "verify", "audit", "archive", "forget", "git"),
     "Agents": ("memory", "msg", "lock"),

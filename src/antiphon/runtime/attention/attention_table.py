@@ -49,6 +49,12 @@ class Attention(Struct, frozen=True):
     tries: int
     by: str = ""
     """The node that says so, with its signature; empty: it follows from what this machine knows."""
+    count: int = 1
+    """How many jobs it is about."""
+    error: str = ""
+    """Of dead jobs: how they ended and the error's name, by which all of a group are chosen."""
+    command: str = ""
+    """What to type about it; empty: what helps with everything of this service."""
 
 
 class AttentionTable:

@@ -12,14 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
 from antiphon.core.authority.job_rights import WORKED_BY
+from antiphon.core.authority.parties import party_of_key
 from antiphon.core.authority.scope import NOTHING, Scope, scope_of
 from antiphon.core.bus.signed_message import Refused
 from antiphon.core.bus.subjects import HEARTBEAT, ROLL
+from antiphon.core.party_turns import shared
 from antiphon.core.policy import selection
 from antiphon.core.presence.cards import (
     HEARTBEATS,
@@ -27,6 +30,7 @@ from antiphon.core.presence.cards import (
     MAX_ON_PAGE,
     MAX_PAGE_BYTES,
     MAX_PAGES,
+    OLD_HEARTBEATS,
     ROLL_PAGES,
     SHORTEST_BEAT_MS,
     KnownHeartbeat,
@@ -37,17 +41,25 @@ from antiphon.core.presence.presence_table import (
     MAX_NODES,
     STALE_MS,
     Heard,
+    KnownNode,
+    Level,
     PresenceChange,
     PresenceTable,
 )
 from antiphon.errors import Rejected, Unavailable
+from antiphon.runtime.presence.known_nodes import StoredNode
 from antiphon.runtime.rights_cache import RightsCache
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.presence.known_nodes import KnownNodes
 
 SWEEP_S: Final = 1.0
+WATCHED_MS: Final = 60_000
+"""How often it is written down until when it listened."""
+MOST_DEAD: Final = 1_000
+"""Nodes that died, in one answer: those that were heard last, and parties share it."""
 MAX_PENDING: Final = 8_192
 MAX_OF_USER: Final = 256
 """Heartbeats of one engine user in the time of one: its processes share a login."""
@@ -62,8 +74,8 @@ Keep = Callable[[int, PresenceChange], None]
 class HeartbeatWatch:
     """Listens to every heartbeat of a mesh until cancelled."""
 
-    def __init__(self, session: Session, keep: Keep) -> None:
-        """`keep` stores a change and when it was noticed."""
+    def __init__(self, session: Session, keep: Keep, known: KnownNodes | None = None) -> None:
+        """`keep` stores a change and when it was noticed; `known` is where nodes are kept."""
         self.table = PresenceTable()
         self.ready = asyncio.Event()
         """Set once it listens."""
@@ -71,6 +83,8 @@ class HeartbeatWatch:
         """Set when another full node comes: it should hear of this one before its first turn."""
         self._session = session
         self._keep = keep
+        self._stored = known
+        self._written_ms = 0
         self._listens_since_ms: int | None = None
         self._coordinator = ("", 0)
         self._shares: dict[str, int] = {}
@@ -90,6 +104,7 @@ class HeartbeatWatch:
 
     async def run(self) -> None:
         """Listen and keep what changes."""
+        self._remember()
         async with beside(self._sweep()):
             attempt = 0
             while True:
@@ -137,7 +152,7 @@ class HeartbeatWatch:
             Heard(subject.rpartition(".")[2], payload, at_ms=message.at_ms, heard_ms=self.now_ms),
         )
         if changed is not None:
-            self._keep(session.wall.now_ms(), changed)
+            self._note(changed)
             if message.body.role == "node" and message.author != session.author.did:
                 self.newcomer.set()
 
@@ -152,7 +167,37 @@ class HeartbeatWatch:
     def sweep(self) -> None:
         """Notice who fell silent, and whose authority ended."""
         for changed in self.table.sweep(self.now_ms, self._has_ended):
-            self._keep(self._session.wall.now_ms(), changed)
+            self._note(changed)
+        stored, is_due = self._stored, self.now_ms - self._written_ms >= WATCHED_MS
+        if stored is not None and is_due and self._listens_since_ms is not None:
+            self._written_ms = self.now_ms
+            stored.watched(self._session.wall.now_ms())
+
+    def _note(self, changed: PresenceChange) -> None:
+        """Keep a change, and what is known of its node now."""
+        wall_ms, stored = self._session.wall.now_ms(), self._stored
+        self._keep(wall_ms, changed)
+        last = self.table.last_of(changed.node)
+        if stored is None or last is None:
+            return
+        if changed.level in {Level.LEFT, Level.ENDED}:
+            stored.drop(changed.node)
+            return
+        heard_ms = wall_ms - (self.now_ms - last.heard_ms)
+        of = (changed.node, changed.alias, last.user, last.heartbeat, last.at_ms)
+        stored.put(StoredNode(*of, heard_ms, changed.level))
+
+    def _remember(self) -> None:
+        """Know the nodes again that were known when this machine listened before."""
+        session = self._session
+        for one in self._stored.all() if self._stored is not None else ():
+            where = HEARTBEAT.at(user=one.user)
+            message = OLD_HEARTBEATS.open(one.heartbeat, mesh=session.mesh, subject=where)
+            if not isinstance(message, Refused) and one.node != session.author.did:
+                silent_ms = max(session.wall.now_ms() - one.heard_ms, 0)
+                last = Heard(one.user, one.heartbeat, one.at_ms, self.now_ms - silent_ms)
+                was_alive = one.level != Level.DEAD
+                self.table.remember(message.body, last, is_from_before=was_alive)
 
     def _may_be_heard(self, subject: str) -> bool:
         if self.now_ms >= self._shares_until_ms:
@@ -186,20 +231,25 @@ class HeartbeatWatch:
         """Whether it is this node's to answer a roll call for all."""
         return self.knows_others and self.table.answers(question, self._session.author.did)
 
-    def pages(self, where: str) -> Iterator[bytes]:
-        """Everything it knows of live nodes, signed for one inbox."""
-        known = [
-            KnownHeartbeat(
-                max(self.now_ms - one.last.heard_ms, 0), one.last.user, Raw(one.last.heartbeat)
-            )
-            for one in self.table.live(self.now_ms, stale_ms=10 * STALE_MS)
-        ]
+    def pages(self, where: str, *, with_dead: bool = False) -> Iterator[bytes]:
+        """Everything it knows of live nodes, signed for one inbox; also of those that died."""
+        nodes = self.table.live(self.now_ms, stale_ms=10 * STALE_MS)
+        if with_dead:
+            alive = (one for one in nodes if one.level is not Level.DEAD)
+            party = partial(party_of_key, self._session.control)
+            dead = shared(self.table.dead(), lambda one: party(one.card.node), MOST_DEAD)
+            nodes = [*alive, *dead]
+        known = [self._heard(one) for one in nodes]
         parts = list(_parts(known))[:MAX_PAGES]
         author = self._session.author
         for number, part in enumerate(parts, 1):
             page = RollPage(page=number, pages=len(parts), known=tuple(part))
             me = (author.did, author.vouch)
             yield ROLL_PAGES.sign(page, me, mesh=self._session.mesh, subject=where)
+
+    def _heard(self, one: KnownNode) -> KnownHeartbeat:
+        ago_ms = max(self.now_ms - one.last.heard_ms, 0)
+        return KnownHeartbeat(ago_ms, one.last.user, Raw(one.last.heartbeat))
 
 
 def _parts(known: list[KnownHeartbeat]) -> Iterator[list[KnownHeartbeat]]:

@@ -42,6 +42,8 @@ ANSWER_WITHIN_S: Final = 0.1
 MAX_CARDS: Final = 10_000
 FOR_ALL: Final = b"for all"
 """The question that one node answers for all; the empty one everybody answers."""
+FOR_ALL_AND_DEAD: Final = b"for all and those that died"
+"""The same; the answer also has nodes that died within a day."""
 WANTED_WITHIN_S: Final = 3.0
 GOODBYE_S: Final = 1.0
 SOONEST_S: Final = 0.1
@@ -153,8 +155,9 @@ class OwnPresence:
                     continue
                 # The engine may not answer, and the inbox may not be valid.
                 with suppress(Unavailable, Rejected):
-                    if call.payload == FOR_ALL:
-                        await self._answer_for_all(call.reply)
+                    if call.payload in (FOR_ALL, FOR_ALL_AND_DEAD):
+                        with_dead = call.payload == FOR_ALL_AND_DEAD
+                        await self._answer_for_all(call.reply, with_dead=with_dead)
                         continue
                     await asyncio.sleep(self._session.entropy.random() * ANSWER_WITHIN_S)
                     me, mesh = (self._keyring.did, self._keyring.sign), self._session.mesh
@@ -169,10 +172,10 @@ class OwnPresence:
             self._saying_at_s = loop.time() + WANTED_WITHIN_S * (1 - early)
             loop.call_at(self._saying_at_s, self._wanted.set)
 
-    async def _answer_for_all(self, where: str) -> None:
+    async def _answer_for_all(self, where: str, *, with_dead: bool) -> None:
         if self._watch is None or not self._watch.answers(where):
             return
-        for page in self._watch.pages(where):
+        for page in self._watch.pages(where, with_dead=with_dead):
             await self._session.engine.bus.publish(where, page)
 
 

@@ -35,7 +35,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.ports import NANOSECONDS_PER_MS, Record
 from antiphon.runtime.attention import attention_table
-from antiphon.runtime.presence import presence_changes
+from antiphon.runtime.presence import known_nodes, presence_changes
 from antiphon.runtime.replica import (
     replica_reports,
     replica_schema,
@@ -55,7 +55,10 @@ CACHE_KIB: Final = 16 * 1024
 MOST_FOUND: Final = 16
 """How many lanes are listed for an ambiguous prefix."""
 
-_BESIDE: Final = (replica_tree, replica_reports, replica_tempo, attention_table, presence_changes)
+_BESIDE: Final = (
+    *(replica_tree, replica_reports, replica_tempo, attention_table),
+    *(presence_changes, known_nodes),
+)
 
 _log = LazyLogger(__name__)
 
@@ -167,6 +170,7 @@ class Replica:
         self.tempo = replica_tempo.ReplicaTempo(self._db)
         self.attention = attention_table.AttentionTable(self._db)
         self.presence = presence_changes.PresenceChanges(self._db)
+        self.known_nodes = known_nodes.KnownNodes(self._db)
         self._load()
         if read_only:
             self.tree.see(self._cursor.seq)

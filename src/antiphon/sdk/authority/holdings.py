@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.grant_reach import Grant
+from antiphon.core.authority.scope import scope_of
+from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import public_key_of, short_node
 from antiphon.errors import Rejected
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.sdk.connection.connection import Connection
+    from antiphon.sdk.connection.namespace import Connected
 
 OWNER_KEY: Final = "owner"
 COORDINATOR: Final = "coordinator"
@@ -23,6 +26,14 @@ async def who(connection: Connection) -> Holdings:
     """Who has which permissions from whom, by everything that is on the log now."""
     await connection.session.sync_control()
     return holdings_of(connection.session, me=connection.did)
+
+
+def may_submit(mesh: Connected) -> bool:
+    """Whether this machine may submit jobs of any kind, by what it has read of the log."""
+    session = mesh.connection.session
+    now_s = session.wall.now_ms() // 1000
+    scope = scope_of(session.control, session.protocol.branches, session.author.did, now_s)
+    return bool(scope.of(JobSchedule.COMMAND))
 
 
 # Permissions that another one includes, and that are not listed beside it.

@@ -34,11 +34,14 @@ if TYPE_CHECKING:
     from antiphon.assembly import MemoryMesh, MeshConnection
     from antiphon.assembly.mesh_connection import KeyInUse
     from antiphon.core.policy.circuit_breaker import CircuitBreaker
+    from antiphon.core.presence.cards import Card
     from antiphon.ports import Engine, Keyring
     from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.attention.dismissals import DismissalStore
     from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.outbox.outbox_sender import Archived
+    from antiphon.runtime.presence.live_nodes import RecentCards
     from antiphon.runtime.replica.replica import Replica
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
@@ -108,6 +111,8 @@ class Connection:
         self._opened: MeshConnection | None = None
         self._artifacts: Artifacts | None = None
         self._clock: BeatClock | None = None
+        self._dismissals: DismissalStore | None = None
+        self._recent: RecentCards | None = None
         self._was_open = False
         self._breaker: CircuitBreaker | None = None
         self.is_offline_allowed = offline
@@ -192,7 +197,7 @@ class Connection:
                 opened.session.breaker = self._breaker
                 await opened.session.sync_control()
             self._opened, before = opened, self._opened
-            self._artifacts = self._clock = None
+            self._artifacts = self._clock = self._dismissals = self._recent = None
             try:
                 await self._announce(stack)
             except BaseException:
@@ -310,6 +315,7 @@ class Connection:
             sending.cancel()
             await asyncio.wait([sending])
         self._opened = self._artifacts = self._clock = self._in_use = self.outbox = None
+        self._dismissals = self._recent = None
         await self._stack.aclose()
         self._stack = AsyncExitStack()
 
@@ -320,6 +326,7 @@ class Connection:
             self._of_parent += (self._stack, self._opened, self.memory)
             self._stack = AsyncExitStack()
             self._opened = self._artifacts = self.memory = self._clock = None
+            self._dismissals = self._recent = None
             self._in_use = self.outbox = self._sending = None
 
     # --- who and where ------------------------------------------------------------------------
@@ -415,6 +422,24 @@ class Connection:
         if self._clock is None:
             self._clock = BeatClock(self.session)
         return self._clock
+
+    async def online(self) -> list[Card]:
+        """The nodes that were online in the last seconds."""
+        from antiphon.runtime.presence.live_nodes import RecentCards
+        from antiphon.sdk.defaults import ROLL_CALL_S
+
+        if self._recent is None:
+            self._recent = RecentCards(self.session)
+        return await self._recent.get(wait_s=ROLL_CALL_S)
+
+    @property
+    def dismissals(self) -> DismissalStore:
+        """What people have dismissed."""
+        from antiphon.runtime.attention.dismissals import DismissalStore
+
+        if self._dismissals is None:
+            self._dismissals = DismissalStore(self.opened.engine.messages)
+        return self._dismissals
 
     @cached_property
     def tempo_metrics(self) -> TempoMetrics:

@@ -6,6 +6,7 @@ why: by the same rules by which every node judges the answer.
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +33,9 @@ from antiphon.runtime.replica.lane_lists import Lists
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs
 from antiphon.sdk.dashboard.node_names import aliases
 from antiphon.sdk.memory.memory_space import DOCUMENTS_IN_CONFLICT
-from antiphon.sdk.queries.attention import CONFLICTS, QUESTIONS, needed, resolved_by
+from antiphon.sdk.queries.attention import CONFLICTS, QUESTIONS, needed, resolved_by, shown
+from antiphon.sdk.queries.attention import JOBS as DEAD
+from antiphon.sdk.queries.many_jobs import retry_each, retryable
 from antiphon.sdk.questions.namespace import OPEN_QUESTIONS
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 QUESTIONS_LISTED: Final = 50
 CONFLICTS_LISTED: Final = 10
 ITEMS_LISTED: Final = 50
+RETRIED_AT_ONCE: Final = 100
 VALUE_LETTERS: Final = 4_000
 ASKS: Final = "{party} asks this, and whoever asks cannot answer: somebody else has to."
 EXCLUDED: Final = "The question excludes {party}, so somebody else has to answer."
@@ -121,6 +125,10 @@ class Item(Struct, frozen=True, kw_only=True):
     whose: str
     command: str
     """What to type about it."""
+    kind: str = ""
+    """Of dead jobs: their kind, with which they can be retried and dismissed here."""
+    error: str = ""
+    """Of several dead jobs: how they ended."""
 
 
 class ForYouView(Struct, frozen=True, kw_only=True):
@@ -131,6 +139,8 @@ class ForYouView(Struct, frozen=True, kw_only=True):
     questions: list[Asked]
     conflicts: list[Conflicting]
     items: list[Item]
+    can_dismiss: bool
+    """Whether this node can dismiss something for everybody."""
     is_cut: bool
     """Whether there is more than is shown."""
 
@@ -170,7 +180,7 @@ async def for_you_view(mesh: Mesh) -> ForYouView:
         asked = lists.shared(OPEN_QUESTIONS, limit=QUESTIONS_LISTED)
         questions = [_asked(session, replica, one.state) for one in asked.rows]
         documents = lists.shared(DOCUMENTS_IN_CONFLICT, limit=CONFLICTS_LISTED)
-        other = needed(mesh.connection, replica, but=frozenset({QUESTIONS, CONFLICTS}))
+        other = await needed(mesh.connection, replica, but=frozenset({QUESTIONS, CONFLICTS}))
     conflicts = [await _conflicting(mesh, one.kind, one.state.key) for one in documents.rows]
     other.sort(key=lambda one: one.key)
     items = [_item(one.item) for one in shared(other, lambda one: one.party, ITEMS_LISTED)]
@@ -186,6 +196,7 @@ async def for_you_view(mesh: Mesh) -> ForYouView:
             for one in conflicts
         ],
         items=[replace(one, whose=called(one.whose)) for one in items],
+        can_dismiss=mesh.dismissals.can_be_made,
         is_cut=asked.is_cut or documents.is_cut or len(other) > ITEMS_LISTED,
     )
 
@@ -206,15 +217,42 @@ def _with_names(asked: Asked, called: Callable[[str], str]) -> Asked:
 
 
 def _item(one: Attention) -> Item:
+    is_dead = one.service == DEAD
     return Item(
         service=one.service,
-        words=_short_ids(one.item),
+        words=_short_ids(shown(one)),
+        kind=one.item.partition(" ")[0] if is_dead else "",
+        error=one.error,
         job=_job_in(one.item),
         reason=one.reason,
         since_ms=one.since_ms,
         whose=one.whose,
         command=resolved_by(one),
     )
+
+
+async def retry_dead(mesh: Mesh, kind: str, *, job: str = "", error: str = "") -> str:
+    """Retry a dead job, or those of a kind that ended alike; what came of it, in words."""
+    if job:
+        handle = await mesh.job(kind, job).retry()
+        return f"{kind} {job[:8]} is retried as {handle.id[:8]}"
+    chosen = await retryable(mesh, limit=RETRIED_AT_ONCE, kind=kind, error=error)
+    dones = await retry_each(mesh, [one for one in chosen.jobs if one.kind == kind])
+    problems = [one.problem for one in dones if one.problem is not None]
+    words = f"{len(dones) - len(problems)} jobs of {kind} are retried"
+    if problems:
+        words += f", {len(problems)} are not: {problems[0].message}"
+    return words + (", and there are more" if chosen.has_more else "")
+
+
+async def dismiss_dead(mesh: Mesh, kind: str, *, job: str = "", error: str = "") -> str:
+    """Take a dead job, or those of a kind that ended alike, off the list; in words."""
+    if job:
+        await mesh.dismissals.jobs([(kind, job)])
+        return f"{kind} {job[:8]} is dismissed: antiphon dismiss --undo {job[:8]} lists it again"
+    count = await mesh.dismissals.group(kind=kind, error=error)
+    again = f"antiphon dismiss --undo --kind {kind} --error {shlex.quote(error)}"
+    return f"{count} jobs are dismissed: {again} lists them again"
 
 
 # --- questions ------------------------------------------------------------------------------------

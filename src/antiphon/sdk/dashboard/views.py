@@ -236,12 +236,16 @@ async def _proof(mesh: Mesh, job: Job) -> Verification | str:
 
 
 class NodesView(Struct, frozen=True, kw_only=True):
-    """The nodes that are online."""
+    """The nodes that are online, and those that died within the last day."""
 
     nodes: list[LiveNode]
     """Who is silent comes first, then workers, by name; of kinds, those that can be read here."""
     listed: list[LiveNode]
     """As many as a page shows; where there are more, parties share it."""
+    dead: list[LiveNode]
+    """Those that died, the newest first, shared in the same way."""
+    can_dismiss: bool
+    """Whether this node can dismiss one for everybody."""
     is_cut: bool
     """Whether there are more."""
 
@@ -262,7 +266,7 @@ class NodesView(Struct, frozen=True, kw_only=True):
 
 
 async def nodes_view(mesh: Mesh) -> NodesView:
-    """Who is online."""
+    """Who is online, and who died."""
     found, readable = await mesh.queries.nodes(limit=NODES), await mesh.queries.readable()
     nodes = [
         structs.replace(
@@ -273,6 +277,8 @@ async def nodes_view(mesh: Mesh) -> NodesView:
         )
         for one in found
     ]
+    dead = sorted((one for one in nodes if one.level == "dead"), key=lambda one: one.silent_ms)
+    nodes = [one for one in nodes if one.level != "dead"]
     nodes.sort(
         key=lambda one: (
             one.level == "alive",
@@ -283,7 +289,13 @@ async def nodes_view(mesh: Mesh) -> NodesView:
     )
     party = partial(party_of_key, mesh.connection.session.control)
     listed = shared(nodes, lambda one: party(one.card.node), NODES_LISTED)
-    return NodesView(nodes=nodes, listed=listed, is_cut=bool(found.next))
+    return NodesView(
+        nodes=nodes,
+        listed=listed,
+        dead=shared(dead, lambda one: party(one.card.node), NODES_LISTED),
+        can_dismiss=mesh.dismissals.can_be_made,
+        is_cut=bool(found.next) or len(dead) > NODES_LISTED,
+    )
 
 
 def _short(value: Any) -> str:

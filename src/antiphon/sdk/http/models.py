@@ -104,7 +104,7 @@ class KindList(Struct, frozen=True, kw_only=True):
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
-    """A node that is online."""
+    """A node that is online, or died within the last day."""
 
     node: str
     alias: str
@@ -116,6 +116,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...]
     silent_ms: int
     """Since its last heartbeat."""
+    level: str
+    """What its silence means: `alive`, `warn`, `alert`, `critical`, `dead`."""
 
 
 class NodeList(Struct, frozen=True, kw_only=True):
@@ -206,6 +208,10 @@ class AttentionView(Struct, frozen=True, kw_only=True):
     """The node that signed it; empty: it follows from what this node knows."""
     ends_with: str
     """What ends it, in words."""
+    count: int
+    """How many jobs it is about."""
+    error: str
+    """Of a group of dead jobs: how they ended, by which the group is retried or dismissed."""
 
 
 class AttentionList(Struct, frozen=True, kw_only=True):

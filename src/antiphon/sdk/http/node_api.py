@@ -116,7 +116,7 @@ class NodeApi:
         return await self.queries(bearer).job(text)
 
     async def nodes(self, bearer: Bearer, **how: Any) -> models.NodeList:
-        """A page of the nodes that are online; of their kinds, those that the party may see."""
+        """A page of nodes; of their kinds, those that the party may see."""
         page, kinds = await self.queries(bearer).nodes(**how), bearer.scope.of(*READ_BY)
         return models.NodeList(
             items=[
@@ -129,6 +129,7 @@ class NodeApi:
                     kinds=tuple(k for k in one.card.kinds if is_visible(k, kinds)),
                     labels=one.card.labels,
                     silent_ms=one.silent_ms,
+                    level=one.level,
                 )
                 for one in page
             ],
@@ -191,6 +192,8 @@ class NodeApi:
                     tries=one.tries,
                     by=one.by,
                     ends_with=ends_with(one),
+                    count=one.count,
+                    error=one.error,
                 )
                 for one in page
             ],

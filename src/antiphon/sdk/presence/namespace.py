@@ -41,6 +41,26 @@ class Presence:
             self._connection.session, stale_ms=stale_threshold_ms, wait_s=wait_s
         )
 
+    async def live_and_dead(
+        self, stale_threshold_ms: int = STALE_MS, *, wait_s: float = ROLL_CALL_S
+    ) -> tuple[list[LiveNode], list[LiveNode]]:
+        """The same, and the nodes that died within the last day and were not dismissed.
+
+        Only a full node remembers those that died, so it takes one that answers for all.
+        """
+        from antiphon.runtime.presence.live_nodes import live_and_dead_nodes
+
+        session = self._connection.session
+        live, dead = await live_and_dead_nodes(session, stale_ms=stale_threshold_ms, wait_s=wait_s)
+        if dead:
+            dismissed, now_ms = await self._connection.dismissals.read(), session.wall.now_ms()
+            dead = [
+                one
+                for one in dead
+                if not dismissed.covers_node(one.card.node, now_ms - one.silent_ms)
+            ]
+        return live, dead
+
     async def changes(self, *, last: int = CHANGES_SHOWN) -> list[KeptChange]:
         """Which nodes came, fell silent and went, as this machine's full node noticed it."""
         async with self._connection.replica() as replica:

@@ -1,13 +1,15 @@
 """What needs somebody's attention, as far as it follows from a replica (docs/do/attention.md).
 
 Open questions, jobs that asked for somebody (`emit` in a score), jobs that ended without a result
-and were not retried, documents with conflicts, and the alarms of the newest bar. It is derived each
-time: what resolves a thing ends it. What a node's services have set aside, and a coordinator that
-does not answer, is in the node's own table (`runtime/attention`).
+and were neither retried nor dismissed, kinds whose jobs wait and that nobody runs, documents with
+conflicts, and the alarms of the newest bar. It is derived each time: what resolves a thing ends it.
+Dead jobs of one kind that ended alike are one item. What a node's services have set aside, and a
+coordinator that does not answer, is in the node's own table (`runtime/attention`).
 """
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from antiphon.core.authority.parties import party_behind, party_of_key
@@ -22,7 +24,8 @@ from antiphon.runtime.caller.holdings import holdings_of
 from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.replica.lane_lists import LaneList, Lists
 from antiphon.runtime.replica.replica_erasures import ReplicaErasures
-from antiphon.sdk.dead_letters import DEAD_JOBS, letters_of
+from antiphon.sdk.dead_letters import DEAD_JOBS, DeadLetter, end_of, letters_of
+from antiphon.sdk.jobs.unserved_kinds import WAITED_MS, unserved_kinds
 from antiphon.sdk.memory.memory_space import DOCUMENTS_IN_CONFLICT
 from antiphon.sdk.queries.page import digest_key
 from antiphon.sdk.questions.namespace import OPEN_QUESTIONS
@@ -33,12 +36,15 @@ if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.ports import Record
+    from antiphon.runtime.attention.dismissals import Dismissed
     from antiphon.runtime.replica.replica import Replica
     from antiphon.sdk.connection.connection import Connection
+    from antiphon.sdk.jobs.unserved_kinds import UnservedKind
 
 QUESTIONS: Final = "questions"
 ESCALATIONS: Final = "escalations"
 JOBS: Final = "dead jobs"
+WORKERS: Final = "workers"
 CONFLICTS: Final = "conflicts"
 ALARMS: Final = "alarms"
 COORDINATOR: Final = "coordinator"
@@ -50,7 +56,8 @@ MOST: Final = 500
 RESOLVED_BY: Final = {
     QUESTIONS: "antiphon answer {name}",
     ESCALATIONS: "antiphon show {name}",
-    JOBS: "antiphon show {name}; antiphon retry {name}",
+    JOBS: "antiphon show {name}; antiphon retry {name}; antiphon dismiss {name}",
+    WORKERS: "antiphon worker MODULE",
     CONFLICTS: "antiphon memory conflicts {first}",
     ALARMS: "antiphon report",
     COORDINATOR: "antiphon coordinator NODE names another",
@@ -66,7 +73,8 @@ DEGRADED_MS: Final = 24 * 3_600_000
 ENDS: Final = {
     QUESTIONS: "an answer, or the end of its time",
     ESCALATIONS: "a result that is not degraded, a cancellation, or a day after its end",
-    JOBS: "a retry",
+    JOBS: "a retry, or antiphon dismiss",
+    WORKERS: "a worker that runs it",
     CONFLICTS: "a write that resolves it",
     ALARMS: "a bar without it",
     COORDINATOR: "its answer, or another coordinator",
@@ -99,12 +107,12 @@ class Needed(NamedTuple):
     def key(self) -> bytes:
         """Newest first; the rest only tells apart what is of the same moment."""
         one = self.item
-        said = f"{one.service}\0{one.item}\0{one.by}"
+        said = f"{one.service}\0{one.item}\0{one.by}\0{one.error}"
         since = _TIME_END - min(max(one.since_ms, 0), _TIME_END)
         return digest_key(said, since.to_bytes(_TIME_BYTES))
 
 
-def needed(
+async def needed(
     connection: Connection,
     replica: Replica,
     scope: Scope = EVERYTHING,
@@ -118,12 +126,22 @@ def needed(
     """
     replica.flush()
     session = connection.session
-    look = _Look(connection, replica, Lists(replica, session.control, scope))
+    lists = Lists(replica, session.control, scope)
+    look = _Look(connection, replica, lists, await connection.dismissals.read())
     found = [one for sort, items in _OF_LANES.items() if sort not in but for one in items(look)]
+    unserved = await unserved_kinds(connection, replica, scope=scope, waited_ms=WAITED_MS)
+    found += [_without_worker(one) for one in unserved]
     if EVERY_KIND in scope.of(READS_ALL):
         aside = [*replica.attention.newest(limit=MOST), *replica.attention.reported()]
         found += [Needed(_party(session.control, one), one) for one in (*_alarms(look), *aside)]
     return found
+
+
+def _without_worker(one: UnservedKind) -> Needed:
+    item = Attention(
+        WORKERS, one.kind, "", one.words, one.since_ms, one.jobs, count=one.jobs, command=one.hint
+    )
+    return Needed(one.party, item)
 
 
 def _party(control: Control, one: Attention) -> str:
@@ -136,6 +154,7 @@ class _Look(NamedTuple):
     connection: Connection
     replica: Replica
     lists: Lists
+    dismissed: Dismissed
 
     @property
     def now_ms(self) -> int:
@@ -149,8 +168,15 @@ class _Look(NamedTuple):
             yield party_behind(control, row.whose), row.kind, row.state
 
 
+def shown(one: Attention) -> str:
+    """An item in words, with the whole ids of jobs; without whose it is, and why."""
+    return "" if one.service == WORKERS else one.item  # the reason names the kind
+
+
 def resolved_by(one: Attention) -> str:
     """What to type about an item."""
+    if one.command:
+        return one.command
     parts = one.item.split() or [""]
     words = RESOLVED_BY.get(one.service, "antiphon doctor")
     return words.format(first=parts[0], name=parts[-1][:SHORT_ID])
@@ -203,16 +229,48 @@ def _opened(replica: Replica, record: Record) -> OpenedRecord:
 
 
 def _dead_jobs(look: _Look) -> Iterator[Needed]:
-    rows = list(look.rows(DEAD_JOBS, MOST_DEAD))
-    name = holdings_of(look.connection.session).name
-    letters = letters_of(look.replica, [job for *_, job in rows], name)
-    for (party, _, job), letter in zip(rows, letters, strict=True):
+    """Those that were neither retried nor dismissed; of a kind, those that ended alike together."""
+    control, name = look.connection.session.control, holdings_of(look.connection.session).name
+    replica, dismissed = look.replica, look.dismissed
+
+    def is_shown(job: Job) -> bool:
+        return not dismissed.covers(job, lambda one: end_of(replica, one, name).why)
+
+    part = look.lists.shared(DEAD_JOBS, limit=MOST_DEAD, only=is_shown)
+    letters = letters_of(replica, [row.state for row in part.rows], name)
+    groups: dict[tuple[str, str, str], list[DeadLetter]] = {}
+    for row, letter in zip(part.rows, letters, strict=True):
         if letter.retried_as is None:
-            words = [job.outcome, letter.error.name if letter.error else "", letter.note]
-            why = ": ".join(word for word in words if word)
-            item, tries = f"{job.kind} {job.id}", max(job.attempts, 1)
-            one = Attention(JOBS, item, job.scheduler, why, job.ended_ms, tries)
-            yield Needed(party, one)
+            key = (party_behind(control, row.whose), row.kind, letter.sort)
+            groups.setdefault(key, []).append(letter)
+    for (party, *_), group in groups.items():
+        yield Needed(party, _dead(group, is_cut=part.is_cut))
+
+
+def _dead(group: list[DeadLetter], *, is_cut: bool) -> Attention:
+    """Jobs of one party and kind that ended alike, as one item."""
+    newest = max(group, key=lambda one: one.job.ended_ms)
+    job, count = newest.job, len(group)
+    tries = max(job.attempts, 1)
+    if count == 1:
+        item = f"{job.kind} {job.id}"
+        return Attention(JOBS, item, job.scheduler, newest.why, job.ended_ms, tries)
+    least = "at least " if is_cut else ""
+    said = f": {newest.note}" if newest.note else ""
+    why = f"{least}{count:,} jobs {newest.sort}; the newest is {job.id[:SHORT_ID]}{said}"
+    chosen = f"--kind {job.kind} --error {shlex.quote(newest.sort)}"
+    return Attention(
+        JOBS,
+        job.kind,
+        job.scheduler if len({one.job.scheduler for one in group}) == 1 else "",
+        why,
+        job.ended_ms,
+        tries,
+        count=count,
+        error=newest.sort,
+        command=f"antiphon jobs --failed --kind {job.kind}; antiphon retry {chosen};"
+        f" antiphon dismiss {chosen}",
+    )
 
 
 def _conflicts(look: _Look) -> Iterator[Needed]:

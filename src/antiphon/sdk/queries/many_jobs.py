@@ -15,6 +15,8 @@ from antiphon.core.authority.parties import party_behind, whose
 from antiphon.core.families.jobs.state import State
 from antiphon.core.party_turns import by_party, in_turns
 from antiphon.errors import AntiphonError
+from antiphon.runtime.attention.dismissals import has_words
+from antiphon.runtime.caller.holdings import holdings_of
 from antiphon.runtime.replica.job_pages import EVERYTHING, JobPages
 from antiphon.runtime.replica.lane_lists import Lists, kind_and_below
 from antiphon.sdk.dead_letters import DEAD_JOBS, letters_of
@@ -64,11 +66,14 @@ async def cancellable(mesh: Connected, *, limit: int, **filters: Unpack[JobFilte
     return Chosen([job for job in page if not job.is_terminal], bool(page.next))
 
 
-async def retryable(mesh: Connected, *, limit: int, **filters: Unpack[JobFilters]) -> Chosen:
+async def retryable(
+    mesh: Connected, *, limit: int, error: str = "", **filters: Unpack[JobFilters]
+) -> Chosen:
     """Jobs that failed or expired and were not retried yet.
 
-    For those that were, their retry is checked instead. Cancelled jobs are left out: their result
-    is not wanted. Of more than the limit, each party's newest are taken in turn.
+    With `error`, those whose outcome and error have these words one after the other. For those that
+    were retried, their retry is checked instead. Cancelled jobs are left out: their result is not
+    wanted. Of more than the limit, each party's newest are taken in turn.
     """
     filters.setdefault("state", [State.FAILED.value, State.ABORTED.value])
     connection, found = mesh.connection, list["Job"]()
@@ -77,13 +82,18 @@ async def retryable(mesh: Connected, *, limit: int, **filters: Unpack[JobFilters
     def party(job: Job) -> str:
         return party_behind(control, whose(job.call_auth, job.scheduler))
 
+    name = holdings_of(connection.session).name
     async with connection.replica() as replica:
         wanted = await job_filter(connection, JobQuery(**filters), replica, EVERYTHING)
         dead = _dead(replica, control, wanted)
         turns = in_turns(by_party(dead, party), len(dead))
         for at in range(0, len(turns), LOOKED_AT):
-            letters = letters_of(replica, turns[at : at + LOOKED_AT])
-            found += [letter.job for letter in letters if letter.retried_as is None]
+            letters = letters_of(replica, turns[at : at + LOOKED_AT], name)
+            found += [
+                letter.job
+                for letter in letters
+                if letter.retried_as is None and (not error or has_words(letter.why, error))
+            ]
             if len(found) > limit:
                 break
             await asyncio.sleep(0)

@@ -25,6 +25,7 @@ from antiphon.core.families.jobs.state import Job, JobLane
 from antiphon.core.families.locks.ops import LOCK
 from antiphon.core.families.memory.ops import MEMO
 from antiphon.core.families.plans.ops import PLAN
+from antiphon.core.presence.presence_table import Level
 from antiphon.core.record.branches import READS_ALL
 from antiphon.errors import Rejected
 from antiphon.runtime.replica.job_pages import EVERYTHING as EVERY_ONE
@@ -196,14 +197,20 @@ class Queries:
     # --- the rest of the mesh ---------------------------------------------------------------------
 
     async def nodes(self, *, limit: int = LIMIT, after: str = "") -> Page[LiveNode]:
-        """The nodes that are online, each page by their ids; parties share it."""
+        """The nodes that are online, or died within a day: by their ids; parties share a page.
+
+        Those that died have the level `dead`, unless somebody dismissed them.
+        """
         from antiphon.sdk.presence.namespace import Presence
 
-        found, control = await Presence(self._connection).live(), self._connection.session.control
+        live, dead = await Presence(self._connection).live_and_dead()
+        found, control = [*live, *dead], self._connection.session.control
         said, limit = Query("nodes"), checked_limit(limit, MOST)
         page = said.in_turns(
             found,
-            lambda one: digest_key(f"{one.card.node} {one.card.agent}"),
+            lambda one: digest_key(
+                f"{one.card.node} {one.card.agent}", b"\1" if one.level == Level.DEAD else b"\0"
+            ),
             lambda one: party_of_key(control, one.card.node),
             after=after,
             limit=limit,
@@ -323,9 +330,10 @@ class Queries:
     async def attention(self, *, limit: int = LIMIT, after: str = "") -> Page[Attention]:
         """What needs somebody's attention, newest first: docs/do/attention.md.
 
-        Open questions, jobs without a result that were not retried, conflicts of documents, alarms,
-        a coordinator that does not answer, and what services of this machine's node, or of the
-        coordinator's, have set aside. Who may read some kinds sees the first three of those kinds.
+        Open questions, jobs without a result that were neither retried nor dismissed, kinds whose
+        jobs wait and that nobody runs, conflicts of documents, alarms, a coordinator that does not
+        answer, and what services of this machine's node, or of the coordinator's, have set aside.
+        Who may read some kinds sees the first four of those kinds.
         Parties share each page.
         """
         from antiphon.sdk.queries.attention import needed
@@ -333,7 +341,7 @@ class Queries:
         said = Query("attention", self._scope)
         limit = checked_limit(limit, MOST)
         async with self._connection.replica() as replica:
-            found = needed(self._connection, replica, self._scope)
+            found = await needed(self._connection, replica, self._scope)
         page = said.in_turns(
             found, lambda one: one.key, lambda one: one.party, after=after, limit=limit
         )

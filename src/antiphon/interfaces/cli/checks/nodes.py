@@ -34,6 +34,10 @@ async def nodes(look: Look) -> AsyncIterator[Finding]:
         yield ok("workers", f"{counted(len(workers), 'worker')} for {', '.join(kinds)}")
     else:
         yield warning("workers", "no worker is online", "antiphon worker MODULE")
+    from antiphon.sdk.jobs.unserved_kinds import unserved_here
+
+    for one in await unserved_here(look.mesh, cards=cards):
+        yield warning("workers", one.words, one.hint)
     async with look.mesh.replica() as replica:
         held = replica.ask(ReplicaJobs).jobs(states=(State.CLAIMED, State.RUNNING), limit=MAX_HELD)
     for finding in silent_findings(held, {card.node for card in cards}, await look.names()):

@@ -130,15 +130,14 @@ async def _await_end(
             beside = []
             if words is not None:
                 beside.append(tasks.create_task(screen.show(words)))
-            if not wait_options.as_json:
-                telling = narrate(
-                    mesh,
-                    handle,
-                    is_quiet=lambda: not screen.transcript.is_empty,
-                    progress=lambda: screen.progress,
-                    is_command=True,
-                )
-                beside.append(tasks.create_task(telling))
+            telling = narrate(
+                mesh,
+                handle,
+                is_quiet=lambda: wait_options.as_json or not screen.transcript.is_empty,
+                progress=lambda: screen.progress,
+                is_command=True,
+            )
+            beside.append(tasks.create_task(telling))
             try:
                 ended = await handle.end(timeout=wait_options.timeout_s)
             except TimeoutError:

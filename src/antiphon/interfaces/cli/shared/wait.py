@@ -186,7 +186,7 @@ def print_result(result: Any) -> None:
 
 
 async def _wait(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions) -> Any:
-    async with narrated(mesh, handle, silent=wait_options.as_json):
+    async with narrated(mesh, handle, is_brief=wait_options.as_json):
         try:
             return await handle.result(timeout=wait_options.timeout_s)
         except TimeoutError:
@@ -194,14 +194,18 @@ async def _wait(mesh: Mesh, handle: JobHandle[Any], wait_options: WaitOptions) -
 
 
 @asynccontextmanager
-async def narrated(mesh: Mesh, handle: JobHandle[Any], *, silent: bool) -> AsyncIterator[None]:
-    """Show a job's state and progress while the block waits for it."""
+async def narrated(
+    mesh: Mesh, handle: JobHandle[Any], *, is_brief: bool = False
+) -> AsyncIterator[None]:
+    """Show a job's state and progress while the block waits for it.
+
+    Where a program reads the result (`is_brief`), only why nobody runs it, on standard error.
+    """
     said: list[str] = [""]
-    beside: list[asyncio.Task[None]] = []
-    if not silent:
-        beside.append(asyncio.ensure_future(narrate(mesh, handle, progress=lambda: said[0])))
-        if err.can_rewrite:
-            beside.append(asyncio.ensure_future(_hear_progress(handle, said)))
+    telling = narrate(mesh, handle, is_quiet=lambda: is_brief, progress=lambda: said[0])
+    beside = [asyncio.ensure_future(telling)]
+    if err.can_rewrite and not is_brief:
+        beside.append(asyncio.ensure_future(_hear_progress(handle, said)))
     try:
         yield
     finally:

@@ -5,14 +5,15 @@
 Everything else is below /at/ROOM/, where ROOM is the browser's own:
 
     GET  for-you           questions, conflicts, what needs attention; and for-you/events
-    POST for-you/answer, for-you/resolve   signed with this machine's key
+    POST for-you/answer, for-you/resolve, for-you/retry   signed with this machine's key
+    POST for-you/dismiss   takes dead jobs off the list
     GET  jobs              the list: filters and cursor are in the address
     GET  jobs/JOB          one job: story, timeline, records, output, result, proof
     GET  jobs/events, jobs/JOB/events   the same as they change, as server-sent events
     GET  jobs/JOB/bundle   the bundle that proves it, for `antiphon verify`
     POST jobs/JOB/cancel, jobs/JOB/retry   signed with this machine's key
     GET  staves            who held what in the last minutes, drawn; and staves/events
-    GET  nodes             who is online
+    GET  nodes             who is online, and who died; POST nodes/dismiss
     GET  authority         who may do what; POST authority/revoke and authority/invite
     GET  log               bytes, seals, archive, what was refused
     GET, POST verify       checks a bundle, step by step
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
@@ -49,9 +50,11 @@ from antiphon.interfaces.http.route import Answer, Route
 from antiphon.sdk.dashboard.authority import authority_view, make_ticket, revoke
 from antiphon.sdk.dashboard.for_you import (
     ForYouView,
+    dismiss_dead,
     for_you_view,
     open_question,
     resolve,
+    retry_dead,
     waiting,
 )
 from antiphon.sdk.dashboard.live_output import LiveOutputs
@@ -214,6 +217,24 @@ class Dashboard:
         await self.source.read_back()
         return await self._for_you(request, done=done)
 
+    async def retry_dead(self, request: Request, _: Known) -> Response:
+        """Retry a dead job, or a group of them; the page says what came of it."""
+        return await self._about_dead(request, retry_dead)
+
+    async def dismiss_dead(self, request: Request, _: Known) -> Response:
+        """Take a dead job, or a group of them, off the list; the page says so."""
+        return await self._about_dead(request, dismiss_dead)
+
+    async def _about_dead(self, request: Request, act: Callable[..., Awaitable[str]]) -> Response:
+        form = await _form(request)
+        said = {name: str(form.get(name, ""))[:LETTERS] for name in ("kind", "job", "error")}
+        try:
+            done = await act(self.mesh, said["kind"], job=said["job"], error=said["error"])
+        except AntiphonError as problem:
+            return await self._for_you(request, problem=problem)
+        await self.source.read_back()
+        return await self._for_you(request, done=done)
+
     async def jobs(self, request: Request, _: Known) -> Response:
         """The list of jobs."""
         return page("jobs.html", **await self._jobs(request))
@@ -298,10 +319,15 @@ class Dashboard:
         return self._stream(request, make, quiet_s=STAVES_S)
 
     async def nodes(self, request: Request, _: Known) -> Response:
-        """Who is online."""
-        return page(
-            "nodes.html", **await self._frame(request, "nodes"), view=await nodes_view(self.mesh)
-        )
+        """Who is online, and who died."""
+        now_ms = round(time.time() * 1000)
+        frame = await self._frame(request, "nodes")
+        return page("nodes.html", **frame, view=await nodes_view(self.mesh), now_ms=now_ms)
+
+    async def dismiss_node(self, request: Request, _: Known) -> Response:
+        """Take a node that died off the list."""
+        await self.mesh.dismissals.node(str((await _form(request)).get("node", ""))[:LETTERS])
+        return RedirectResponse(f"{root_of(request)}nodes", 303, headers=HEADERS)
 
     async def authority(self, request: Request, _: Known) -> Response:
         """Who may do what."""
@@ -391,6 +417,8 @@ class Dashboard:
             live_at("for-you/events", self.for_you_live),
             act_at("for-you/answer", self.answer, ANSWERS),
             act_at("for-you/resolve", self.resolve, ANSWERS),
+            act_at("for-you/retry", self.retry_dead),
+            act_at("for-you/dismiss", self.dismiss_dead),
             page_at("jobs", self.jobs),
             live_at("jobs/events", self.jobs_live),
             page_at("jobs/{job}", self.job),
@@ -401,6 +429,7 @@ class Dashboard:
             page_at("staves", self.staves),
             live_at("staves/events", self.staves_live),
             page_at("nodes", self.nodes),
+            act_at("nodes/dismiss", self.dismiss_node),
             page_at("authority", self.authority),
             act_at("authority/revoke", self.revoke),
             act_at("authority/invite", self.invite),

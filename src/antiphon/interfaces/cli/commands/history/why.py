@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from antiphon.sdk.explanation import Explanation, Tenure, Wait, WorkerDraw
+    from antiphon.sdk.jobs.unserved_kinds import UnservedKind
     from antiphon.sdk.lanes import LaneKey
-    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.mesh import Card, Mesh
 
 DRAW_DIGITS = 12
 
@@ -57,9 +58,10 @@ async def why(
     held = await mesh.authority.who()
     names = {**held.tree.names, held.owner: "owner"} | {card.node: card.alias for card in cards}
     stuck = stuck_route(held, found.kind) if told.state == "pending" else None
+    unserved = await _unserved(mesh, told, cards)
 
     def words() -> None:
-        _tell(told, names)
+        _tell(told, names, unserved)
         if stuck is not None:
             out.say(f"  {stuck.words}")
             err.say("  try: ", stuck.hint)
@@ -69,8 +71,22 @@ async def why(
                 words = f"{', '.join(meant)}: is the kind {told.kind} a typing mistake?"
                 out.say(f"  workers that are online run {words}")
 
-    facts = {**_as_object(told, names), "stuck_route": stuck.words if stuck else ""}
+    facts = {
+        **_as_object(told, names),
+        "stuck_route": stuck.words if stuck else "",
+        "unserved": unserved.words if unserved else "",
+    }
     return Answer(facts, words)
+
+
+async def _unserved(mesh: Mesh, told: Explanation, cards: Sequence[Card]) -> UnservedKind | None:
+    """What there is to say of its kind, if the job waits and nobody runs it."""
+    from antiphon.sdk.jobs.unserved_kinds import unserved_here
+
+    if told.state != "pending":
+        return None
+    found = await unserved_here(mesh, kind=told.kind, cards=cards)
+    return next((one for one in found if one.kind == told.kind), None)
 
 
 async def _why_not_a_job(mesh: Mesh, key: LaneKey) -> Answer:
@@ -99,7 +115,7 @@ def _as_object(told: Explanation, names: dict[str, str]) -> dict[str, Any]:
     return plain
 
 
-def _tell(told: Explanation, names: dict[str, str]) -> None:
+def _tell(told: Explanation, names: dict[str, str], unserved: UnservedKind | None) -> None:
     from antiphon.sdk.explanation import lost_words, selection_words
 
     out.pieces(state_piece(told.state), (f"  {told.kind} {short(told.job_id)}", "strong"))
@@ -112,6 +128,8 @@ def _tell(told: Explanation, names: dict[str, str]) -> None:
         out.pieces((f"  seed {told.seed}", "quiet"))
     for wait in told.waits_for:
         out.say(f"  {_waiting(wait, names)}")
+    if unserved is not None:
+        out.say(f"  {unserved.words}")
     if lost := lost_words(told.lost, lambda node: _name(node, names)):
         out.say(f"  {lost}")
     if told.lots:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from antiphon.sdk.archive.erasure import Erasure
     from antiphon.sdk.costs.cost_report import Spent
     from antiphon.sdk.dead_letters import DeadLetter
-    from antiphon.sdk.mesh import Job
+    from antiphon.sdk.jobs.unserved_kinds import UnservedKind
+    from antiphon.sdk.mesh import Job, Mesh
 
 NONE_FORGOTTEN: Final[Mapping[str, Erasure]] = MappingProxyType({})
 
@@ -98,10 +99,14 @@ async def jobs(
             async with mesh.replica() as replica:
                 return _failed(letters_of(replica, found), wanted.kind, counts, found.next)
         from antiphon.sdk.archive.erasure import forgotten_jobs
+        from antiphon.sdk.authority.holdings import may_submit
 
         orders = await forgotten_jobs(mesh, found)
         claimers = [] if as_json else [job.claimer for job in found]
         name = await node_names(mesh, claimers) if is_connected else short_node
+        asks = is_connected and not as_json
+        unserved = await _unserved(mesh, found, wanted.kind) if asks else []
+        is_for_submitters = not is_connected or may_submit(mesh)
 
     def words() -> None:
         if found or kept:
@@ -111,12 +116,14 @@ async def jobs(
         elif chosen or filters:
             out.say("no job matches" + (" so far" if found.next else ""))
         else:
-            out.say("no jobs yet")
-            err.say("  try: ", "antiphon submit example.add 2 3")
+            _say_none(is_for_submitters=is_for_submitters)
         if counts:
             order = [name.value for name in StateName]
             listed = ", ".join(f"{counts[name]:,} {name}" for name in order if name in counts)
             err.pieces((f"{counted(sum(counts.values()), 'job')}: {listed}", "quiet"))
+        for one in unserved:
+            err.say("! ", one.words)
+            err.say("  try: ", one.hint)
         _say_next(found.next)
         if not is_connected:
             err.say("the mesh cannot be reached: these are the jobs that this machine knew of")
@@ -134,6 +141,22 @@ async def jobs(
         "next": found.next,
     }
     return Answer(facts, words)
+
+
+async def _unserved(mesh: Mesh, found: Sequence[Job], kind: str) -> list[UnservedKind]:
+    """Kinds that nobody runs, if jobs of the list wait."""
+    from antiphon.sdk.jobs.unserved_kinds import unserved_here
+
+    waits = any(job.state == "pending" for job in found)
+    return await unserved_here(mesh, kind=kind) if waits else []
+
+
+def _say_none(*, is_for_submitters: bool) -> None:
+    out.say("no jobs yet")
+    if is_for_submitters:
+        err.say("  try: ", "antiphon submit example.add 2 3")
+    else:
+        err.say("  try: ", "antiphon worker MODULE; this machine may run jobs, not submit them")
 
 
 async def _archived(home: Path | None, kind: str, limit: int) -> Answer:

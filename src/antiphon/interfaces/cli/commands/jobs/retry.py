@@ -31,6 +31,12 @@ async def retry(
     all_failed: bool = typer.Option(
         False, "--all-failed", help="Every job that failed or expired and was not retried."
     ),
+    error: str = typer.Option(
+        "",
+        metavar="TEXT",
+        help="Only jobs whose outcome and error have these words, as attention shows them.",
+        show_default=False,
+    ),
 ) -> Answer:
     """Retry a job that ended without a result, or all that match.
 
@@ -40,15 +46,16 @@ async def retry(
     \b
       antiphon retry 3f9a
       antiphon retry --kind report --text "connection refused" --since 2h
+      antiphon retry --kind report --error "failed: ConnectionError"
       antiphon retry --all-failed
     """  # noqa: D301 - \b keeps the lines apart
-    is_many = all_failed or bool(wanted.filters())
+    is_many = all_failed or bool(error) or bool(wanted.filters())
     if (job is None) == (not is_many):
         raise WrongUsage(
             "give either JOB, --all-failed, or options that say which jobs",
             hint="antiphon jobs --failed lists such jobs",
         )
-    chosen = await _chosen(mesh, job, wanted, many)
+    chosen = await _chosen(mesh, job, wanted, many, error)
     if job is None and not many.agreed("retry", chosen, as_json=as_json):
         return Answer({"retried": []}, lambda: out.say("nothing was retried"))
     from antiphon.sdk.queries.many_jobs import retry_each
@@ -77,10 +84,10 @@ async def retry(
 
 
 async def _chosen(
-    mesh: Mesh, job: str | None, wanted: JobFilterOptions, many: ManyOptions
+    mesh: Mesh, job: str | None, wanted: JobFilterOptions, many: ManyOptions, error: str
 ) -> Chosen:
     from antiphon.sdk.queries.many_jobs import Chosen, retryable
 
     if job is not None:
         return Chosen([await find_job(mesh, job)], has_more=False)
-    return await retryable(mesh, limit=many.limit, **wanted.filters())
+    return await retryable(mesh, limit=many.limit, error=error, **wanted.filters())

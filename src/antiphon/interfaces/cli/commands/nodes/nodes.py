@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from antiphon.interfaces.cli.screen.command import Answer, command, fields
 from antiphon.interfaces.cli.screen.durations import some_seconds
 from antiphon.interfaces.cli.screen.options import short_node
-from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
+from antiphon.interfaces.cli.screen.terminal import Piece, ago, err, moment, out
 from antiphon.sdk.defaults import ROLL_CALL_S, STALE_MS
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ async def nodes(
         STALE_MS / 1000,
         parser=some_seconds,
         metavar="TIME",
-        help="Leave out nodes whose last heartbeat is older.",
+        help="Who was not heard for longer is not online.",
     ),
     changes: bool = typer.Option(
         False,
@@ -49,14 +50,18 @@ async def nodes(
         help="Show instead who ran replicas of jobs, and whose results were outvoted.",
     ),
 ) -> Answer:
-    """List the nodes that are online."""
+    """List the nodes that are online, and those that died within the last day.
+
+    A node that is stopped says goodbye and is not listed any more. One that was killed or cut off
+    is listed as dead until it comes back, a day is over, or 'antiphon dismiss --node' takes it off.
+    """
     if record:
         return await _record(mesh)
     if changes:
         return await _changes(mesh)
     from antiphon.sdk.authority.delegation import stuck_routes
 
-    found = await mesh.presence.live(round(stale * 1000), wait_s=wait)
+    found, dead = await mesh.presence.live_and_dead(round(stale * 1000), wait_s=wait)
     stuck = stuck_routes(await mesh.authority.who())
 
     def words() -> None:
@@ -66,11 +71,16 @@ async def nodes(
         else:
             out.say("no node is online")
             err.say("  try: ", "antiphon worker MODULE, or antiphon node")
+        if dead:
+            out.say("")
+            of_dead = ("ALIAS", "ROLE", "STATE", "LAST HEARD", "ID", "KINDS")
+            out.table(of_dead, map(_dead_row, dead), flexible=5, wraps=True)
+            err.say("  try: ", "antiphon dismiss --node ALIAS, if it is not coming back")
         for one in stuck:
             err.say("! ", one.words)
             err.say("  try: ", one.hint)
 
-    return Answer({"nodes": [_node_object(one) for one in found]}, words)
+    return Answer({"nodes": [_node_object(one) for one in (*found, *dead)]}, words)
 
 
 async def _changes(mesh: Mesh) -> Answer:
@@ -156,6 +166,18 @@ def _row(one: LiveNode) -> list[Piece]:
         (card.version, "quiet"),
         (short_node(card.node), "quiet"),
         (", ".join(card.kinds) or what, ""),
+    ]
+
+
+def _dead_row(one: LiveNode) -> list[Piece]:
+    card, heard_ms = one.card, round(time.time() * 1000) - one.silent_ms
+    return [
+        (card.alias, "strong"),
+        (card.role, ""),
+        (one.level, _STYLES.get(one.level, "")),
+        (f"{ago(heard_ms)}, {moment(heard_ms)}", "quiet"),
+        (short_node(card.node), "quiet"),
+        (", ".join(card.kinds), ""),
     ]
 
 

@@ -13,7 +13,7 @@ from antiphon.interfaces.cli.screen.options import short
 from antiphon.interfaces.cli.screen.terminal import ago, out
 
 if TYPE_CHECKING:
-    from antiphon.sdk.mesh import Attention, Mesh
+    from antiphon.sdk.mesh import Mesh
 
 FULL_ID: Final = 64
 
@@ -28,10 +28,11 @@ async def attention(
 ) -> Answer:
     """List what needs a person.
 
-    Open questions, jobs that asked for somebody or have no result, conflicts, alarms.
+    Open questions, jobs that asked for somebody or have no result, jobs that nobody runs, alarms.
 
-    Also a coordinator that does not answer, and what services of this machine's node have set
-    aside. An item is gone as soon as it is resolved.
+    Dead jobs of one kind that ended alike are one item: retry and dismiss act on all of it. Also
+    conflicts, a coordinator that does not answer, and what services of this machine's node have
+    set aside. An item is gone as soon as it is resolved.
 
     \b
       antiphon attention
@@ -39,7 +40,7 @@ async def attention(
     """  # noqa: D301 - \b keeps the lines apart
     from msgspec import to_builtins
 
-    from antiphon.sdk.queries.attention import ends_with, resolved_by
+    from antiphon.sdk.queries.attention import ends_with, resolved_by, shown
 
     found = await mesh.queries.attention(limit=limit)
     nodes = [node for one in found for node in (one.whose, one.by) if node]
@@ -50,10 +51,13 @@ async def attention(
             out.say("nothing needs attention")
         for one in found:
             whose = f", of {name(one.whose)}" if one.whose else ""
-            out.pieces((one.service, "strong"), (f"  {_shown(one)}{whose}: {one.reason}", ""))
+            what = " ".join(map(_short, shown(one).split())) + whose
+            reason = f"{what}: {one.reason}" if what else one.reason
+            out.pieces((one.service, "strong"), (f"  {reason}", ""))
             by = f", by {name(one.by)}" if one.by else ""
             out.pieces((f"  {ago(one.since_ms)}{by}; ends with {ends_with(one)}", "quiet"))
-            out.pieces((f"  {resolved_by(one)}", "quiet"))
+            for line in resolved_by(one).split("; "):
+                out.pieces((f"  {line}", "quiet"))
         if found.next:
             out.say("there is more: --limit")
 
@@ -62,5 +66,5 @@ async def attention(
     return Answer(facts, words, 1 if check and found else Exit.OK)
 
 
-def _shown(one: Attention) -> str:
-    return " ".join(short(part) if len(part) == FULL_ID else part for part in one.item.split())
+def _short(part: str) -> str:
+    return short(part) if len(part) == FULL_ID else part
