@@ -51,6 +51,11 @@ MAKERS = {
     "antiphon.runtime.archive.bundle_assembly:written": Maker(
         "antiphon.core.bundle:read", f"{FAULTS}test_a_bundle_is_neither_exported_nor_mirrored"
     ),
+    "antiphon.runtime.attention.dismissals:_replace": Maker(
+        "antiphon.runtime.attention.dismissals:opened",
+        "tests/sdk/test_dismissals.py::test_a_rule_that_nobody_could_read_is_not_kept",
+        by="antiphon.runtime.attention.dismissals:_note",
+    ),
     f"{FILES}.put": Maker(f"{FILES}.host_files", NOT_IN_A_BACKUP),
     f"{FILES}.put_segment": Maker(f"{FILES}.segment", NOT_IN_A_BACKUP),
     f"{FILES}.finish": Maker(f"{FILES}.manifest", NOT_IN_A_BACKUP),

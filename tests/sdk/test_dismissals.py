@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from antiphon import JobFailed, Mesh, Rejected
-from antiphon.errors import LostRace, Unavailable
+from antiphon.errors import LostRace, Unavailable, Unreadable
 from antiphon.runtime.attention import dismissals
 from antiphon.runtime.attention.dismissals import Dismissal, DismissalStore, Dismissed, has_words
 from antiphon.sdk.queries import attention
@@ -127,6 +127,14 @@ async def test_there_is_a_bound_that_is_told(monkeypatch):
         await store.remove(rules[:1])
         await store.add(rules[2:])
         assert {one.kind for one in (await store.read()).all} == {"k1", "k2"}
+
+
+async def test_a_rule_that_nobody_could_read_is_not_kept():
+    async with a_mesh() as mesh:
+        rule = Dismissal(at_ms=1, error="x" * 257)
+        with pytest.raises(Unreadable, match="the dismissal would be refused"):
+            await DismissalStore(messages_of(mesh.connection.engine)).add([rule])
+        assert (await mesh.connection.dismissals.read()).all == ()
 
 
 async def test_a_register_that_cannot_be_read_counts_for_nothing():

@@ -21,6 +21,7 @@ from antiphon.core.record import subjects
 from antiphon.core.record.ids import name_of_key
 from antiphon.decoding import UNREADABLE
 from antiphon.errors import LostRace, Rejected, Unavailable
+from antiphon.read_back import read_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,6 +76,11 @@ class Dismissal(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _decode: Final = msgspec.json.Decoder(Dismissal).decode
+
+
+def opened(note: bytes) -> Dismissal:
+    """The dismissal in a register's note."""
+    return _decode(note)
 
 
 class Dismissed:
@@ -158,7 +164,7 @@ class DismissalStore:
                 reason="full",
                 hint="dismiss whole kinds or errors, or undo some: antiphon dismiss lists them",
             )
-        await self._write_all(store, {one.key: msgspec.json.encode(one) for one in dismissals})
+        await self._write_all(store, {one.key: _note(one) for one in dismissals})
 
     async def remove(self, dismissals: list[Dismissal]) -> None:
         """Keep these no longer."""
@@ -196,12 +202,18 @@ class DismissalStore:
             for one in page:
                 after = max(after, one.revision)
                 try:
-                    said = _decode(one.note) if one.note else None
+                    said = opened(one.note) if one.note else None
                 except UNREADABLE:
                     continue
                 if said is not None and said.key == one.key:
                     found[one.key] = (one.revision, said)
         return found
+
+
+def _note(dismissal: Dismissal) -> bytes:
+    note = msgspec.json.encode(dismissal)
+    read_back("the dismissal", dismissal, opened, note)
+    return note
 
 
 async def _replace(store: MessageStore, key: str, note: bytes) -> None:
