@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from antiphon.guard import Guard
 from antiphon.interfaces.http.bounded_server import serving
 from antiphon.interfaces.http.pages.dashboard import make_dashboard
 from antiphon.runtime.replica.replica import Replica
@@ -50,6 +51,7 @@ class Filled:
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.applied = replica.cursor.seq
+        self.guard = Guard()
 
     async def reached(self, _: int) -> None:
         """Wait for a record that does not come."""

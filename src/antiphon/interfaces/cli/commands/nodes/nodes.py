@@ -50,7 +50,7 @@ async def nodes(
         help="Show instead who ran replicas of jobs, and whose results were outvoted.",
     ),
 ) -> Answer:
-    """List the nodes that are online, and those that died within the last day.
+    """List the nodes that are online, and those that died.
 
     A node that is stopped says goodbye and is not listed any more. One that was killed or cut off
     is listed as dead until it comes back, a day is over, or 'antiphon dismiss --node' takes it off.
