@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException, Response
 
-from antiphon import JobFailed, JobStatus, Mesh, Rejected
+from antiphon import JobFailed, JobStatus, Mesh, Misconfigured, Rejected
 
 mesh = Mesh.open()
 
@@ -31,13 +31,13 @@ async def submit(order: int) -> dict[str, str]:
 
 @app.get("/reports/{job}")
 async def report(job: str, response: Response) -> dict[str, str] | JobStatus:
-    handle = render.job(job)
     try:
+        handle = render.job(job)
         return {"report": await handle.result(timeout=0)}  # now, or not yet
     except TimeoutError:
         response.status_code = 202
         return await handle.status()
     except JobFailed as failed:
         raise HTTPException(502, str(failed)) from failed
-    except Rejected as unknown:
+    except (Misconfigured, Rejected) as unknown:
         raise HTTPException(404, str(unknown)) from unknown

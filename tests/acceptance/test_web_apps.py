@@ -177,6 +177,7 @@ def test_the_fastapi_app_runs_on_uvicorn(tmp_path):
     with a_site(tmp_path, "uvicorn", "app:app", "--port", "PORT") as site:
         assert site.report(42) == "Report on order 42"
         assert site.ask(f"/reports/{'0' * 64}")[0] == 404
+        assert site.ask("/reports/zz")[0] == 404
 
 
 def test_the_fastapi_app_says_where_a_report_stands(tmp_path):

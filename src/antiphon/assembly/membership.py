@@ -6,6 +6,7 @@ import ssl
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -39,6 +40,7 @@ from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.runtime.log.breaker_guard import guarding
 from antiphon.runtime.retries import RETRIES, retrying
+from antiphon.settings import is_loopback
 
 if TYPE_CHECKING:
     from antiphon.core.authority.grant_terms import Terms
@@ -193,6 +195,13 @@ class _NoAnswer(Unavailable):
     """The engine could not be reached, or was lost before the gate answered: ask again."""
 
 
+_AT_THE_HOST: Final = (
+    "on the machine that hosts the mesh, join again with the same ticket; its address means that"
+    " machine alone. For another one, there: antiphon up --listen 0.0.0.0:4222 --reach NAME, and"
+    " a new ticket"
+)
+
+
 async def _ask_until_answered(
     ticket: Ticket, where: str, payload: bytes, breaker: CircuitBreaker | None
 ) -> tuple[str, gate_requests.Login]:
@@ -220,7 +229,9 @@ async def _ask_until_answered(
         raise CircuitOpen(
             f"tried {breaker.failures} times in a row: {last.message}",
             retry_s=breaker.wait_s(SystemClock.boot_s()),
-            hint="check the network, then join again with the same ticket",
+            hint=_AT_THE_HOST
+            if is_loopback(urlsplit(ticket.engine).hostname or "")
+            else "check the network, then join again with the same ticket",
         ) from last
     except Rejected as refused:
         if was_lost and refused.reason == "ticket":

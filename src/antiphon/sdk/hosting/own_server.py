@@ -35,7 +35,10 @@ def take_directory(directory: Path, command: str) -> key_files.FileLock:
             directory / "dev.lock", f"'{command}' is already running in {directory}"
         )
     except Held as held:
-        raise Held(held.message, hint="use that one: antiphon submit …, antiphon jobs") from held
+        raise Held(
+            held.message,
+            hint="use that one: antiphon submit …, antiphon jobs; to start it otherwise, stop it first",
+        ) from held
     return lock
 
 

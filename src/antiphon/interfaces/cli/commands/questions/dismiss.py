@@ -55,7 +55,7 @@ async def dismiss(
 
     They stay on the log, and 'antiphon jobs --failed' and 'antiphon retry' still find them. A kind
     or an error is dismissed as it is now: what fails later is listed again. All nodes of the
-    owner see it; members keep their own list. Without arguments, it lists what is dismissed.
+    owner see it; members cannot dismiss. Without arguments, it lists what is dismissed.
 
     \b
       antiphon dismiss 3f9a
