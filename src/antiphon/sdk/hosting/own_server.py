@@ -37,7 +37,7 @@ def take_directory(directory: Path, command: str) -> key_files.FileLock:
     except Held as held:
         raise Held(
             held.message,
-            hint="use that one: antiphon submit …, antiphon jobs; to start it otherwise, stop it first",
+            hint="use that one: antiphon submit …; to start it with other options, stop it first",
         ) from held
     return lock
 
