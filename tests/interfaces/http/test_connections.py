@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -99,6 +99,16 @@ async def test_connections_that_ask_nothing_do_not_keep_a_probe_from_its_answer(
             assert (await probe.answer()).status == 200
             await oldest.ends()
         assert not silent[3].reader.at_eof(), "only as many are closed as are needed"
+
+
+async def test_connections_that_come_while_the_node_is_busy_wait_and_are_not_dropped():
+    """What the system drops is sent again after a second: too late for a probe."""
+    async with served() as node:
+        with ExitStack() as stack:
+            for _ in range(300):  # the node's loop accepts none of them meanwhile
+                one = socket.create_connection(("127.0.0.1", node.port), timeout=0.5)
+                stack.enter_context(one)
+        assert (await node.ask("/healthz")).status == 200
 
 
 async def test_a_probe_that_has_to_wait_is_not_closed_for_a_new_connection(monkeypatch):

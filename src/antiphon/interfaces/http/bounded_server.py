@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
     from antiphon.settings import HttpAddress
 
-BACKLOG: Final = 64
-"""Connections that the system accepts meanwhile. Fewer than `MAX_CONNECTIONS`: they come in one
-turn of the loop, and must not push one another out before a request was read."""
+ACCEPTED: Final = 64
+"""Connections that are accepted in one turn of the loop. Fewer than `MAX_CONNECTIONS`: they must
+not push one another out before a request was read."""
+QUEUED: Final = 1024
+"""Connections that wait to be accepted. Beyond them the system drops what comes, and whoever tries
+again does so after a second: too late for a probe."""
 STOP_S: Final = 2
 """How long requests that are being answered may take when the node ends."""
 
@@ -36,6 +39,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.servers = []
+        self._listener: socket.socket | None = None
         self._stopping = asyncio.Event()
 
     @contextmanager
@@ -44,10 +48,13 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Wait for the end; Uvicorn would look ten times a second."""
+        if self._listener is not None:
+            self._listener.listen(QUEUED)  # asyncio has one number for this and for a turn
         await self.on_tick(0)
         await self._stopping.wait()
 
     async def run_on(self, listener: socket.socket) -> None:
+        self._listener = listener
         try:
             await self.serve(sockets=[listener])
         finally:
@@ -87,7 +94,7 @@ async def serving(door: Door, address: HttpAddress) -> AsyncIterator[int]:
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=STOP_S,
-            backlog=BACKLOG,
+            backlog=ACCEPTED,
         )
     )
     port: int = listener.getsockname()[1]
@@ -118,7 +125,7 @@ def _listen(address: HttpAddress) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address.host, address.port))
-        listener.listen(BACKLOG)
+        listener.listen(QUEUED)
     except OSError as problem:
         listener.close()
         if problem.errno == errno.EADDRINUSE:
