@@ -8,6 +8,7 @@ loop is an async context manager, entered by the test that uses it, so that its 
 
 import asyncio
 import functools
+import gc
 import inspect
 import logging
 import os
@@ -210,6 +211,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         return (yield)
     finally:
         pure_item.clear()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Tell of a failure without a garbage collection.
+
+    CPython 3.11 loses count when a finalizer formats a traceback while another is being parsed
+    (gh-106905). The SystemError would end the process, and nobody would hear which test failed.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 # --- servers ----------------------------------------------------------------------------------

@@ -69,10 +69,14 @@ class BusSuite(EngineSuite):
     async def test_beyond_its_bound_a_listener_loses_the_oldest(self) -> None:
         async with self.site() as site:
             one, two = await site.connect_many(2)
-            async with two.bus.subscribe("pulse", max_pending=10) as heard:
+            async with (
+                two.bus.subscribe("pulse", max_pending=10) as heard,
+                two.bus.subscribe("end") as end,
+            ):
                 for n in range(50):
                     await one.bus.publish("pulse", b"%d" % n)
-                await asyncio.sleep(QUIET_S)
+                await one.bus.publish("end", b"")
+                await soon(anext(end))  # it comes behind them
                 got = [(await soon(anext(heard))).payload for _ in range(10)]
             assert got == [b"%d" % n for n in range(40, 50)]
 
