@@ -24,8 +24,10 @@ import pytest
 import structlog
 
 from antiphon.testing.virtual_time import new_loop
+from tests import late_answers
 from tests.cpu_budgets import CpuMeter
 from tests.examples import IS_FAST, IS_SOAK, draw_at_leisure
+from tests.side_by_side import SideBySide
 
 ASYNC_TEST_LIMIT_S = 840
 
@@ -51,6 +53,14 @@ def logs_as_structlog_has_them() -> Iterator[None]:
     structlog.configure()
     yield
     logging.getLogger("antiphon").setLevel(logging.NOTSET)
+
+
+@pytest.fixture(autouse=late_answers.SEED != "")
+def answers_that_come_late(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scripts/check shake`: other orders of events than a quiet machine has."""
+    late_answers.shake(monkeypatch, request.node.nodeid)
 
 
 def in_its_own_loop(test: Callable[..., Awaitable[Any]], limit_s: float) -> Callable[..., Any]:
@@ -128,22 +138,20 @@ WHOLE_TREE = frozenset(
 """Files that ask what all sources say (tests/source_tree.py): one process parses them."""
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile` a file runs in one process, and so do some files together."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Together(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return "the whole tree" if file in WHOLE_TREE else file
-
-    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Say how many files run at a time."""
+    parser.addoption("--processes", type=int, default=1, help="run this many test files at a time")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure what each folder of tests costs."""
-    config.pluginmanager.register(CpuMeter(config))
+    """Measure what each file of tests costs; run files side by side."""
+    meter = CpuMeter(config)
+    config.pluginmanager.register(meter)
+    processes = config.option.processes
+    if processes > 1:
+        config.pluginmanager.register(
+            SideBySide(config, processes=processes, together=WHOLE_TREE, meter=meter)
+        )
 
 
 # --- pure tests -------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ short loop is timed beside the tests, and on a machine where it takes longer tha
 the table was measured on, budgets grow alike.
 """
 
+import json
 import os
 import statistics
 import time
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -48,6 +49,7 @@ BUDGETS = {
 """Seconds: about twice what each took beside little other work. Beside much of it the same tests
 took up to 1.9 times as long, of which the loop shows only a part. So a folder that doubles is
 noticed; a run on a quiet machine would allow less."""
+KEPT = TESTS.parent / "build" / "test-seconds.json"
 LOOP_S = 0.0045
 """What `count_up` takes at best on the machine of that measurement."""
 
@@ -91,18 +93,35 @@ def over_budget(
     ]
 
 
+class Measured(NamedTuple):
+    """What a process of a run took, and all processes together."""
+
+    files: Counter[str]
+    """Processor seconds by test file."""
+    loops_s: list[float]
+    collection_s: float = 0.0
+    """Processor seconds until the first test: what was imported, and every file that was read."""
+
+    def folders(self) -> Counter[str]:
+        """Processor seconds by the folders of the table."""
+        folders: Counter[str] = Counter()
+        for file, spent in self.files.items():
+            folders[folder_of(TESTS / file)] += spent
+        return folders
+
+
 class CpuMeter:
-    """Adds up what each folder took, in all processes of a run, and judges a whole run in CI."""
+    """Adds up what each file took, in all processes of a run, and judges a whole run in CI."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._spent: Counter[str] = Counter()
-        self._loops_s: list[float] = []
+        self.measured = Measured(Counter(), [])
         self._before_s = 0.0
 
     def pytest_collection_finish(self) -> None:
-        """What was spent so far belongs to no folder."""
+        """What was spent so far belongs to no test."""
         self._before_s = spent_s()
+        self.measured = self.measured._replace(collection_s=self._before_s)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(
@@ -110,51 +129,65 @@ class CpuMeter:
     ) -> Generator[None, Any, Any]:
         """Take the time when the next test belongs elsewhere."""
         result = yield
-        folder = folder_of(item.path)
-        if nextitem is None or folder_of(nextitem.path) != folder:
+        if nextitem is None or nextitem.path != item.path:
             now_s = spent_s()
             # Less than before: a process that was orphaned and ended is in no sum any more.
-            self._spent[folder] += max(now_s - self._before_s, 0.0)
-            self._loops_s.append(count_up())
+            file = os.path.relpath(item.path, TESTS)
+            self.measured.files[file] += max(now_s - self._before_s, 0.0)
+            if nextitem is None or folder_of(nextitem.path) != folder_of(item.path):
+                self.measured.loops_s.append(count_up())
             self._before_s = spent_s()
         return result
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what a worker measured."""
-        spent, loops_s = getattr(node, "workeroutput", {}).get("cpu", ({}, []))
-        self._spent.update(spent)
-        self._loops_s += loops_s
+    def begin(self) -> None:
+        """In a process forked for some of the tests: what it takes from here on."""
+        self.measured = Measured(Counter(), [])
+        self._before_s = spent_s()
+
+    def add(self, other: Measured) -> None:
+        """Take over what such a process measured."""
+        self.measured.files.update(other.files)
+        self.measured.loops_s.extend(other.loops_s)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Report to the process that started this one, or fail a run that took too much."""
-        output = getattr(self._config, "workeroutput", None)
-        if output is not None:
-            output["cpu"] = (dict(self._spent), self._loops_s)
-        elif self._faults() and session.exitstatus == pytest.ExitCode.OK:
+        """Fail a run that took too much."""
+        if self._faults() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say what a whole run took."""
-        if not self._is_whole() or not self._spent:
+        """Say what a whole run took, and keep what each file took."""
+        if not self._is_whole() or not self.measured.files:
             return
-        took = ", ".join(f"{folder} {spent:.0f}" for folder, spent in self._spent.most_common())
+        folders = self.measured.folders()
+        took = ", ".join(f"{folder} {spent:.0f}" for folder, spent in folders.most_common())
         terminalreporter.section("processor seconds")
-        loop_ms = statistics.median(self._loops_s) * 1000
+        loop_ms = statistics.median(self.measured.loops_s) * 1000
         terminalreporter.line(
-            f"{sum(self._spent.values()):.0f} s, and a loop of {LOOP_S * 1000:.1f} ms took"
-            f" {loop_ms:.1f}: {took}"
+            f"{folders.total():.0f} s, and a loop of {LOOP_S * 1000:.1f} ms took {loop_ms:.1f}:"
+            f" {took}; reading the tests: {self.measured.collection_s:.0f}"
         )
         for fault in self._faults():
             terminalreporter.line(f"OVER BUDGET: {fault}", red=True)
+        keep(self.measured)
 
     def _faults(self) -> list[str]:
         if not os.environ.get("CI") or not self._is_whole():
             return []
-        return over_budget(self._spent, self._loops_s)
+        return over_budget(self.measured.folders(), self.measured.loops_s)
 
     def _is_whole(self) -> bool:
         """Whether every test ran, at the size of CI."""
         chosen = self._config.option.keyword or self._config.option.markexpr
         is_all = self._config.args_source == pytest.Config.ArgsSource.TESTPATHS
         return is_all and not (chosen or IS_FAST or IS_SOAK)
+
+
+def keep(measured: Measured) -> None:
+    """Write `build/test-seconds.json`: where to look when the run became slow."""
+    KEPT.parent.mkdir(exist_ok=True)
+    found = {
+        "collection_s": round(measured.collection_s, 1),
+        "folders": {name: round(spent, 1) for name, spent in measured.folders().most_common()},
+        "files": {name: round(spent, 2) for name, spent in measured.files.most_common()},
+    }
+    KEPT.write_text(json.dumps(found, indent=1) + "\n")
