@@ -56,9 +56,7 @@ def logs_as_structlog_has_them() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=late_answers.SEED != "")
-def answers_that_come_late(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def answers_that_come_late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """`scripts/check shake`: other orders of events than a quiet machine has."""
     late_answers.shake(monkeypatch, request.node.nodeid)
 

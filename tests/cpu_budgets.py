@@ -6,7 +6,6 @@ short loop is timed beside the tests, and on a machine where it takes longer tha
 the table was measured on, budgets grow alike.
 """
 
-import json
 import os
 import statistics
 import time
@@ -49,7 +48,6 @@ BUDGETS = {
 """Seconds: about twice what each took beside little other work. Beside much of it the same tests
 took up to 1.9 times as long, of which the loop shows only a part. So a folder that doubles is
 noticed; a run on a quiet machine would allow less."""
-KEPT = TESTS.parent / "build" / "test-seconds.json"
 LOOP_S = 0.0045
 """What `count_up` takes at best on the machine of that measurement."""
 
@@ -155,8 +153,9 @@ class CpuMeter:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say what a whole run took, and keep what each file took."""
-        if not self._is_whole() or not self.measured.files:
+        """Say what a whole run took, and with `--durations` which files took most of any run."""
+        is_asked = self._config.option.durations is not None
+        if not self.measured.files or not (is_asked or self._is_whole()):
             return
         folders = self.measured.folders()
         took = ", ".join(f"{folder} {spent:.0f}" for folder, spent in folders.most_common())
@@ -166,9 +165,10 @@ class CpuMeter:
             f"{folders.total():.0f} s, and a loop of {LOOP_S * 1000:.1f} ms took {loop_ms:.1f}:"
             f" {took}; reading the tests: {self.measured.collection_s:.0f}"
         )
+        for file, spent in self.measured.files.most_common(self._config.option.durations or 0):
+            terminalreporter.line(f"{spent:7.2f} {file}")
         for fault in self._faults():
             terminalreporter.line(f"OVER BUDGET: {fault}", red=True)
-        keep(self.measured)
 
     def _faults(self) -> list[str]:
         if not os.environ.get("CI") or not self._is_whole():
@@ -180,14 +180,3 @@ class CpuMeter:
         chosen = self._config.option.keyword or self._config.option.markexpr
         is_all = self._config.args_source == pytest.Config.ArgsSource.TESTPATHS
         return is_all and not (chosen or IS_FAST or IS_SOAK)
-
-
-def keep(measured: Measured) -> None:
-    """Write `build/test-seconds.json`: where to look when the run became slow."""
-    KEPT.parent.mkdir(exist_ok=True)
-    found = {
-        "collection_s": round(measured.collection_s, 1),
-        "folders": {name: round(spent, 1) for name, spent in measured.folders().most_common()},
-        "files": {name: round(spent, 2) for name, spent in measured.files.most_common()},
-    }
-    KEPT.write_text(json.dumps(found, indent=1) + "\n")

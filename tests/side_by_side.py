@@ -58,7 +58,7 @@ class Worker:
 
 
 def _run_and_exit(work: Callable[[], None]) -> NoReturn:
-    """Work and end, with what the work itself left to be done at exit, and nothing of the parent's."""
+    """Work and end, with what the work left to be done at exit, and nothing of the parent's."""
     atexit._clear()
     code = 1
     try:
@@ -67,7 +67,7 @@ def _run_and_exit(work: Callable[[], None]) -> NoReturn:
         code = 0
     except (EOFError, BrokenPipeError, KeyboardInterrupt):  # nobody wants its results any more
         atexit._run_exitfuncs()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - nothing of pytest's own may run in a child's name
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -5,6 +5,7 @@ import pytest
 from antiphon.core.families.jobs.ops import Failure, Retry
 from antiphon.core.history.tenures import Tenure, lost_tenures, lost_words, tenures_of
 from antiphon.core.policy import attempt_end
+from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB
 from tests.core.ledger import Story
 from tests.core.policy.test_attempt_end import a_job
@@ -65,6 +66,22 @@ def test_an_expiry_and_a_restart_lose_a_worker_and_nothing_else_does():
         (ALICE.did, "expired"),
         (BOB.did, "restarted"),
     ]
+
+
+def test_a_worker_that_ends_its_tenure_too_late_was_slow_and_is_not_lost():
+    story = Story()
+    story.schedule(retry=Retry(attempts=9))
+    story.claim(ALICE, at=1_000, lease_ms=5_000)
+    slow = story.fence
+    story.expire(at=8_000)
+    assert [one.node for one in lost_tenures(told_history(story))] == [ALICE.did]
+    story.claim(BOB, at=14_000, lease_ms=5_000)
+    assert story.complete(BOB, fence=slow, at=14_500) is Verdict.FENCE
+    assert [one.node for one in lost_tenures(told_history(story))] == [ALICE.did], "another's word"
+    assert story.complete(ALICE, fence=slow, at=15_000) is Verdict.FENCE
+    assert lost_tenures(told_history(story)) == ()
+    story.expire(at=25_000)
+    assert [one.node for one in lost_tenures(told_history(story))] == [BOB.did]
 
 
 def test_who_leaves_a_question_is_no_lost_worker():

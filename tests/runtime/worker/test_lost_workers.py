@@ -1,5 +1,6 @@
 """A job that takes its workers with it: which ones it says, and that it is not run for ever."""
 
+import asyncio
 import re
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from antiphon import JobFailed
 from antiphon.core.history.tenures import lost_words
 from antiphon.core.record.ids import short_node
+from antiphon.runtime.worker.tenure import Tenure
 from antiphon.sdk.dashboard.live_output import LiveOutputs
 from antiphon.sdk.dashboard.views import job_view
 from antiphon.testing.tested_mesh import TestedMesh
@@ -110,3 +112,17 @@ def test_one_that_loses_a_worker_once_has_its_result(mesh):
         return 5
 
     assert mesh.call(unlucky) == 5
+
+
+def test_a_worker_that_lets_leases_run_out_and_lives_is_not_lost(mesh, monkeypatch):
+    async def renews_nothing(*_args, **_kwargs) -> None:
+        pass
+
+    @mesh.task("lost.slow", lease=5)
+    async def slow() -> str:
+        await asyncio.sleep(60 if len(mesh.calls(slow)) < 3 else 0)
+        return "done"
+
+    monkeypatch.setattr(Tenure, "_renew", renews_nothing)
+    assert mesh.call(slow) == "done"
+    assert len(mesh.calls(slow)) == 3

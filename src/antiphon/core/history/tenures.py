@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.core.opened_record import OpenedRecord
+    from antiphon.core.record.op import Op
 
 WORKER_LOST: Final = "WorkerLost"
 """The error of a tenure whose worker is gone, and of a job that is not run again for that."""
@@ -45,6 +46,8 @@ class Tenure(Struct, frozen=True, kw_only=True):
     until_ms: int | None = None
     how: str = ""
     """How it ended, in one word; empty while it lasts."""
+    ended_late: bool = False
+    """Whether its worker ended it after it had expired: it was slow, or cut off for a while."""
 
     @property
     def is_lost(self) -> bool:
@@ -52,15 +55,16 @@ class Tenure(Struct, frozen=True, kw_only=True):
 
         The log cannot tell these apart.
         """
-        return self.how in (EXPIRED, RESTARTED)
+        return self.how in (EXPIRED, RESTARTED) and not self.ended_late
 
 
 def tenures_of(history: Iterable[tuple[OpenedRecord, Verdict]]) -> tuple[Tenure, ...]:
-    """Who held the job when, by the accepted records in log order."""
+    """Who held the job when, by the records in log order."""
     found: list[Tenure] = []
     for record, verdict in history:
         op = record.op
         if verdict is not Verdict.OK or op is None:
+            found = _with_late_end(found, op)
             continue
         is_held = bool(found) and not found[-1].how
         if isinstance(op, JobClaim):
@@ -70,6 +74,18 @@ def tenures_of(history: Iterable[tuple[OpenedRecord, Verdict]]) -> tuple[Tenure,
         elif is_held and (how := _ending(record)):
             found[-1] = replace(found[-1], until_ms=record.commit_ms, how=how)
     return tuple(found)
+
+
+def _with_late_end(found: list[Tenure], op: Op | None) -> list[Tenure]:
+    """The tenures, if a refused op is the end of one that had expired."""
+    if not isinstance(op, JobComplete | JobYield):
+        return found
+    return [
+        replace(one, ended_late=True)
+        if (one.fence, one.node, one.how) == (op.body.fence, op.author, EXPIRED)
+        else one
+        for one in found
+    ]
 
 
 def _ending(record: OpenedRecord) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from antiphon.core.clock.hlc import pack
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, JobYield, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY, HELD, Job, JobLane, State
-from antiphon.core.history.tenures import lost_tenures
+from antiphon.core.history import tenures as history
 from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import (
     LONGEST_S,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery
     from antiphon.runtime.executors.executor import Executor, Executors
+    from antiphon.runtime.log.lane_reader import LaneView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.plain_jobs import Leaving
@@ -48,6 +50,8 @@ class JobClaims:
         self._leases = leases
         self._clock = clock
         self._siblings = SiblingTurns()
+        self._began = pack(self.session.author.now())
+        """No fence of this process is older."""
 
     async def of_announcement(
         self, delivery: Delivery, opened: OpenedRecord, job: tuple[str, str], loan_s: float
@@ -160,10 +164,18 @@ class JobClaims:
         )
         tenure.phrase = phrase or phrase_of(self._clock, job, body)
         if job.attempts >= attempt_end.LOST_MAX:
-            history = ((one.opened, one.verdict) for one in written.view.history)
+            lost = self._lost_workers(written.view)
             name = holdings_of(self.session).name
-            tenure.fault = attempt_end.too_many_lost(job, body.retry, lost_tenures(history), name)
+            tenure.fault = attempt_end.too_many_lost(job, body.retry, lost, name)
         return tenure
+
+    def _lost_workers(self, view: LaneView) -> list[history.Tenure]:
+        """The tenures whose workers were lost. This process was not: it let a lease run out."""
+        told = ((one.opened, one.verdict) for one in view.history)
+        me = self.session.author.did
+        return [
+            one for one in history.lost_tenures(told) if one.node != me or one.fence < self._began
+        ]
 
     def stay_away(self, delivery: Delivery, job: Job | None, verdict: Verdict) -> None:
         """Settle an announcement that cannot be claimed now: not before it can be."""
