@@ -1,9 +1,10 @@
 """Runs `async def` tests, keeps pure ones pure, and decides what a missing nats-server means.
 
 Each async test gets an event loop of its own, closed afterwards, and a time limit: 840 s, or what
-its `timeout` mark says. Marked `virtual_time` it runs on a clock that jumps, which owns no socket
-and no thread. Async fixtures are not supported on purpose: a resource that needs the
-loop is an async context manager, entered by the test that uses it, so that its life is visible.
+its `timeout` mark says; one that needs only this process ends after 20 s in which nothing happens.
+Marked `virtual_time` it runs on a clock that jumps, which owns no socket and no thread. Async
+fixtures are not supported on purpose: a resource that needs the loop is an async context manager,
+entered by the test that uses it, so that its life is visible.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,13 @@ import structlog
 from antiphon.testing.virtual_time import new_loop
 from tests import late_answers
 from tests.cpu_budgets import CpuMeter
-from tests.examples import IS_FAST, IS_SOAK, draw_at_leisure
+from tests.examples import IS_FAST, IS_LONG, IS_SOAK, draw_at_leisure
 from tests.side_by_side import SideBySide
 
 ASYNC_TEST_LIMIT_S = 840
+IDLE_S = 20.0
+IDLE_SHARE = 0.02
+"""Of a core: what timers of a mesh that has nothing to do stay below."""
 
 
 def listen_to_interrupts() -> None:
@@ -61,12 +66,34 @@ def answers_that_come_late(request: pytest.FixtureRequest, monkeypatch: pytest.M
     late_answers.shake(monkeypatch, request.node.nodeid)
 
 
-def in_its_own_loop(test: Callable[..., Awaitable[Any]], limit_s: float) -> Callable[..., Any]:
-    """Wrap a coroutine function so that calling it runs it to the end, or to the limit."""
+async def end_when_idle(limit: asyncio.Timeout) -> None:
+    """End a test in which nothing has happened for `IDLE_S`.
+
+    Processor time is what tells waiting for nothing from being slow on a busy machine.
+    """
+    while True:
+        before_s = time.process_time()
+        await asyncio.sleep(IDLE_S)
+        if time.process_time() - before_s < IDLE_S * IDLE_SHARE:
+            limit.reschedule(0)
+
+
+def in_its_own_loop(
+    test: Callable[..., Awaitable[Any]], limit_s: float, *, waits: bool = True
+) -> Callable[..., Any]:
+    """Wrap a coroutine function so that calling it runs it to the end, or to the limit.
+
+    Unless it `waits` for something outside this process, it also ends when nothing happens.
+    """
 
     async def bounded(*args: Any, **kwargs: Any) -> Any:
         async with asyncio.timeout(limit_s) as limit:
-            result = await test(*args, **kwargs)
+            watch = None if waits else asyncio.create_task(end_when_idle(limit))
+            try:
+                result = await test(*args, **kwargs)
+            finally:
+                if watch is not None:
+                    watch.cancel()
         if limit.expired():  # the test swallowed the cancellation that ended it
             raise TimeoutError(f"ran past its {limit_s:g} s")
         return result
@@ -107,9 +134,10 @@ def limit_of(item: pytest.Item) -> float:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run coroutine tests, plain ones and those under Hypothesis' `@given`."""
     test = pyfuncitem.obj
+    waits = not is_pure(pyfuncitem) or pyfuncitem.get_closest_marker("timeout") is not None
     given = getattr(test, "hypothesis", None)
     if given is not None and inspect.iscoroutinefunction(given.inner_test):
-        given.inner_test = in_its_own_loop(given.inner_test, limit_of(pyfuncitem))
+        given.inner_test = in_its_own_loop(given.inner_test, limit_of(pyfuncitem), waits=waits)
         return None
     if not inspect.iscoroutinefunction(test):
         return None
@@ -118,7 +146,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if pyfuncitem.get_closest_marker("virtual_time"):
         in_virtual_time(test)(**arguments)
     else:
-        in_its_own_loop(test, limit_of(pyfuncitem))(**arguments)
+        in_its_own_loop(test, limit_of(pyfuncitem), waits=waits)(**arguments)
     return True
 
 
@@ -162,7 +190,9 @@ FOLDER_MARKS = {
     "simulation": "slow",
 }
 """Folders, at any depth, all of whose tests have a mark."""
-IMPURE_MARKS = ("nats", "processes", "slow")
+LONG_FOLDERS = ("chaos", "simulation")
+"""Where tests may be `long`: `scripts/check long` reads no others."""
+IMPURE_MARKS = ("nats", "processes", "slow", "long")
 IMPURE_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "socket.bind", "socket.connect"})
 pure_item: list[pytest.Item] = []
 """The pure test that is running now."""
@@ -174,20 +204,36 @@ def is_pure(item: pytest.Item) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Do not even read what `scripts/check fast` leaves out as a whole."""
-    return True if IS_FAST and collection_path.name in FOLDER_MARKS else None
+    """Do not even read what a part of the tests leaves out as a whole."""
+    if collection_path.parent != TESTS or not collection_path.is_dir():
+        return None
+    if IS_LONG:
+        return collection_path.name not in LONG_FOLDERS or None
+    return (IS_FAST or late_answers.SEED) and collection_path.name in FOLDER_MARKS or None
+
+
+def is_chosen(item: pytest.Item, *, is_whole: bool) -> bool:
+    """Whether a test belongs to the part of all tests that runs now."""
+    is_long = item.get_closest_marker("long") is not None
+    if is_long and item.path.relative_to(TESTS).parts[0] not in LONG_FOLDERS:
+        raise pytest.UsageError(f"{item.nodeid}: `long` is for {', '.join(LONG_FOLDERS)}")
+    if IS_SOAK or item.get_closest_marker("soak"):
+        return IS_SOAK
+    return is_long if IS_LONG else not (is_long and is_whole)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what lies in marked folders; the files that take longest come first.
+    """Leave out what runs in another step, and mark what lies in marked folders.
 
-    Whoever runs files side by side is then not left with a long one at the end. What is marked
-    `soak` is left out of every run but that of `scripts/check soak`.
+    The files that take longest come first: whoever runs files side by side is then not left with a
+    long one at the end. A long test whose folder is named runs; one that is for soak does not.
     """
-    long = [item for item in items if not IS_SOAK and item.get_closest_marker("soak")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    is_whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS
+    chosen = [item for item in items if is_chosen(item, is_whole=is_whole)]
+    if len(chosen) < len(items):
+        kept = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = chosen
     for item in items:
         below = item.path.parts[len(TESTS.parts) :] if item.path.is_relative_to(TESTS) else ()
         for folder in FOLDER_MARKS.keys() & set(below):

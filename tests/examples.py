@@ -14,6 +14,8 @@ IS_FAST = os.environ.get("ANTIPHON_TESTS_FAST") == "1"
 """`scripts/check fast` says so."""
 IS_SOAK = os.environ.get("ANTIPHON_TESTS_SOAK") == "1"
 """`scripts/check soak` says so."""
+IS_LONG = os.environ.get("ANTIPHON_TESTS_LONG") == "1"
+"""`scripts/check long` says so: what is marked `long`, and nothing else."""
 FEWER_IN_CI = 3
 FEWER = 10
 

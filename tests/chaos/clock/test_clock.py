@@ -74,7 +74,7 @@ async def test_without_the_library_it_says_so_and_shows_nothing(monkeypatch, cap
 
 @needs_libfaketime
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 async def test_clocks_that_jump_lose_nothing_and_whoever_was_wrong_goes_on(capsys):
     jumps = size(4, soak=8)
     plan = Plan(jumps=jumps, workers=3, at_once=2, seed=5)

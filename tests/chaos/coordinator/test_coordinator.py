@@ -56,7 +56,7 @@ def test_the_comparison_finds_what_is_wrong(change, wrong):
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.req("P13")
 async def test_every_tick_and_reaction_once_through_kills_and_redesignations(capsys):
     code = await execute(Run(redesignations=5, per_s=4.0, seed=3))

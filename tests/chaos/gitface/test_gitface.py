@@ -7,7 +7,7 @@ import pytest
 from chaos.gitface.command import Plan, holds, run
 from tests.interfaces.git.signed_commits import require_ssh_keygen
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.long]
 
 
 async def test_pushed_commits_are_one_job_each_although_the_bridge_is_killed(capsys):

@@ -10,7 +10,7 @@ from tests.examples import size
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 async def test_a_hostile_worker_delays_and_loses_nothing(attack, monkeypatch):
     junk = size(4_000, soak=attacks.BURY_JUNK)

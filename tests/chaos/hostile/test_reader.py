@@ -6,7 +6,7 @@ from chaos.hostile.reader.trial import Plan, holds, trial
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_member_that_may_only_read_stops_nobody():
     """How much later jobs are is measured by the command; this is too short for numbers."""
     plan = Plan(flood_s=0.0, beside_s=0.0, rounds=1, settle_s=0.0, warm_s=0.0)

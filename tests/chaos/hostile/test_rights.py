@@ -30,7 +30,7 @@ async def test_a_member_that_may_only_lock_stops_nobody():
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 async def test_what_a_right_opens_over_http_stops_nobody(monkeypatch):
     monkeypatch.setattr(material, "RENEWALS", 20)
     monkeypatch.setattr(material, "LISTED", 4)

@@ -26,7 +26,7 @@ SMALL = Run(
 """One kill each of agents, gate and server, in the midst of it however slow the machine is."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.req("S9")
 async def test_agents_gate_and_server_are_killed_and_no_message_is_lost_doubled_or_reordered(
     tmp_path,

@@ -21,7 +21,7 @@ from tests.runtime.meshes import CALM, KIND, a_mesh, call
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.req("P12", "S16")
 async def test_two_laptops_that_are_killed_without_a_connection_come_to_one_result(capsys):
     code = await execute(Run(rounds=2, first_step=7))
@@ -35,7 +35,7 @@ async def test_two_laptops_that_are_killed_without_a_connection_come_to_one_resu
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 def test_laptops_on_networks_of_their_own_come_to_one_result_too():
     command = [sys.executable, "-m", "chaos", "offline", "--rounds", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

@@ -35,7 +35,7 @@ SMALL = ["--floods", "0.05", "--check-every", "12"]
 """Every attempt, with small floods; a job is called and the log compared after every twelfth."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_attempt_ends_at_a_wall_or_harms_nobody():
     done = subprocess.run(
         [sys.executable, "-m", "chaos", "outsider", *size(SMALL, soak=["--quick"])],

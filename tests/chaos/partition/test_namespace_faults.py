@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.network.namespace_skip import leave_out
 from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats]
+pytestmark = [pytest.mark.long, pytest.mark.nats]
 
 COMMAND = [sys.executable, "-m", "chaos", "partition", "--how", "namespaces"]
 

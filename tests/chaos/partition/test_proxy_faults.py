@@ -7,7 +7,7 @@ import pytest
 from chaos.partition import proxy_faults
 from chaos.partition.trial import Plan
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.long]
 
 
 async def test_sites_that_are_late_half_open_or_cut_off_lose_nothing(capsys):

@@ -14,7 +14,7 @@ SMALL = Plan(jobs=3, kills=3, workers=2, seed=3, selves=1, bundles=1)
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 async def test_answers_outlast_what_is_killed_and_none_is_made_up(capsys):
     code = await run(SMALL)
     said = json.loads(capsys.readouterr().out.splitlines()[-1])

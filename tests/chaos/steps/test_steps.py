@@ -43,7 +43,7 @@ def test_a_step_that_is_not_stored_or_was_not_returned_is_lost():
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 async def test_killed_workers_repeat_and_lose_no_step(capsys):
     code = await run(Plan(kills=6, jobs=6, workers=4, seed=1))
     said = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -6,7 +6,7 @@ import pytest
 
 from chaos.workers.command import Plan, run
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.long]
 
 PLAN = Plan(workers=3, jobs=40, kills=8, server_kills=1, replicas=1, seed=3)
 

@@ -42,7 +42,7 @@ def test_every_right_has_floods_over_http_and_those_of_records_the_whole_mesh():
 
 
 @pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.long
 async def test_what_a_right_opens_answers_its_floods(monkeypatch):
     monkeypatch.setattr(material, "RENEWALS", 20)
     monkeypatch.setattr(material, "LISTED", 4)
