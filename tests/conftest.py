@@ -209,7 +209,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
         return None
     if IS_LONG:
         return collection_path.name not in LONG_FOLDERS or None
-    return (IS_FAST or late_answers.SEED) and collection_path.name in FOLDER_MARKS or None
+    return ((IS_FAST or late_answers.SEED) and collection_path.name in FOLDER_MARKS) or None
 
 
 def is_chosen(item: pytest.Item, *, is_whole: bool) -> bool:

@@ -33,7 +33,6 @@ from nats import errors as nats_errors
 from antiphon.errors import AntiphonError
 from chaos.cluster.command_frame import parser_for, run_to_end
 from chaos.cluster.participant import BroughtDown
-from chaos.network.raw_connection import SLOWER
 from chaos.outsider.archive_attacks import ARCHIVE_ATTEMPTS
 from chaos.outsider.attacks.amplification import AMPLIFICATION
 from chaos.outsider.attacks.batches import BATCHES
@@ -57,12 +56,10 @@ from chaos.outsider.http.parties import HTTP_PARTIES
 from chaos.outsider.http.routes import HTTP_ROUTES, Survey, survey
 from chaos.outsider.target import Breach, TargetMesh, target_mesh
 
-ATTEMPT_S: Final = 40.0 * SLOWER
-"""No attempt takes longer; most take milliseconds."""
+ATTEMPT_S: Final = 320.0
+"""No attempt takes longer, also on a busy machine; most take milliseconds."""
 COULD_NOT_CHECK: Final = 3
 """The exit code if no breach was found, and not everything could be checked."""
-RUN_S: Final = 150.0 * SLOWER
-"""After this time, multiplied by the rounds, no further attempt begins."""
 ATTEMPTS: Final = {
     "writing": WRITING,
     "reading": READING,
@@ -216,13 +213,9 @@ def select(pattern: str) -> Iterator[tuple[str, Attempt]]:
 async def run(*, rounds: float, only: str, check_every: int = 1) -> int:
     begun, report = time.monotonic(), Report()
     left = list(select(only))
-
-    def is_time_left() -> bool:
-        return time.monotonic() - begun < RUN_S * max(rounds, 1)
-
-    while left and is_time_left():
+    while left:
         async with target_mesh(rounds) as target:
-            while left and is_time_left():
+            while left:
                 group, attempt = left.pop(0)
                 try:
                     is_checked = not left or len(left) % check_every == 0
@@ -233,14 +226,14 @@ async def run(*, rounds: float, only: str, check_every: int = 1) -> int:
                     break
             else:
                 await run_final_checks(target, report)
-    print(json.dumps({**report.summary(time.monotonic() - begun), "untried": len(left)}))
+    print(json.dumps(report.summary(time.monotonic() - begun)))
     if report.unchecked:
         print(
             f"{len(report.unchecked)} final checks could not be made: {report.unchecked[0]}. "
             "Run it again.",
             file=sys.stderr,
         )
-    return report.code if not left else 1
+    return report.code
 
 
 def main(argv: list[str]) -> int:

@@ -38,17 +38,17 @@ from antiphon.sdk.handle import JobHandle
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
 from chaos.cluster.participant import BroughtDown, Participant
-from chaos.network.raw_connection import SLOWER, RawConnection
+from chaos.network.raw_connection import RawConnection
 
 BUILD: Final = "build.image"
 RENDER: Final = "render.video"
 SECRET: Final = "secret.plan"  # noqa: S105 - a kind
 RULES: Final = Rules(offer_after_ms=1_500, max_drift_ms=500, lease_min_ms=1_000)
 """Lost announcements are repeated, and the shortest holds end, so soon that a run can wait."""
-WORK_S: Final = 8.0 * SLOWER
-"""How long a job of the victim may take, also during floods."""
-PATIENCE_S: Final = 15.0 * SLOWER
-PROBE_S: Final = 5.0 * SLOWER
+WORK_S: Final = 64.0
+"""After which the victim's job was stopped, and not just slowed by floods or a busy machine."""
+PATIENCE_S: Final = 120.0
+PROBE_S: Final = 40.0
 GREETING: Final = b"INFO"
 """The first bytes of every NATS server."""
 

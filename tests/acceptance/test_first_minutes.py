@@ -32,31 +32,16 @@ def called(shell, kind, *args):
     return asyncio.run(call())
 
 
-def test_a_result_is_there_at_once_and_alone_on_standard_output(shell, record_property):
-    pairs = [
-        (shell.run("submit", "example.add", "2", "3"), shell.run("jobs", "--limit", "1"))
-        for _ in range(4)
-    ]
-    answers = [answer for answer, _ in pairs]
-    assert {answer.out for answer in answers} == {"5\n"}
-    assert all("succeeded" in answer.err for answer in answers)
-    # It begins and connects as another command does, and waits for nothing but the job.
-    quickest_s, usual_s = (
-        min(one.seconds for one in column) for column in zip(*pairs, strict=True)
-    )
-    record_property("submit_round_trip_s", round(quickest_s, 3))
-    assert quickest_s < 3 * usual_s
+def test_a_result_is_alone_on_standard_output(shell):
+    answer = shell.run("submit", "example.add", "2", "3")
+    assert answer.out == "5\n"
+    assert "succeeded" in answer.err
 
 
-def test_the_job_itself_takes_a_small_part_of_the_commands_time(shell, record_property):
-    answers = [shell.run("submit", "example.add", "2", "3", "--json") for _ in range(3)]
-    for told in (answer.json for answer in answers):
-        assert told["state"] == "succeeded"
-        assert told["result"] == 5
-        assert told["is_new"]
-    shares = [answer.json["seconds"] / answer.seconds for answer in answers]
-    record_property("share_of_the_command", round(min(shares), 3))
-    assert min(shares) < 0.5, "the rest is Python's beginning"
+def test_a_program_reads_the_result_as_json(shell):
+    told = shell.run("submit", "example.add", "2", "3", "--json").json
+    assert (told["state"], told["result"], told["is_new"]) == ("succeeded", 5, True)
+    assert told["seconds"] > 0
 
 
 @pytest.mark.parametrize(

@@ -28,15 +28,15 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.hosting.strongest_key import with_authority
-from chaos.network.raw_connection import SLOWER, RawConnection, frame, header
+from chaos.network.raw_connection import RawConnection, frame, header
 from chaos.outsider.attacks.blobs import others_blob
 from chaos.outsider.attacks.forgeries import Forger, Signed, a_claim, grants_of, now_ms
 from chaos.outsider.attacks.headers import own_subject, stored
 from chaos.outsider.attempt import Attempt, Outcome, unknown_job
 from chaos.outsider.target import RENDER, Breach, TargetMesh
 
-_HELD_OFF_S: Final = 5.0 * SLOWER
-_BEARABLE_S: Final = 5.0 * SLOWER
+_HELD_OFF_S: Final = 40.0
+_BEARABLE_S: Final = 40.0
 _DEPS: Final = 64
 _AHEAD_MS: Final = 400
 _PIECE_MS: Final = 20

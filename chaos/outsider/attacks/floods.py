@@ -25,7 +25,7 @@ from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.sdk.hosting.strongest_key import with_authority
 from antiphon.sdk.mesh import Mesh
-from chaos.network.raw_connection import SLOWER, Credentials, RawConnection, frame, header
+from chaos.network.raw_connection import Credentials, RawConnection, frame, header
 from chaos.outsider.attacks.forgeries import Forger, grants_of, tail_of
 from chaos.outsider.attacks.headers import own_subject
 from chaos.outsider.attacks.logins import ask_gate, signed_request
@@ -35,12 +35,12 @@ from chaos.outsider.target import PATIENCE_S, Breach, TargetMesh
 _BURST: Final = 50
 _BEAT_S: Final = 0.02
 """A burst per beat: some thousands of messages a second, as one connection can send them."""
-_BEARABLE_S: Final = 5.0 * SLOWER
+_BEARABLE_S: Final = 40.0
 """What one of the victim's jobs may take beside a flood."""
 _MANY_CHAINS: Final = 70
 """More than a member looks at when it looks for its own."""
 _PIECES: Final = 5
-_HELD_OFF_S: Final = 5.0 * SLOWER
+_HELD_OFF_S: Final = 40.0
 _SQUATTERS: Final = 10
 _NOTICED_S: Final = 0.5
 """In this time a gate notices a revocation and ends the connections of that member."""

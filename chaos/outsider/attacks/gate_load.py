@@ -41,7 +41,7 @@ from antiphon.runtime.messages.message_requests import MESSAGES, PUT, MessageReq
 from antiphon.runtime.messages.register_index import register_key
 from antiphon.sdk.http.deliveries import Deliveries
 from antiphon.settings import HttpAddress
-from chaos.network.raw_connection import SLOWER, RawConnection
+from chaos.network.raw_connection import ANSWER_S, RawConnection
 from chaos.outsider.attacks.forgeries import Forger
 from chaos.outsider.attempt import Attempt, Outcome
 from chaos.outsider.target import Breach, TargetMesh
@@ -61,7 +61,7 @@ TWICE: Final = 6
 SILENT: Final = MAX_CONNECTIONS + 16
 STRANGER: Final = "127.0.0.2"
 PROBES: Final = 6
-PROBE_S: Final = 2.0 * SLOWER
+PROBE_S: Final = 16.0
 
 
 class Sender:
@@ -92,7 +92,7 @@ class Sender:
 
     async def _sent(self, verb: str, payload: bytes) -> message_requests.MessageAnswer:
         subject = f"apg.{self.target.mesh}.{self.raw.user}.{verb}"
-        found = await self.raw.ask(subject, payload, within_s=WAITED_S + 5 * SLOWER)
+        found = await self.raw.ask(subject, payload, within_s=WAITED_S + ANSWER_S)
         if not found:
             raise Breach("the gate stays silent")
         return message_requests.read_answer(found[0].data)

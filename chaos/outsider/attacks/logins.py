@@ -20,11 +20,11 @@ from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.hosting.strongest_key import with_authority
-from chaos.network.raw_connection import SLOWER, Credentials, RawConnection, header
+from chaos.network.raw_connection import Credentials, RawConnection, header
 from chaos.outsider.attempt import Attempt, Outcome, fill_in, publish_attempt
 from chaos.outsider.target import BUILD, RENDER, Breach, TargetMesh
 
-GONE_WITHIN_S: Final = 1.5 * SLOWER
+GONE_WITHIN_S: Final = 12.0
 """From the revocation's commit to the end of the connection."""
 TICKET_ENDS_S: Final = 5.0
 _ANY_LOGIN: Final = MessageType[dict[str, Any]]("login", dict, max_bytes=1024 * 1024)

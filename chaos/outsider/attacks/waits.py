@@ -43,13 +43,13 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.author import Draft
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from chaos.network.raw_connection import SLOWER
+from chaos.network.raw_connection import ANSWER_S
 from chaos.outsider.attacks.blobs import given_bytes, others_blob
 from chaos.outsider.attacks.forgeries import called
 from chaos.outsider.attempt import Attempt, Outcome, unknown_job
 from chaos.outsider.target import RENDER, SECRET, Breach, TargetMesh
 
-SETTLED_S: Final = 5.0 * SLOWER
+SETTLED_S: Final = ANSWER_S
 """In this time the coordinator has written what it will write about a job."""
 LOOK_S: Final = 0.05
 CHILDREN: Final = 70

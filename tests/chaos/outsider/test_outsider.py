@@ -1,7 +1,6 @@
 """`chaos outsider`: the whole of it, small; and that it would notice if an attack came through."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,15 +41,12 @@ def test_every_attempt_ends_at_a_wall_or_harms_nobody():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=700,
         check=False,
-        env={**os.environ, "ANTIPHON_CHAOS_SLOWER": "8"},
     )
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["breaches"] == []
     assert told["attempts"] == len(list(select(""))) > 200
     assert told["attempts"] == told["refused"] + told["harmless"] == sum(told["walls"].values())
-    assert told["untried"] == 0
     assert told["unchecked"] == []
     assert all(told["after"].values())
     assert told["routes"] > 70
