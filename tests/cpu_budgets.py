@@ -137,10 +137,11 @@ class CpuMeter:
             self._before_s = spent_s()
         return result
 
-    def begin(self) -> None:
-        """In a process forked for some of the tests: what it takes from here on."""
-        self.measured = Measured(Counter(), [])
+    def begin_anew(self) -> Measured:
+        """In a process that runs some of the tests: what those took that it ran since the last call."""
+        measured, self.measured = self.measured, Measured(Counter(), [])
         self._before_s = spent_s()
+        return measured
 
     def add(self, other: Measured) -> None:
         """Take over what such a process measured."""

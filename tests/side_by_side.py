@@ -127,12 +127,14 @@ class SideBySide:
                     if self._hear(session, worker, waiting):
                         continue
                     workers.remove(worker)
+                    code = worker.end()
                     if worker.left:
-                        self._tell_of_its_death(session, worker)
-                        if worker.left:
-                            waiting.appendleft(list(worker.left))
+                        self._tell_of_its_death(session.items[worker.left.popleft()], code)
+                        waiting.appendleft(list(worker.left))
                         workers.append(self._begin(session, begun, workers))
                         begun += 1
+                    elif code:
+                        reporter.write_line(f"a process of tests ended with exit code {code}")
                 if session.shouldfail:
                     raise session.Failed(session.shouldfail)
                 if session.shouldstop:
@@ -154,7 +156,9 @@ class SideBySide:
             return False
         match said:
             case "next":
-                worker.left.extend(waiting.popleft() if waiting else ())
+                self._meter.add(what)
+                while waiting and not worker.left:
+                    worker.left.extend(waiting.popleft())
                 worker.connection.send(list(worker.left))
             case "logstart":
                 hook.pytest_runtest_logstart(nodeid=what, location=more)
@@ -164,16 +168,11 @@ class SideBySide:
             case "logreport":
                 report = hook.pytest_report_from_serializable(config=self._config, data=what)
                 hook.pytest_runtest_logreport(report=report)
-            case "measured":
-                self._meter.add(what)
-                worker.end()
-                return False
         return True
 
-    def _tell_of_its_death(self, session: pytest.Session, worker: Worker) -> None:
-        """Fail the test that it ran."""
-        item = session.items[worker.left.popleft()]
-        text = f"the process of this test ended (exit code {worker.end()}) while it ran"
+    def _tell_of_its_death(self, item: pytest.Item, code: int) -> None:
+        """Fail the test that a process ran when it ended."""
+        text = f"the process of this test ended (exit code {code}) while it ran"
         report = pytest.TestReport(
             item.nodeid, item.location, {}, "failed", text, "call", sections=[], duration=0
         )
@@ -186,15 +185,14 @@ class SideBySide:
         plugins = self._config.pluginmanager
         plugins.unregister(name="terminalreporter")
         plugins.register(Relay(self._config, connection))
-        self._meter.begin()
+        self._meter.begin_anew()
         while True:
-            connection.send(("next", None, None))
+            connection.send(("next", self._meter.begin_anew(), None))
             items = [session.items[index] for index in connection.recv()]
             if not items:
-                break
+                return
             for item, following in zip(items, [*items[1:], None], strict=True):
                 self._config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        connection.send(("measured", self._meter.measured, None))
 
     def _make_its_own(self, number: int) -> None:
         """What two processes must not share: random numbers, captured output, temporary folders."""
