@@ -442,6 +442,7 @@ async def refusals(sender, to, count, **how):
     return told
 
 
+@pytest.mark.exact_times
 @pytest.mark.virtual_time
 @pytest.mark.req("S15")
 async def test_rate_limit_a_flood_is_told_and_another_gate_knows_of_it():
@@ -458,6 +459,7 @@ async def test_rate_limit_a_flood_is_told_and_another_gate_knows_of_it():
         await one.put(two.address, "later")
 
 
+@pytest.mark.exact_times
 @pytest.mark.virtual_time
 async def test_rate_limit_gates_add_up_what_each_of_them_counted():
     async with agents("memory", 3) as (_, (one, two, three)):

@@ -56,6 +56,7 @@ async def first_offer_after_ms(mesh, job: str, not_before: int) -> int:
     return at_ms - not_before
 
 
+@pytest.mark.exact_times
 @pytest.mark.parametrize("by_s", [0.05, 0.5, 3, 600.123])
 def test_a_delayed_job_begins_at_its_time(by_s):
     async def story(timeless):

@@ -20,7 +20,7 @@ from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.runtime import spawned
-from tests.runtime.meshes import KIND, MeshUnderTest, a_mesh, call, on_both_engines
+from tests.runtime.meshes import KIND, MeshUnderTest, a_mesh, call, eventually, on_both_engines
 
 pytestmark = pytest.mark.req("B21")
 
@@ -193,7 +193,7 @@ async def test_a_handler_that_ignores_its_end_keeps_its_job_no_longer():
         ended, _ = await ended_with(caller, Budget(max_bu=1))
         assert ended.error.name == "OverBudget"
         stop.set()
-        assert worker.busy == 0
+        await eventually(lambda: worker.busy == 0)
 
 
 @pytest.mark.virtual_time
