@@ -46,3 +46,15 @@ def test_the_citation_says_what_the_package_says():
     assert citation["license"] == PROJECT["license"]
     assert citation["repository-code"] == PROJECT["urls"]["Source"]
     assert [one for one in PROJECT["urls"].values() if citation["repository-code"] not in one] == []
+
+
+SORTS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
+
+
+def test_a_version_of_the_changelog_has_each_sort_of_change_once():
+    versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
+    assert versions
+    for version in versions:
+        sorts = re.findall(r"^### (.+)$", version, re.MULTILINE)
+        assert set(sorts) <= set(SORTS)
+        assert len(sorts) == len(set(sorts)), "put your line under the heading that is there"
