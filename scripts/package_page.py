@@ -1,7 +1,7 @@
 """Makes the page of the package from README.md, with the address of every link and picture.
 
-The build runs it (`[tool.hatch.metadata.hooks.custom]`). In a checkout and on the site the links stay
-relative; outside the repository nothing would be found below them.
+The build runs it (`[tool.hatch.metadata.hooks.custom]`). In a checkout and on the site the links
+stay relative; outside the repository they would lead nowhere.
 """
 
 import re
