@@ -52,9 +52,3 @@ def test_what_else_answers_or_reaches_out_has_a_row():
     for words in ("git serve", "joining and logins", "archive readers", "http.post"):
         row_about(words)
     assert node_routes()
-
-
-def test_it_does_not_say_that_something_is_missing_which_is_there():
-    missing = PAGE.read_text().partition("## What is not built yet")[2].partition("\n## ")[0]
-    for word in ("purg", "API", "snapshot"):
-        assert word not in missing, word

@@ -55,7 +55,7 @@ def test_programs_find_every_page_as_markdown_with_a_sentence(tmp_path):
 def source_of_site(folder):
     """The pages as they are laid out, without the one that is made from the code."""
     shutil.copytree(ROOT / "docs", folder / "docs")
-    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
+    for name in script().BESIDE:
         shutil.copy(ROOT / name, folder / name)
     shutil.copy(ROOT / "README.md", folder / "index.md")
     (folder / "docs/reference/python").mkdir()

@@ -41,7 +41,12 @@ class Auditor:
         """Its own line to the engine is without faults."""
         self.cluster = cluster
         self.referee = cluster.referee
-        self._fresh = FullNode(self.visitor("fresh"), self._replica(":memory:"))
+        self._fresh: FullNode | None = None
+
+    def close(self) -> None:
+        """Close the replica that replays were read into."""
+        if self._fresh is not None:
+            self._fresh.replica.close()
 
     def _replica(self, path: Path | str) -> Replica:
         return Replica(path, mesh=self.cluster.mesh, protocol=self.cluster.protocol)
@@ -150,10 +155,11 @@ class Auditor:
                 if running != replayed:
                     what = f"{machine.name}: running {running}, replayed {replayed}"
                     self.referee.accuse("restart_equals_replay", what)
-        self._fresh.replica.close()
 
     async def _replay(self, upto: int) -> str:
         """The state of a node that reads the log from its beginning to `upto`."""
+        if self._fresh is None:
+            self._fresh = FullNode(self.visitor("fresh"), self._replica(":memory:"))
         node = self._fresh
         records = [self.referee.log.at(seq) for seq in range(node.applied + 1, upto + 1)]
         batch = [record for record in records if record is not None]

@@ -16,6 +16,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -225,7 +226,10 @@ class World:
 
     async def unfold(self) -> None:
         """The plan: chaos, healing, audit."""
-        auditor = Auditor(self.cluster)
+        with closing(Auditor(self.cluster)) as auditor:
+            await self._follow_plan(auditor)
+
+    async def _follow_plan(self, auditor: Auditor) -> None:
         self.submitters[0].has_plans = self.plan.has_plans
         for machine in self.machines:
             machine.boot()

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 
 import pytest
 
@@ -135,17 +134,6 @@ def test_the_readmes_program_is_the_quickstart_and_prints_its_result(tmp_path):
     assert done.stdout == "5\n"
 
 
-def test_what_needs_something_installed_first_says_so():
-    chaos, command = (
-        section("When a worker dies, or only seems to", IDEAS),
-        section("Run a command", COMMANDS),
-    )
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert packages["targets"]["wheel"]["packages"] == ["src/antiphon"], "chaos is not in it"
-    assert "checkout" in chaos.partition("```console")[0]
-    assert "bubblewrap" in command.partition("```console")[0]
-
-
 def test_nothing_that_is_built_is_listed_as_missing():
     """A page of its own, or a command, is the sign of it."""
     missing = section("What is not built yet", (ROOT / "SECURITY.md").read_text())
@@ -164,7 +152,6 @@ def test_the_same_call_is_the_same_job_exactly_where_the_readme_says_so(tmp_path
             words = ("submit", "example.add", "2", "3", *more, "--json")
             assert shell.run(*words).json["is_new"]
             assert shell.run(*words).json["is_new"] == is_new
-    assert "so is the same call with `--once`" in section("Five ideas", IDEAS)
 
 
 def test_the_readmes_chaos_is_refused_with_the_fence():

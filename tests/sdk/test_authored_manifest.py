@@ -233,7 +233,7 @@ def test_a_timeout_that_is_none_gets_the_seconds_it_may_mean(written, hint):
         ('{"command":["a"],\n "timeout":1,}', "line 2, column 1"),
         ('{"command":["a"] // why\n}', "line 1, column 18: this is not JSON"),
         ("command: [a]\ntimeout: 1\n", "line 1, column 1: this is not JSON"),
-        ("[" * 2000, "nested deeper than 8"),
+        ("[" * 2000 + "]" * 2000, "nested deeper than 8"),
         ("[[[[[[[[[[1]]]]]]]]]]", "nested deeper than 8"),
         ('"text"', "this is text"),
         ("", "not JSON"),

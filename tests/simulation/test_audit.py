@@ -1,6 +1,7 @@
 """What the referee hears and the audit reads can be wrong, and then they say so."""
 
 import json
+from contextlib import closing
 from types import SimpleNamespace
 
 from antiphon.core.record.verdict import Verdict
@@ -24,15 +25,15 @@ def accused(tmp_path, tamper):
         log = made.cluster.referee.log
         await until(lambda: all(one.node.applied == log.last_seq for one in made.full))
         assert not made.cluster.referee.violations
-        auditor = Auditor(made.cluster)
-        found = tamper(made)
-        if found is not None:
-            await found
-        auditor.every_job_ends(made.workers)
-        auditor.promises_kept(made.workload)
-        auditor.seals_are_true()
-        await auditor.light_equals_full(made.full)
-        await auditor.running_equals_replay(made.full)
+        with closing(Auditor(made.cluster)) as auditor:
+            found = tamper(made)
+            if found is not None:
+                await found
+            auditor.every_job_ends(made.workers)
+            auditor.promises_kept(made.workload)
+            auditor.seals_are_true()
+            await auditor.light_equals_full(made.full)
+            await auditor.running_equals_replay(made.full)
 
     _, outcome = play(tmp_path, story)
     return {violation.law for violation in outcome.violations}
@@ -82,7 +83,8 @@ def test_a_replica_that_recorded_something_else(tmp_path):
 def test_a_replica_that_restarts_elsewhere(tmp_path):
     async def restart(made):
         made.full[1].replica._db.execute("update lanes_jobs set state = 'pending', due_ms = 1")
-        await Auditor(made.cluster).restart_equals_replay(made.full[1:])
+        with closing(Auditor(made.cluster)) as auditor:
+            await auditor.restart_equals_replay(made.full[1:])
         made.full[1].boot()
         await until(lambda: made.full[1].replica is not None)
 

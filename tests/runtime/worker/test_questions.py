@@ -352,7 +352,7 @@ async def test_a_worker_does_not_believe_a_coordinator_that_makes_answers_up(eng
         await mesh.worker(work)
         job = await call(session, retry=Retry(base_ms=1))
         (question,) = await opened(node)
-        await eventually(lambda: _yields(node, job) == 1)
+        await eventually(lambda: _state(node, job) == "waiting")
         lane = (await _lane(session, job)).lane
         false = OfferBody(kind=KIND, job=job.id, results=(Result(text='"yes"', is_answer=True),))
         written = await write_one(session, Intent(JobOffer, false, lane), Policy())

@@ -1,7 +1,6 @@
 """A request of GitHub's that comes again: the same job for as long as the mesh remembers it."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +13,6 @@ from tests.runtime.log.test_archived_lanes import archive
 from tests.runtime.meshes import CALM, a_mesh
 from tests.sdk.webhooks.test_signature import SECRET, github
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/do/webhooks.md"
 HOUR_S = 3_600
 KIND = "release.ship"
 BODY = b'{"version": 7}'
@@ -43,10 +41,3 @@ async def test_the_same_body_is_the_same_job_until_the_horizon(tmp_path):
             await archive(mesh, session)
             news.append((await sent()).is_new)
         assert news == [True, False, True], "the second one is behind the horizon"
-
-
-def test_the_page_says_until_when():
-    page = " ".join(PAGE.read_text().split())
-    assert "always the same job" not in page
-    assert "the same body is the same job for as long as the mesh remembers it" in page
-    assert "`horizon_ms`" in page
