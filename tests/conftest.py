@@ -26,6 +26,7 @@ import structlog
 from antiphon.testing.virtual_time import new_loop
 from tests.cpu_budgets import CpuMeter
 from tests.examples import IS_FAST, IS_SOAK, draw_at_leisure
+from tests.left_processes import OwnedRun
 
 ASYNC_TEST_LIMIT_S = 840
 
@@ -142,8 +143,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure what each folder of tests costs."""
+    """Measure what each folder of tests costs, and leave no process behind."""
     config.pluginmanager.register(CpuMeter(config))
+    if not hasattr(config, "workerinput"):  # it has those of xdist below it
+        config.pluginmanager.register(OwnedRun())
 
 
 # --- pure tests -------------------------------------------------------------------------------

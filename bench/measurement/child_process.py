@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
+from antiphon.processes.owned_process import start_owned
+
 READY: Final = "ready"
 READY_WITHIN_S: Final = 120.0
 ENDED_WITHIN_S: Final = 15.0
@@ -23,9 +25,7 @@ async def child_process(
     Its standard input is closed when the block ends; a process that waits for that ends by itself,
     any other is ended.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, *arguments, stdin=PIPE, stdout=PIPE
-    )
+    process = await start_owned(sys.executable, "-m", module, *arguments, stdin=PIPE, stdout=PIPE)
     try:
         yield process, await wait_for_word(process, READY, within_s)
     finally:
