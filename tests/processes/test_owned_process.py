@@ -22,9 +22,9 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNER = f"""
-import subprocess, sys, threading, time
+import os, subprocess, sys, threading, time
 from antiphon.processes.owned_process import OwnedPopen
-held = []
+held = [os.dup(0) for _ in range(20)]  # numbers with two digits: not every shell takes them
 def start():
     held.append(OwnedPopen(sys.argv[2:], grace_s=float(sys.argv[1])))
 in_thread = threading.Thread(target=start)  # it ends before the owner

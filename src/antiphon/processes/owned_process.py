@@ -33,7 +33,7 @@ from typing import Any, Final
 
 _SCRIPT: Final = """\
 {
-  exec <&"$1" >/dev/null 2>&1
+  exec <"/dev/fd/$1" >/dev/null 2>&1
   trap "" TERM
   cd /
   read -r _
@@ -51,7 +51,7 @@ _SCRIPT: Final = """\
 shift 2
 exec "$@"
 """
-"""`$1` is the pipe, `$2` the grace in tenths of a second."""
+"""`$1` is the pipe, `$2` the grace in tenths of a second. Not `<&"$1"`: dash takes one digit there."""
 
 
 class OwnedPopen(subprocess.Popen[Any]):
