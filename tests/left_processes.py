@@ -4,8 +4,8 @@ A run is named in the environment of everything that it starts (`VARIABLE`). A r
 the name of the outer one before its own. Read from `/proc`: where there is none, nothing is found.
 
     python tests/left_processes.py RUN                  list what is left of it, end it, and fail
-    python tests/left_processes.py --after-owner RUN    end it when standard input ends without
-                                                        a word: its owner was killed
+    python tests/left_processes.py --after-owner RUN    the same when standard input ends, which
+                                                        its owner holds; with a word there: nothing
 
 Not found: processes with an environment of their own, which is what a sandbox gives to its job; it
 ends them itself.
@@ -81,7 +81,7 @@ def end(run: str) -> None:
 
 
 def check(run: str, within_s: float = ABOUT_TO_END_S) -> int:
-    """List what is left of a run in spite of that patience, and end it; 1 if there is any."""
+    """List what is left of a run after that patience, and end it; 1 if there is any."""
     deadline = time.monotonic() + within_s
     while (left := left_of(run)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -94,9 +94,10 @@ def check(run: str, within_s: float = ABOUT_TO_END_S) -> int:
 
 
 class OwnedRun:
-    """A run of pytest, as its plugin: nothing that it started is left if it is killed."""
+    """A run of pytest, as its plugin: nothing that it started is left, also if it is killed."""
 
     def __init__(self) -> None:
+        self._is_within_another = VARIABLE in os.environ
         os.environ[VARIABLE] = run = run_within_this()
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, "--after-owner", run],
@@ -106,16 +107,15 @@ class OwnedRun:
         )
 
     def pytest_unconfigure(self) -> None:
-        """A run that ends in order lets its servers be stopped in order, at its very end."""
-        self._guard.communicate(b"ended\n")
+        """The outer run checks what is left of one within it that ended in order."""
+        if self._is_within_another:
+            self._guard.communicate(b"ended\n")
 
 
 def main(words: list[str]) -> int:
     match words:
         case ["--after-owner", run]:
-            if not sys.stdin.read():
-                end(run)
-            return 0
+            return 0 if sys.stdin.read() else check(run, within_s=0)
         case [run]:
             return check(run)
     print(__doc__, file=sys.stderr)

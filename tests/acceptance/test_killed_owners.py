@@ -1,17 +1,16 @@
 """Whatever starts servers and workers is killed in the middle: no process of it is left."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.shell import Shell, until
-from tests.acceptance.warm_cli import ANTIPHON
 from tests.left_processes import VARIABLE, left_of, run_within_this
+from tests.patience import NEVER_S
 
 pytestmark = [
     pytest.mark.nats,
@@ -19,56 +18,79 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = """
-import subprocess, time
+TEST_FILE = f"""
+import subprocess
 import pytest
-from tests.acceptance.shell import Shell
 from tests.local_server import shared_server
 
-@pytest.mark.parametrize("number", range(2))
-def test_that_never_ends(tmp_path, number):
+@pytest.mark.nats
+def test_that_never_ends():
     shared_server()
-    subprocess.Popen(["sleep", "3600"], start_new_session=True)
-    with Shell(tmp_path).start("dev"):
-        time.sleep(3600)
+    subprocess.run(["sleep", "{NEVER_S}"])
 """
-PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.conftest", "-c", "/dev/null")
-STARTERS = {
-    "dev": ((str(ANTIPHON), "dev", "--json"), {"nats-server": 1}),
-    "up": ((str(ANTIPHON), "init", "--json"), {"nats-server": 1}),
-    "demo": ((str(ANTIPHON), "demo", "--json"), {"nats-server": 1, "worker example": 3}),
-    "bench": (
-        (sys.executable, "-m", "bench", "many", "--jobs", "1000000"),
-        {"nats-server": 1, "bench.many.worker": 2},
-    ),
-    "chaos": (
-        (sys.executable, "-m", "chaos", "documents", "--writes", "1000000"),
-        {"nats-server": 1, "forkserver": 1},
-    ),
-    "tests": (
-        (sys.executable, *PYTEST, "-n", "2", "test_it.py"),
-        {"shared": 4},
-    ),
-}
+PYTEST = ("-m", "pytest", "-c", "/dev/null", "-p", "tests.conftest", "--assert", "plain")
+TESTS = (*PYTEST, "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "1", "test_it.py")
+WARM = f"""
+import os, subprocess, sys, time
+from pathlib import Path
+from tests.acceptance.warm_cli import WarmProcess
+silent = {{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}}
+held = WarmProcess(["dev"], cwd=Path(sys.argv[1]), env=os.environ, **silent)
+time.sleep({NEVER_S})
+"""
 
 
-@pytest.mark.parametrize("name", STARTERS)
-def test_a_starter_is_killed_and_nothing_of_it_is_left(name, tmp_path):
-    (tmp_path / "test_it.py").write_text(TESTS)
-    words, expected = STARTERS[name]
+@pytest.mark.parametrize(
+    "command, expected",
+    [("dev", "nats-server"), ("init", "nats-server"), ("demo", "antiphon worker example")],
+)
+def test_a_command_that_hosts_is_killed_and_nothing_of_it_is_left(command, expected, tmp_path):
     run = run_within_this()
-    starter = subprocess.Popen(
-        words,
+    shell = Shell(tmp_path, **{VARIABLE: run, "TMPDIR": str(tmp_path)})
+    with Path(os.devnull).open("w") as nowhere:
+        hosting = shell.typed_into(nowhere.fileno(), command, "--json")
+    kill_in_the_middle(hosting.kill, run, {expected: 1})
+    hosting.wait()
+    assert hosting.stderr
+    hosting.stderr.close()
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (("-m", "bench", "latency", "--quick"), {"nats-server": 1, "bench.meshes": 1}),
+        (("-m", "chaos", "documents", "--writes", "1000000"), {"nats-server": 1, "forkserver": 3}),
+        (TESTS, {"nats-server": 1, "sleep": 1}),
+        (("-c", WARM, "."), {"nats-server": 1}),
+    ],
+    ids=["bench", "chaos", "pytest", "warm"],
+)
+def test_a_program_of_ours_is_killed_and_nothing_of_it_is_left(words, expected, tmp_path):
+    (tmp_path / "test_it.py").write_text(TEST_FILE)
+    run = run_within_this()
+    program = subprocess.Popen(
+        [sys.executable, *words],
         cwd=tmp_path,
         env={**os.environ, VARIABLE: run, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    with starter:
-        for text, times in expected.items():
-            until(lambda: sum(text in one.line for one in left_of(run)) >= times)
-        b = time.monotonic()
-        before = left_of(run)
-        starter.kill()
+    with program:
+        try:
+            kill_in_the_middle(program.kill, run, expected)
+        finally:
+            program.kill()
+
+
+def kill_in_the_middle(kill: Callable[[], None], run: str, expected: dict[str, int]) -> None:
+    """Kill a starter when so many processes with these words are there; wait for none at all."""
+
+    def are_there() -> bool:
+        lines = [process.line for process in left_of(run)]
+        return all(
+            sum(words in line for line in lines) >= times for words, times in expected.items()
+        )
+
+    until(are_there)
+    kill()
     until(lambda: left_of(run) == [])
-    print(name, len(before), time.monotonic() - b, *before, sep="\n")
