@@ -51,7 +51,7 @@ _SCRIPT: Final = """\
 shift 2
 exec "$@"
 """
-"""`$1` is the pipe, `$2` the grace in tenths of a second. Not `<&"$1"`: dash takes one digit there."""
+"""`$1` is the pipe, `$2` the grace in tenths of a second. After `<&` dash takes one digit alone."""
 
 
 class OwnedPopen(subprocess.Popen[Any]):
