@@ -86,10 +86,10 @@ def check(run: str, within_s: float = ABOUT_TO_END_S) -> int:
     while (left := left_of(run)) and time.monotonic() < deadline:
         time.sleep(0.1)
     if left:
-        print(f"{len(left)} processes of this run were left, and are ended now:", file=sys.stderr)
+        end(run)  # before anything is said: nobody may hear it any more
+        print(f"{len(left)} processes of this run were left, and were ended:", file=sys.stderr)
         for process in left:
             print(f"  {process}", file=sys.stderr)
-        end(run)
     return 1 if left else 0
 
 
