@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from antiphon.engines.nats import LocalServer, Login, NatsEngine
 from antiphon.runtime.artifacts.store import Artifacts
+from bench.measurement.child_process import printed_by
 from bench.measurement.report import conclude, say
 
 MIB = 1024 * 1024
@@ -73,15 +73,12 @@ async def measure(size_mb: int) -> dict[str, float]:
         async with LocalServer() as server:
             login = {"url": server.url, "user": server.user, "password": server.password}
             say("up and down through a server that syncs before it acknowledges")
-            done = await asyncio.to_thread(
-                subprocess.run,
-                [sys.executable, "-m", "bench", "artifacts", CLIENT, name],
-                input=json.dumps(login),
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
+            printed = await asyncio.to_thread(
+                printed_by,
+                *(sys.executable, "-m", "bench", "artifacts", CLIENT, name),
+                given=json.dumps(login),
             )
-    measured: dict[str, float] = json.loads(done.stdout)
+    measured: dict[str, float] = json.loads(printed)
     return measured
 
 

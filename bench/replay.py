@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from antiphon import assembly
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
+from bench.measurement.child_process import printed_by
 from bench.measurement.report import conclude, say
 from bench.signed_log import SignedLog
 
@@ -76,12 +76,8 @@ async def follow_to_end(home: StateDirectory) -> dict[str, object]:
 def child(home: StateDirectory) -> dict[str, object]:
     """The node in a process of its own; `started_s` includes Python's own start."""
     begun = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.replay", "--child", str(home.path)],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    told: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    printed = printed_by(sys.executable, "-m", "bench.replay", "--child", str(home.path))
+    told: dict[str, object] = json.loads(printed.splitlines()[-1])
     told["started_s"] = time.perf_counter() - begun
     return told
 

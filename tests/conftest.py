@@ -29,6 +29,7 @@ from antiphon.testing.virtual_time import new_loop
 from tests import late_answers
 from tests.cpu_budgets import CpuMeter
 from tests.examples import IS_FAST, IS_LONG, IS_SOAK, draw_at_leisure
+from tests.left_processes import OwnedRun
 from tests.side_by_side import SideBySide
 
 ASYNC_TEST_LIMIT_S = 840
@@ -170,7 +171,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure what each file of tests costs; run files side by side."""
+    """Measure what each file of tests costs, run files side by side, leave no process behind."""
     meter = CpuMeter(config)
     config.pluginmanager.register(meter)
     processes = config.option.processes
@@ -178,6 +179,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(
             SideBySide(config, processes=processes, together=WHOLE_TREE, meter=meter)
         )
+    config.pluginmanager.register(OwnedRun(), OwnedRun.NAME)
 
 
 # --- pure tests -------------------------------------------------------------------------------

@@ -7,9 +7,11 @@ ran, and another takes over the rest of its file.
 """
 
 import atexit
+import ctypes
 import gc
 import os
 import random
+import signal
 import sys
 import traceback
 from collections import deque
@@ -22,6 +24,9 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis.internal.charmap import charmap
 
+from tests.left_processes import OwnedRun
+
+PR_SET_PDEATHSIG = 1
 Indices = list[int]
 """Which of the session's tests a process runs next."""
 
@@ -47,6 +52,7 @@ class Worker:
         if self.pid == 0:
             for worker in (self, *others):  # so that each notices when the parent is gone
                 worker.connection.close()
+            _end_with_parent()
             _run_and_exit(lambda: work(theirs))
         theirs.close()
 
@@ -55,6 +61,12 @@ class Worker:
         self.connection.close()
         _, status = os.waitpid(self.pid, 0)
         return os.waitstatus_to_exitcode(status)
+
+
+def _end_with_parent() -> None:
+    """Also if it is killed while a test waits; elsewhere than on Linux, after that test."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _run_and_exit(work: Callable[[], None]) -> NoReturn:
@@ -184,6 +196,7 @@ class SideBySide:
         self._make_its_own(number)
         plugins = self._config.pluginmanager
         plugins.unregister(name="terminalreporter")
+        plugins.getplugin(OwnedRun.NAME).leave_to_parent()
         plugins.register(Relay(self._config, connection))
         self._meter.begin_anew()
         while True:

@@ -36,6 +36,7 @@ from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Need
 from antiphon.core.record import codec, signing, subjects
 from antiphon.ports import Record
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -122,7 +123,7 @@ class Waits(Struct, frozen=True):
 
 async def start_worker(home: StateDirectory) -> tuple[Process, str]:
     """A worker process, and its id."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_owned(
         sys.executable, "-m", "bench.fairness.worker", str(home.path), stdout=PIPE
     )
     assert process.stdout is not None

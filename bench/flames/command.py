@@ -15,6 +15,7 @@ from asyncio.subprocess import DEVNULL
 from pathlib import Path
 from typing import Final
 
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.caller.bulk_submission import submit_many
 from bench.flames.flame_graph import svg, tree
 from bench.measurement.child_process import child_process
@@ -48,7 +49,7 @@ async def sample(sort: Sort, jobs: int, slots: int) -> list[str]:
             await submit_many(mesh.caller, [job_body(number) for number in range(jobs)])
             worker = child_process("bench.meshes.worker", "--home", home, "--slots", str(slots))
             async with worker as (process, _):
-                sampling = await asyncio.create_subprocess_exec(
+                sampling = await start_owned(
                     *(sampler, "record", "--pid", str(process.pid), "--format", "raw"),
                     *("--rate", str(SAMPLES_PER_S), "--duration", str(LONGEST_S)),
                     *("--output", str(stacks)),

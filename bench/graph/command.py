@@ -34,6 +34,7 @@ from antiphon.core.families.jobs.ops import JobClaim, JobComplete
 from antiphon.core.families.jobs.state import TERMINAL
 from antiphon.core.record.verdict import Verdict
 from antiphon.engines.nats import LocalServer
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.replica.replica import Replica
 from antiphon.runtime.replica.replica_jobs import ReplicaJobs, job_records
@@ -69,7 +70,7 @@ class Placed(Struct, frozen=True):
 
 async def start(module: str, home: StateDirectory, *options: str) -> tuple[Process, str]:
     """A process of this benchmark, and the line by which it says that it is ready."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_owned(
         sys.executable, "-m", module, "--home", str(home.path), *options, stdout=PIPE
     )
     assert process.stdout is not None

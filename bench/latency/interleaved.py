@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
+from bench.measurement.child_process import printed_by
 from bench.measurement.report import conclude, median, say
 
 KEYS: Final = (
@@ -49,16 +49,11 @@ def run(workers: int, before: Path, rounds: int, *, is_quick: bool) -> int:
 
 def _fleet(tree: Path, workers: int, *, is_quick: bool) -> dict[str, Any]:
     path = os.pathsep.join((str(tree / "src"), str(tree)))
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "bench", "latency", "--fleet", str(workers)),
-            *(["--quick"] if is_quick else []),
-        ],
+    printed = printed_by(
+        *(sys.executable, "-m", "bench", "latency", "--fleet", str(workers)),
+        *(["--quick"] if is_quick else []),
         cwd=tree,
         env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
     )
-    told: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    told: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return told

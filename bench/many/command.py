@@ -28,6 +28,7 @@ from msgspec import Struct
 from antiphon.assembly import hosted_mesh
 from antiphon.core.authority.rules import Rules
 from antiphon.engines.nats import LocalServer
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.caller.submission import wait_for_end
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.many.bound_calls import gather
@@ -77,7 +78,7 @@ WAYS: Final[dict[str, Way]] = {"ours": ours, "gather": one_each}
 
 async def start_worker(home: StateDirectory) -> Process:
     """A worker process that has said that it is ready."""
-    worker = await asyncio.create_subprocess_exec(
+    worker = await start_owned(
         sys.executable,
         *("-m", "bench.many.worker", "--home", str(home.path), "--slots", str(SLOTS)),
         stdout=PIPE,

@@ -7,7 +7,9 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from typing import Final
+from typing import Any, Final
+
+from antiphon.processes.owned_process import OwnedPopen, start_owned
 
 READY: Final = "ready"
 READY_WITHIN_S: Final = 120.0
@@ -23,9 +25,7 @@ async def child_process(
     Its standard input is closed when the block ends; a process that waits for that ends by itself,
     any other is ended.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, *arguments, stdin=PIPE, stdout=PIPE
-    )
+    process = await start_owned(sys.executable, "-m", module, *arguments, stdin=PIPE, stdout=PIPE)
     try:
         yield process, await wait_for_word(process, READY, within_s)
     finally:
@@ -51,6 +51,15 @@ async def wait_for_word(process: Process, word: str, timeout_s: float) -> str:
             if line.startswith(word):
                 return line.removeprefix(word).strip()
     raise SystemExit(f"a child process ended before it said {word!r}")
+
+
+def printed_by(*words: str, given: str = "", **how: Any) -> str:
+    """What a command prints that ends by itself, or with us; `SystemExit` if it fails."""
+    with OwnedPopen(words, stdin=PIPE, stdout=PIPE, text=True, **how) as process:
+        printed: str = process.communicate(given)[0]
+    if process.returncode:
+        raise SystemExit(f"{' '.join(words[1:4])} failed with {process.returncode}")
+    return printed
 
 
 async def _end(process: Process) -> None:

@@ -21,6 +21,7 @@ from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.record import subjects
 from antiphon.engines.nats import LocalServer
 from antiphon.engines.nats.server.server_config import Sync
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -65,7 +66,7 @@ async def idle_worker(sync: Sync = "always", replicas: int = 1) -> AsyncIterator
             servers = await _founded(stack, home, Path(directory), sync, replicas)
             async with assembly.join(home, "client") as connection:
                 await connection.session.sync_control()
-                worker = await asyncio.create_subprocess_exec(
+                worker = await start_owned(
                     sys.executable,
                     *("-m", "bench.meshes.timed_worker"),
                     *("--home", str(home.path), "--times", str(times)),

@@ -23,6 +23,7 @@ from typing import Final
 from antiphon import assembly
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.caller.submission import cancel
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -52,7 +53,7 @@ def story(jobs: int) -> tuple[list[ScheduleBody], int]:
 @asynccontextmanager
 async def full_node(home: StateDirectory) -> AsyncIterator[int]:
     """`antiphon node --http` beside a block; its port."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_owned(
         *(sys.executable, "-c", "import sys; from antiphon.interfaces.cli import main; main()"),
         *("node", "--json", "--http", "127.0.0.1:0", "--home", str(home.path)),
         stdout=PIPE,

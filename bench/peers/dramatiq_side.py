@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from antiphon.processes.owned_process import start_owned
 from bench.measurement.process_usage import cpu_s
 from bench.peers.redis_server import RedisServer, environment, redis_server
 from bench.peers.side import Figures, PeerLoad
@@ -41,7 +42,7 @@ def enqueue(server: RedisServer, load: PeerLoad) -> float:
 @asynccontextmanager
 async def workers(place: Path, server: RedisServer, load: PeerLoad) -> AsyncIterator[Process]:
     """Its worker processes, beside a block."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_owned(
         sys.executable,
         *("-m", "dramatiq", "bench.peers.dramatiq_tasks"),
         *("--processes", str(load.processes), "--threads", str(load.threads)),

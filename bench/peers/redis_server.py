@@ -7,7 +7,6 @@ import importlib.util
 import os
 import secrets
 import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from antiphon.processes.owned_process import OwnedPopen
 from bench.meshes.local_cluster import free_ports
 
 STARTED_WITHIN_S: Final = 20.0
@@ -61,7 +61,7 @@ async def redis_server(place: Path) -> AsyncIterator[RedisServer]:
         'appendonly yes\nappendfsync always\nsave ""\n'
     )
     with (place / "redis.log").open("wb") as log:
-        process = subprocess.Popen([find_redis(), str(config)], stdout=log, stderr=log)
+        process = OwnedPopen([find_redis(), str(config)], grace_s=5, stdout=log, stderr=log)
     try:
         async with asyncio.timeout(STARTED_WITHIN_S):
             while not await _is_listening(port):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import signal
 import tempfile
@@ -10,6 +9,8 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
+
+from antiphon.processes.owned_process import start_owned
 
 SYNCS: Final = "fsync,fdatasync,sync_file_range,msync"
 ATTACHED: Final = b"attached"
@@ -21,7 +22,7 @@ async def fsyncs(pids: Sequence[int], work: Callable[[], Awaitable[object]]) -> 
     if strace is None:
         return None
     with tempfile.NamedTemporaryFile(prefix="antiphon-bench-") as found:
-        process = await asyncio.create_subprocess_exec(
+        process = await start_owned(
             strace,
             *("-f", "-o", found.name, "-e", f"trace={SYNCS}"),
             *(word for pid in pids for word in ("-p", str(pid))),

@@ -16,6 +16,7 @@ from typing import Final, Self
 
 import msgspec
 
+from antiphon.processes.owned_process import start_owned
 from chaos.audit.execution_journal import ExecutionTally, JournalReader, JournalWriter
 from chaos.clock.fake_clock import FakeClock
 from chaos.clock.process import Acked
@@ -102,7 +103,7 @@ class ProcessGroup:
         }
         options = [word for key, path in files.items() for word in (f"--{key}", str(path))]
         with process.log.open("ab") as out:
-            process.child = await asyncio.create_subprocess_exec(
+            process.child = await start_owned(
                 sys.executable,
                 *("-m", "chaos.clock.process", process.role, *options),
                 stdout=out,

@@ -24,6 +24,7 @@ from antiphon.assembly import hosted_mesh
 from antiphon.core import manifest
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -72,7 +73,7 @@ class CommandWorker:
             "CHAOS_QUICK": "1" if quick else "",
             "PYTHONPATH": str(ROOT),
         }
-        process = await asyncio.create_subprocess_exec(
+        process = await start_owned(
             str(Path(sys.executable).parent / "antiphon"),
             *("worker", "chaos.drain.tasks", "--json", "--slots", str(plan.jobs)),
             *("--home", str(home.path)),

@@ -22,6 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from antiphon.processes.owned_process import OwnedPopen
 from antiphon.sandbox.isolation import seccomp
 
 TABLES = (seccomp.DENIED, seccomp.ABSENT, seccomp.UNCOUNTED, seccomp.BY_ARGUMENT)
@@ -116,7 +117,7 @@ class Targets:
     def _decoy(self) -> None:
         """Somebody else's process: this user's, with secrets where people put them."""
         waits = "import signal, time; signal.signal(10, signal.SIG_IGN); time.sleep(600)"
-        self.decoy = subprocess.Popen(
+        self.decoy = OwnedPopen(
             [sys.executable, "-I", "-S", "-c", waits, f"--token={self.canary}"],
             env={"TOKEN": self.canary},
             cwd=self.directory / "keys",

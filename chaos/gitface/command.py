@@ -28,6 +28,7 @@ from msgspec import Struct
 from antiphon import assembly, on
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.errors import Rejected
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.sdk.git.ssh_signature import did_of_ssh_key
@@ -73,7 +74,7 @@ class KilledBridge:
 
     async def start(self) -> None:
         """Start it; it has caught up with the log then."""
-        self._process = await asyncio.create_subprocess_exec(ANTIPHON, *self._words, stdout=PIPE)
+        self._process = await start_owned(ANTIPHON, *self._words, stdout=PIPE)
         await wait_for_event(self._process, "ready", within_s=PATIENCE_S)
 
     async def torment(self, kills: int) -> None:
@@ -83,9 +84,7 @@ class KilledBridge:
             await self.end()
             self.killed += 1
             if self._chance.random() < 0.3:
-                self._process = await asyncio.create_subprocess_exec(
-                    ANTIPHON, *self._words, stdout=PIPE
-                )
+                self._process = await start_owned(ANTIPHON, *self._words, stdout=PIPE)
                 await asyncio.sleep(self._chance.uniform(0.3, 1.0))
                 await self.end()
                 self.killed += 1

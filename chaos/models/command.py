@@ -28,6 +28,7 @@ from antiphon.core.families.jobs.audited_calls import snapshots_in
 from antiphon.core.families.jobs.ops import JobComplete, Retry, ScheduleBody
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.record.verdict import Verdict
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.model_calls import ModelCall, calls_on
@@ -79,7 +80,7 @@ class Found(Struct, kw_only=True):
 async def _worker(home: Path, url: str, key: str, log: Path, *how: str) -> AsyncIterator[None]:
     place = ("--home", str(home), "--url", url, "--key", key)
     with log.open("wb") as errors:
-        process = await asyncio.create_subprocess_exec(
+        process = await start_owned(
             sys.executable, "-m", "chaos.models.process", *place, *how, stdout=PIPE, stderr=errors
         )
         try:

@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 PREFIX: Final = "10.77.0."
 DEVICE: Final = b"mesh0"
-PROGRAMS: Final = ("nsenter", "setpriv")
-"""Of util-linux: they start a server in its namespace, and end it if we are killed."""
+PROGRAM: Final = "nsenter"
+"""Of util-linux: it starts a server in its namespace."""
 _TUN_DEVICE: Final = "/dev/net/tun"
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
@@ -151,12 +151,11 @@ def prepare() -> None:
 
 
 def check_programs() -> None:
-    """`NamespacesUnavailable` if a program is not installed."""
+    """`NamespacesUnavailable` if the program is not installed."""
     if sys.platform != "linux":
         raise NamespacesUnavailable("network namespaces exist on Linux only")
-    missing = [program for program in PROGRAMS if shutil.which(program) is None]
-    if missing:
-        raise NamespacesUnavailable(f"not installed: {', '.join(missing)} (package util-linux)")
+    if shutil.which(PROGRAM) is None:
+        raise NamespacesUnavailable(f"not installed: {PROGRAM} (package util-linux)")
 
 
 def check_creation() -> None:
@@ -202,12 +201,10 @@ def _call(name: str, *arguments: int) -> None:
 
 
 def launcher(directory: Path, namespace: NetworkNamespace, program: Path) -> Path:
-    """A script that runs a program in a namespace and ends it with the process that started it."""
+    """A script that runs a program in a namespace."""
     script = directory / "in-namespace"
-    nsenter, setpriv = (shutil.which(name) for name in PROGRAMS)
     script.write_text(
-        "#!/bin/sh\n"
-        f'exec {setpriv} --pdeathsig KILL {nsenter} --net={namespace.path} "{program}" "$@"\n',
+        f'#!/bin/sh\nexec {shutil.which(PROGRAM)} --net={namespace.path} "{program}" "$@"\n',
         encoding="utf-8",
     )
     with suppress(OSError):

@@ -25,6 +25,7 @@ from antiphon.core import manifest
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import JobClaim, JobComplete, ScheduleBody
 from antiphon.core.record.verdict import Verdict
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -62,7 +63,7 @@ class SlowWorker:
     @classmethod
     async def start(cls, home: StateDirectory, name: str, *, insists: bool = False) -> SlowWorker:
         extra = ["--insist"] if insists else []
-        process = await asyncio.create_subprocess_exec(
+        process = await start_owned(
             sys.executable,
             "-m",
             "chaos.stale.worker",

@@ -225,7 +225,7 @@ class Shell:
                     stream.close()
 
     def end_server(self) -> None:
-        """A killed host leaves its server: a failing test must not."""
+        """Kill the server of a killed host, which would else end in order a moment later."""
         for ports in self.home.glob("server/ports/*.ports"):
             pid = int(ports.stem.rpartition("_")[2])
             if is_alive(pid):

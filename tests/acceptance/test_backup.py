@@ -93,7 +93,7 @@ def test_a_restore_says_who_has_permissions_again_and_how_to_revoke_them(tmp_pat
         server.line("ready")
         assert host.run(*shlex.split(typed)[1:]).code == 0
         who = host.run("who", "--home", "restored")
-        assert server.stop() == 0, "a killed host leaves its server"
+        assert server.stop() == 0
     assert "bob" in who.out
     assert "ada" not in who.out
 

@@ -6,7 +6,8 @@ are there already. Half a second of imports for each of several hundred commands
 most of what the acceptance tests cost.
 
 The warm process belongs to one process of tests. It is told over a socket what to start, with the
-command's streams, and tells over a socket of that command how it ended.
+command's streams, and tells over a socket of that command how it ended. At the end of the tests,
+also if they are killed, it ends the commands that still run.
 """
 
 import atexit
@@ -216,6 +217,8 @@ def serve(line: socket.socket) -> bool:
             continue
         message, streams, _, _ = socket.recv_fds(line, MAX_REQUEST, 4)
         if not message:
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
             return False
         request = json.loads(message)
         pid = os.fork()

@@ -23,6 +23,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from antiphon.core.authority.grant_terms import Terms
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.hosting.strongest_key import with_authority
@@ -103,7 +104,7 @@ async def command(directory: Path, *words: str) -> AsyncIterator[Started]:
     output = directory / f"output-{words[0]}"
     errors = directory / f"errors-{words[0]}"
     with output.open("wb") as out, errors.open("wb") as err:
-        process = await asyncio.create_subprocess_exec(
+        process = await start_owned(
             *_words(*words),
             stdin=DEVNULL,
             stdout=out,
@@ -140,7 +141,7 @@ def _ready(output: Path) -> dict[str, Any]:
 
 async def _found(home: StateDirectory) -> None:
     """`antiphon init`, without hosting it."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_owned(
         *_words("init", "--no-up", "--name", "reader", "--home", str(home.path)),
         stdin=DEVNULL,
         stdout=DEVNULL,
@@ -153,7 +154,7 @@ async def _found(home: StateDirectory) -> None:
 @asynccontextmanager
 async def running(*words: str) -> AsyncIterator[tuple[Process, dict[str, Any]]]:
     """A module that runs as a process beside the block, with its arguments; and what it said."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_owned(
         sys.executable,
         *("-m", *words),
         stdin=PIPE,

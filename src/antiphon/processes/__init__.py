@@ -1,1 +1,1 @@
-"""What the kernel says about processes: read by the sandbox and by the executors alike."""
+"""Other processes: those that end with us, and what the kernel says about any."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from antiphon.errors import Unavailable
+from antiphon.processes.owned_process import start_owned
 from antiphon.runtime.identity.state_directory import StateDirectory
 
 if TYPE_CHECKING:
@@ -37,13 +38,12 @@ class Machine:
     @classmethod
     async def start(cls, name: str, directory: Path) -> Self:
         """Start the worker of a machine that has joined in this directory."""
-        process = await asyncio.create_subprocess_exec(
+        process = await start_owned(
             *(sys.executable, "-m", "antiphon", "worker", TASKS, "--slots", "8", "--json"),
             env={**os.environ, "ANTIPHON_HOME": str(directory)},
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the demonstration, which then ends its workers
         )
         try:
             async with asyncio.timeout(READY_S):

@@ -1,8 +1,9 @@
 """Our own nats-server: started, stopped, killed and restarted as one child process.
 
-Owns the server's directory (config, store, log) and exactly the process that it started. Used by
-`antiphon dev` and `antiphon up`, by tests and by chaos runs. Refuses to run a server without
-authentication, and one that others can reach without TLS and accounts.
+Owns the server's directory (config, store, log) and exactly the process that it started, which ends
+when we end, in whatever way. Used by `antiphon dev` and `antiphon up`, by tests and by chaos runs.
+Refuses to run a server without authentication, and one that others can reach without TLS and
+accounts.
 
 Invariants: credentials are in the config file (mode 0600) and never on a command line; there
 is no HTTP monitoring port, questions about the server go over its system account; a restart
@@ -42,6 +43,7 @@ from antiphon.engines.nats.server.server_config import (
 )
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.files import replace_file
+from antiphon.processes.owned_process import OwnedPopen
 
 if sys.platform != "win32":
     import fcntl
@@ -235,7 +237,7 @@ class LocalServer:
         with _sole_use_of(self.directory) as lock:
             self._run(binary, lock)
 
-    def _run(self, binary: Path, lock: tuple[int, ...]) -> None:
+    def _run(self, binary: Path, lock: int | None) -> None:
         if self._accounts is None:
             self._load_or_make_secrets()
         else:
@@ -245,14 +247,12 @@ class LocalServer:
         for stale in self._ports_dir.glob("*.ports"):
             stale.unlink(missing_ok=True)
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own binary and config
+            self._process = OwnedPopen(
                 [str(binary), "-c", str(config)],
-                stdin=subprocess.DEVNULL,
+                grace_s=_STOP_S,
+                stdin=subprocess.DEVNULL if lock is None else lock,
                 stdout=log,
                 stderr=log,
-                # A Ctrl-C at the terminal is for us; we then stop the server cleanly.
-                start_new_session=sys.platform != "win32",
-                pass_fds=lock,
             )
 
     @property
@@ -328,19 +328,19 @@ def is_in_use(directory: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _sole_use_of(directory: Path) -> Iterator[tuple[int, ...]]:
+def _sole_use_of(directory: Path) -> Iterator[int | None]:
     """Lock the directory for the server: two on one store would destroy it.
 
-    The server inherits the locked file and holds the lock for as long as it lives, even if we
-    are killed and it is not.
+    The server inherits the locked file as its standard input, and holds the lock for as long as it
+    lives, which is longer than ours if we are killed.
     """
     if sys.platform == "win32":
-        yield ()
+        yield None
         return
     handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield (handle,)
+        yield handle
     except BlockingIOError as error:
         raise Held(
             f"a nats-server already runs in {directory}",
