@@ -1,5 +1,6 @@
 """Tickets: once, not for ever, and not for whoever guesses."""
 
+import base64
 import threading
 
 import msgspec
@@ -7,8 +8,10 @@ import pytest
 
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.record.ids import digest
-from antiphon.errors import Malformed, Rejected
+from antiphon.errors import Malformed, Rejected, Unreadable
 from antiphon.runtime.gate.tickets import (
+    MAX_TICKET_CHARS,
+    PREFIX,
     Invitation,
     Ticket,
     TicketRegistry,
@@ -78,6 +81,33 @@ def test_a_ticket_has_300_characters_at_most():
         assert len(text) <= 300
     longest = f"nats://{'h' * 63}.{'h' * 63}.{'h' * 63}.{'h' * 61}:65535"
     assert read_ticket(write_ticket(msgspec.structs.replace(TICKET, engine=longest)))
+
+
+def test_a_ticket_of_the_greatest_length_is_read_and_a_longer_one_is_refused():
+    bytes_of_engine = (MAX_TICKET_CHARS - len(PREFIX)) * 3 // 4 - len(packed_without_engine())
+    for more in (0, 1):
+        ticket = msgspec.structs.replace(TICKET, engine=f"nats://{'h' * (bytes_of_engine + more)}")
+        if not more:
+            text = write_ticket(ticket)
+            assert len(text) == MAX_TICKET_CHARS
+            assert read_ticket(text) == ticket
+        else:
+            with pytest.raises(Unreadable):
+                write_ticket(ticket)
+
+
+def packed_without_engine() -> bytes:
+    text = write_ticket(msgspec.structs.replace(TICKET, engine="nats://")).removeprefix(PREFIX)
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def test_a_text_that_is_something_else_is_told_from_a_spoilt_ticket():
+    text = write_ticket(TICKET)
+    for other in ("", "hello", text.removeprefix(PREFIX), f"my {text}"):
+        with pytest.raises(Malformed, match="does not begin with 'antiphon-ticket-'"):
+            read_ticket(other)
+    with pytest.raises(Malformed, match="a part is missing or was changed"):
+        read_ticket(text[:-9])
 
 
 @pytest.mark.parametrize("engine", ["tls://farm:4222", "nats://[::1]:4222"])
