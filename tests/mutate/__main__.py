@@ -1,13 +1,14 @@
-"""Makes small random changes to the package, one at a time: does a test notice each?
+"""Makes small random changes to the package, one at a time: a test should notice each.
 
     python -m tests.mutate --count 40 --seed 1
     python -m tests.mutate --only src/antiphon/core/policy/write_pace.py:109:11:guard
 
-Which changes are drawn, and which kinds are not: `changes`. The tests run once without mutants
-(`survey`), which says which of them reach each place and how long they take. Then a mutant is
-tried against the pure tests that reach it, nearest first, and against those with servers and
-processes if it survives (`trial`). What nobody can notice is listed in equivalent.toml, with why.
-Nothing is written to the sources: an import hook changes a module as it is loaded.
+Which changes are drawn, and which kinds are not: `changes`. A mutant is first tried against the
+files of tests that are nearest to it (`nearest`). For those that survive the pure tests run once
+without any mutant (`survey`), which says which of them reach each place and how long they take;
+those that reach it are asked next (`trial`). Then the same with tests of servers and processes,
+but those that are slow. What nobody can notice is listed in equivalent.toml, with why. Nothing is
+written to the sources: an import hook changes a module as it is loaded.
 
 Libraries were weighed. mutmut and cosmic-ray change the files of a copy and run the whole command
 for each mutant. Neither draws a sample by a seed, asks the nearest tests first, or forks from a
@@ -37,13 +38,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=cores())
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="replays mutants")
+    parser.add_argument("--quick", action="store_true", help="asks only the nearest pure tests")
     wanted = parser.parse_args(arguments)
     tree = Tree(ROOT)
     only = [named(tree, name) for name in wanted.only]
     mutants = only or draw(tree, wanted.count, wanted.seed)
     known = [] if only else equivalents()
     tried = [one for one in mutants if not any(each.is_of(one) for each in known)]
-    trials = asyncio.run(Trials(tree, wanted.jobs).run(tried))
+    trials = asyncio.run(Trials(tree, wanted.jobs).run(tried, is_quick=wanted.quick))
     said = figures(mutants, trials)
     print(json.dumps(said), flush=True)
     return 0 if said["noticed"] >= ENOUGH * len(trials) else 1
@@ -60,7 +62,7 @@ def figures(mutants: list[Mutant], trials: list[Trial]) -> dict[str, object]:
             {
                 "file": each.path,
                 "line": each.line,
-                "function": each.function,
+                "said": each.said,
                 "was": each.was,
                 "becomes": each.becomes,
                 "replay": f"python -m tests.mutate --only {each.name}",

@@ -178,8 +178,9 @@ class _Finder:
         """The defaults of parameters are seen by whoever runs the function."""
         arguments = node.args
         named = [*arguments.posonlyargs, *arguments.args]
-        plain = list(zip(named[len(named) - len(arguments.defaults) :], arguments.defaults))
-        keyword = zip(arguments.kwonlyargs, arguments.kw_defaults)
+        last = named[len(named) - len(arguments.defaults) :]
+        plain = zip(last, arguments.defaults, strict=True)
+        keyword = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         body = node.body
         first = body[1] if len(body) > 1 and ast.get_docstring(node) else body[0]
         for argument, default in (*plain, *keyword):
@@ -228,15 +229,16 @@ class _Finder:
         match node:
             case ast.Compare():
                 for place, operator in enumerate(node.ops):
-                    self.add("compare", node, where, _operator(node, place, COMPARE[type(operator)]))
+                    other = COMPARE[type(operator)]
+                    self.add("compare", node, where, _operator(node, place, other))
             case ast.BoolOp():
-                other = ast.Or if isinstance(node.op, ast.And) else ast.And
-                self.add("logic", node, where, _field(node, "op", other()))
+                joined = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+                self.add("logic", node, where, _field(node, "op", joined))
             case ast.BinOp(op=ast.Add() | ast.Sub()) if not (
                 _is_text(node.left) or _is_text(node.right)
             ):
-                turned = ast.Sub if isinstance(node.op, ast.Add) else ast.Add
-                self.add("sum", node, where, _field(node, "op", turned()))
+                turned = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
+                self.add("sum", node, where, _field(node, "op", turned))
             case ast.UnaryOp(op=ast.Not()):
                 self.add("not", node, where, _instead(where.put, node, node.operand))
             case ast.Constant(value=bool(flag)):

@@ -55,6 +55,8 @@ class Mutant:
     """Where it is; empty for what runs when the module is imported."""
     is_probed: bool
     """Whether a run can tell which tests reach it."""
+    said: str
+    """The line of the source where it begins."""
     was: str
     becomes: str
 
@@ -77,18 +79,16 @@ class Equivalent:
     """A change that nobody can notice, and why. It is found again after lines have moved."""
 
     file: str
-    function: str
+    line: str
+    """Its text."""
     was: str
     becomes: str
     why: str
 
     def is_of(self, mutant: Mutant) -> bool:
-        return (self.file, self.function, self.was, self.becomes) == (
-            mutant.path,
-            mutant.function,
-            mutant.was,
-            mutant.becomes,
-        )
+        """Whether this change was judged."""
+        judged = (self.file, self.line, self.was, self.becomes)
+        return judged == (mutant.path, mutant.said, mutant.was, mutant.becomes)
 
 
 def equivalents(table: Path = EQUIVALENT) -> list[Equivalent]:
@@ -100,11 +100,12 @@ def equivalents(table: Path = EQUIVALENT) -> list[Equivalent]:
 def named(tree: Tree, name: str) -> Mutant:
     """The mutant of a name; `LookupError` if there is none in the sources as they are."""
     path, _, key = name.partition(":")
-    parsed = ast.parse((tree.root / path).read_text(encoding="utf-8"))
-    for change in changes(parsed):
+    source = (tree.root / path).read_text(encoding="utf-8")
+    for change in changes(ast.parse(source)):
         if change.key == key:
+            said = source.splitlines()[change.line - 1].strip()
             was, becomes = change.made()
-            return Mutant(path, key, change.function, change.at is not None, was, becomes)
+            return Mutant(path, key, change.function, change.at is not None, said, was, becomes)
     raise LookupError(f"{name}: nothing can be changed there; the sources may have moved")
 
 

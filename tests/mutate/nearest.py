@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from tests.mutate.mutants import Tree
@@ -40,6 +41,7 @@ class Nearness:
         top = {self._tree.package.rpartition("/")[2], self._tree.tests, *OURS}
         files = (*self._tree.sources(), *self.files)
         imported = {source for file in files for _, source, _ in facts(file).imported if source}
+        imported |= {plugin.module for plugin in entry_points(group="pytest11")}
         return {name for name in imported if name.partition(".")[0] not in top}
 
     def _rank_all(self, path: str) -> dict[str, int]:

@@ -33,7 +33,7 @@ def install_from_environment() -> None:
     elif os.environ.get(PROBES):
         setattr(builtins, "mutate_reached", _note())  # noqa: B010 - a name that nobody else has
         places = json.loads(Path(os.environ[PROBES]).read_text(encoding="utf-8"))
-        install({module: _compiled(file, _probing(keys)) for module, (file, keys) in places.items()})
+        install({name: _compiled(file, _probing(keys)) for name, (file, keys) in places.items()})
 
 
 def _probing(keys: dict[str, int]) -> Callable[[str], ast.Module]:

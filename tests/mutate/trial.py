@@ -59,10 +59,12 @@ class Trials:
         self._jobs = jobs
         self._near = Nearness(tree)
 
-    async def run(self, mutants: Sequence[Mutant]) -> list[Trial]:
-        """One trial for each mutant, in their order."""
+    async def run(self, mutants: Sequence[Mutant], *, is_quick: bool = False) -> list[Trial]:
+        """One trial for each mutant, in their order; a quick one asks the nearest tests alone."""
         async with self._warm() as warm:
             nearest = await _all(warm, mutants, self._try_nearest)
+            if is_quick:
+                return nearest
             pure = await self._round(warm, _survivors(nearest), PURE, FAST)
             others = await self._round(warm, _survivors(pure), OTHERS, {})
         last = {trial.mutant: trial for trial in (*nearest, *pure, *others)}

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from _pytest.config import get_config
+
 from tests.mutate.overlay import install_from_environment
 from tests.mutate.survey import PROCESS
 from tests.pytest_process import PLAINLY, TOO_LONG, Ran, environment
@@ -96,6 +98,7 @@ def _import_all(modules: Iterable[str]) -> None:
         for name in modules:
             with suppress(Exception):
                 importlib.import_module(name)
+        get_config()  # imports pytest's own plugins
     gc.collect()
     gc.freeze()
 
