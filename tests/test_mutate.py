@@ -55,6 +55,7 @@ def test_what_is_drawn(before, after):
         "_log.info('seen', times=3)",
         "MAX_BYTES = 2 * 1024",
         "MAX_BYTES: Final = 2 * 1024",
+        "LIMITS: Final = Limits(room='all', heard=64)",
         "within_ms: int = 500",
         "@dataclass(frozen=True)\nclass A(Struct, frozen=True):\n    pass",
         "def __repr__(self):\n    return self.a + 1",

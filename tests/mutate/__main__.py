@@ -1,18 +1,19 @@
 """Makes small random changes to the package, one at a time: a test should notice each.
 
     python -m tests.mutate --count 40 --seed 1
-    python -m tests.mutate --only src/antiphon/core/policy/write_pace.py:109:11:guard
+    python -m tests.mutate --only src/antiphon/core/policy/write_pace.py:107:11:compare
 
 Which changes are drawn, and which kinds are not: `changes`. A mutant is first tried against the
 files of tests that are nearest to it (`nearest`). For those that survive the pure tests run once
 without any mutant (`survey`), which says which of them reach each place and how long they take;
-those that reach it are asked next (`trial`). Then the same with tests of servers and processes,
-but those that are slow. What nobody can notice is listed in equivalent.toml, with why. Nothing is
+those that reach it are asked next (`trial`). The same follows with the tests that have servers and
+processes, except slow ones. That takes many minutes, however few mutants are left: `--quick` asks
+the nearest tests alone. What nobody can notice is listed in equivalent.toml, with why. Nothing is
 written to the sources: an import hook changes a module as it is loaded.
 
-Libraries were weighed. mutmut and cosmic-ray change the files of a copy and run the whole command
-for each mutant. Neither draws a sample by a seed, asks the nearest tests first, or forks from a
-process that has imported them: a mutant would cost minutes instead of seconds.
+Libraries were weighed. mutmut 3 also forks and knows which tests reach a function, but it mutates
+a copy of the tree, runs the whole suite before anything else, changes nothing outside functions and
+draws no sample by a seed. cosmic-ray runs one command for every mutant, whatever it changes.
 
 The last line on standard output is one JSON object; exits 0 if at least 95 of 100 mutants that are
 not equivalent were noticed.
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=cores())
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="replays mutants")
-    parser.add_argument("--quick", action="store_true", help="asks only the nearest pure tests")
+    parser.add_argument("--quick", action="store_true", help="asks only the nearest tests")
     wanted = parser.parse_args(arguments)
     tree = Tree(ROOT)
     only = [named(tree, name) for name in wanted.only]

@@ -9,8 +9,8 @@ calls is removed), `raise` (removed), `loop` (continue becomes break), `slice` (
 Not drawn, since no test should hold them: annotations, decorators, bases and keywords of classes,
 `TYPE_CHECKING`, asserts, what is logged or raised (texts for people), options of the command line
 (what its help says), `__repr__` and `__str__`, floats and strings, numbers that have a name in
-capitals (a bound or a time is chosen; a test that repeats it is a copy), and numbers of seconds
-and milliseconds.
+capitals, alone or in what it stands for (a bound or a time is chosen; a test that repeats it is a
+copy), and numbers of seconds and milliseconds.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Where:
     """Puts another node in its place."""
     returns_bool: bool
     in_function: bool = False
-    is_time: bool = False
+    is_chosen: bool = False
 
     def with_(self, **others: object) -> _Where:
         return _Where(**{**self.__dict__, **others})  # type: ignore[arg-type]
@@ -148,7 +148,9 @@ class _Finder:
         for name, value in ast.iter_fields(node):
             if name == "annotation" or (name == "exc" and isinstance(node, ast.Raise)):
                 continue
-            self._children(node, name, value, where.with_(is_time=self._is_time(node, name, where)))
+            self._children(
+                node, name, value, where.with_(is_chosen=self._is_chosen(node, name, where))
+            )
 
     def _children(self, node: ast.AST, name: str, value: object, where: _Where) -> None:
         if isinstance(value, ast.AST):
@@ -185,8 +187,8 @@ class _Finder:
         first = body[1] if len(body) > 1 and ast.get_docstring(node) else body[0]
         for argument, default in (*plain, *keyword):
             if default is not None:
-                is_time = bool(A_TIME.match(argument.arg))
-                self.walk(default, where.with_(at=(body, first), is_time=is_time))
+                is_chosen = bool(A_TIME.match(argument.arg))
+                self.walk(default, where.with_(at=(body, first), is_chosen=is_chosen))
 
     # --- what is not drawn --------------------------------------------------------------------
 
@@ -211,17 +213,22 @@ class _Finder:
                 return bool(is_named) and _is_number(value)
         return False
 
-    def _is_time(self, node: ast.AST, name: str, where: _Where) -> bool:
+    def _is_chosen(self, node: ast.AST, name: str, where: _Where) -> bool:
         match node:
             case ast.keyword(arg=str(arg)):
-                return bool(A_TIME.match(arg))
+                return where.is_chosen or bool(A_TIME.match(arg))
             case ast.Call(func=ast.Attribute(attr=called)) | ast.Call(func=ast.Name(id=called)):
-                return name == "args" and bool(A_TIME.match(called))
+                return where.is_chosen or (name == "args" and bool(A_TIME.match(called)))
+            case (
+                ast.Assign(targets=[ast.Name(id=target)], value=ast.Call())
+                | ast.AnnAssign(target=ast.Name(id=target), value=ast.Call())
+            ) if A_NAMED_NUMBER.match(target):
+                return True  # bounds that have a name together
             case ast.Assign(targets=[ast.Name(id=target)]):
                 return bool(A_TIME.match(target))
             case ast.stmt():
                 return False
-        return where.is_time
+        return where.is_chosen
 
     # --- what is drawn ------------------------------------------------------------------------
 
@@ -243,7 +250,7 @@ class _Finder:
                 self.add("not", node, where, _instead(where.put, node, node.operand))
             case ast.Constant(value=bool(flag)):
                 self.add("flag", node, where, _field(node, "value", not flag))
-            case ast.Constant(value=int(number)) if not where.is_time:
+            case ast.Constant(value=int(number)) if not where.is_chosen:
                 self.add("number", node, where, _field(node, "value", number + 1))
                 self.add("number", node, where, _field(node, "value", number - 1))
             case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from tests.mutate.mutants import Tree
+from tests.mutate.mutants import Mutant, Tree
 from tests.source_tree import facts, read
 
 SAME_NAME, IMPORTS, SAME_FOLDER, MENTIONS, IMPORTS_BESIDE, FAR = range(6)
@@ -16,6 +17,10 @@ LEAST_LETTERS = 5
 """Shorter names say little."""
 OURS = ("tests", "conftest", "bench", "chaos", "simulator", "examples")
 """What imports the package, or is changed for the tests."""
+
+NOT_PURE = re.compile("mark.nats|mark.processes|both_engines")
+FOLDERS = {"acceptance", "chaos", "sandbox"}
+"""All of whose tests start processes (tests/conftest.py)."""
 
 
 class Nearness:
@@ -35,6 +40,23 @@ class Nearness:
         if path not in self._known:
             self._known[path] = self._rank_all(path)
         return self._known[path]
+
+    def ordered(self, mutant: Mutant) -> list[str]:
+        """The files that are near a mutant, the nearest first; of equals, those that name it."""
+        near = self.of(mutant.path)
+        names = {*mutant.function.split("."), *self._names(mutant.path)}
+
+        def key(file: str) -> tuple[int, bool, int, str]:
+            said = facts(self._tree.root / file).names
+            is_named = mutant.function.rpartition(".")[2] in said
+            return near[file], not is_named, -len(names & said), file
+
+        return sorted(near, key=key)
+
+    def has_others(self, file: str) -> bool:
+        """Whether a file may have tests that are not pure."""
+        is_marked = NOT_PURE.search(read(self._tree.root / file))
+        return bool(is_marked) or not FOLDERS.isdisjoint(Path(file).parts)
 
     def modules_of_others(self) -> set[str]:
         """What sources and tests import that belongs to neither."""

@@ -62,12 +62,14 @@ class Trials:
     async def run(self, mutants: Sequence[Mutant], *, is_quick: bool = False) -> list[Trial]:
         """One trial for each mutant, in their order; a quick one asks the nearest tests alone."""
         async with self._warm() as warm:
-            nearest = await _all(warm, mutants, self._try_nearest)
-            if is_quick:
-                return nearest
-            pure = await self._round(warm, _survivors(nearest), PURE, FAST)
-            others = await self._round(warm, _survivors(pure), OTHERS, {})
-        last = {trial.mutant: trial for trial in (*nearest, *pure, *others)}
+            rounds = [await _all(warm, mutants, self._try_nearest_pure)]
+            left = _survivors(rounds[-1])
+            rounds.append(await _all(warm, left, self._try_nearest_others))
+            if not is_quick:
+                for marks, more in ((PURE, FAST), (OTHERS, {})):
+                    left = _survivors(rounds[-1])
+                    rounds.append(await self._round(warm, left, marks, more))
+        last = {trial.mutant: trial for trials in rounds for trial in trials}
         return [last[mutant] for mutant in mutants]
 
     async def _round(
@@ -82,15 +84,25 @@ class Trials:
         _say(f"{len(known.seconds)} tests passed, in {sum(known.seconds.values()):.0f} s")
         return await _all(warm, mutants, lambda one, each: self._try(one, each, known, more))
 
-    async def _try_nearest(self, warm: Warm, mutant: Mutant) -> Trial:
-        """Try it against the nearest pure tests, whatever they reach."""
-        near = self._near.of(mutant.path)
-        files = sorted(near, key=lambda file: (near[file], file))[:NEAREST]
-        arguments = (*limit(PATIENT_S), "-m", PURE, *files)
-        ran = await warm.run(arguments, {**FAST, **self._mutated(mutant)}, NEAREST_S)
-        if not files or ran.code in {PASSED, NONE_RUN, TOO_LONG}:
+    async def _try_nearest_pure(self, warm: Warm, mutant: Mutant) -> Trial:
+        files = self._near.ordered(mutant)
+        return await self._try_files(warm, mutant, files, PURE, FAST)
+
+    async def _try_nearest_others(self, warm: Warm, mutant: Mutant) -> Trial:
+        files = [file for file in self._near.ordered(mutant) if self._near.has_others(file)]
+        return await self._try_files(warm, mutant, files, OTHERS, {})
+
+    async def _try_files(
+        self, warm: Warm, mutant: Mutant, files: Sequence[str], marks: str, more: dict[str, str]
+    ) -> Trial:
+        """Try it against the first files, whatever they reach."""
+        if not files:
             return Trial(mutant, "")
-        return await self._confirmed(warm, mutant, ran, arguments, FAST)
+        arguments = (*limit(PATIENT_S), "-m", marks, *files[:NEAREST])
+        ran = await warm.run(arguments, {**more, **self._mutated(mutant)}, NEAREST_S)
+        if ran.code in {PASSED, NONE_RUN, TOO_LONG}:
+            return Trial(mutant, "")
+        return await self._confirmed(warm, mutant, ran, arguments, more)
 
     @asynccontextmanager
     async def _warm(self) -> AsyncIterator[Pool]:
