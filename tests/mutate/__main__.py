@@ -25,6 +25,7 @@ import argparse
 import asyncio
 import json
 import sys
+from typing import Any
 
 from tests.mutate.mutants import ROOT, Mutant, Tree, draw, equivalents, named
 from tests.mutate.trial import Trial, Trials, cores
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if said["noticed"] >= ENOUGH * len(trials) else 1
 
 
-def figures(mutants: list[Mutant], trials: list[Trial]) -> dict[str, object]:
+def figures(mutants: list[Mutant], trials: list[Trial]) -> dict[str, Any]:
     """The closing line."""
     survivors = [trial.mutant for trial in trials if not trial.noticed_by]
     return {

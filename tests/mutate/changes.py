@@ -19,7 +19,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -124,9 +124,6 @@ class _Where:
     in_function: bool = False
     is_chosen: bool = False
 
-    def with_(self, **others: object) -> _Where:
-        return _Where(**{**self.__dict__, **others})  # type: ignore[arg-type]
-
 
 @dataclass
 class _Finder:
@@ -149,30 +146,30 @@ class _Finder:
             if name == "annotation" or (name == "exc" and isinstance(node, ast.Raise)):
                 continue
             self._children(
-                node, name, value, where.with_(is_chosen=self._is_chosen(node, name, where))
+                node, name, value, replace(where, is_chosen=self._is_chosen(node, name, where))
             )
 
     def _children(self, node: ast.AST, name: str, value: object, where: _Where) -> None:
         if isinstance(value, ast.AST):
-            self.walk(value, where.with_(put=lambda new: setattr(node, name, new)))
+            self.walk(value, replace(where, put=lambda new: setattr(node, name, new)))
         if not isinstance(value, list):
             return
         for place, each in enumerate(value):
             if not isinstance(each, ast.AST):
                 continue
-            inner = where.with_(put=_at_place(value, place))
+            inner = replace(where, put=_at_place(value, place))
             if isinstance(each, ast.stmt):
                 at = (value, each) if where.in_function else None
-                inner = inner.with_(at=at)
+                inner = replace(inner, at=at)
             self.walk(each, inner)
 
     def _definition(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, where: _Where
     ) -> None:
-        inner = where.with_(function=f"{where.function}.{node.name}".lstrip("."))
+        inner = replace(where, function=f"{where.function}.{node.name}".lstrip("."))
         if isinstance(node, FUNCTIONS):
             returns_bool = isinstance(node.returns, ast.Name) and node.returns.id == "bool"
-            inner = inner.with_(returns_bool=returns_bool, in_function=True)
+            inner = replace(inner, returns_bool=returns_bool, in_function=True)
             self._defaults(node, inner)
         self._children(node, "body", node.body, inner)
 
@@ -188,7 +185,7 @@ class _Finder:
         for argument, default in (*plain, *keyword):
             if default is not None:
                 is_chosen = bool(A_TIME.match(argument.arg))
-                self.walk(default, where.with_(at=(body, first), is_chosen=is_chosen))
+                self.walk(default, replace(where, at=(body, first), is_chosen=is_chosen))
 
     # --- what is not drawn --------------------------------------------------------------------
 
