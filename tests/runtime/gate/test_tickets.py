@@ -10,8 +10,10 @@ from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.record.ids import digest
 from antiphon.errors import Malformed, Rejected, Unreadable
 from antiphon.runtime.gate.tickets import (
+    KEPT_MS,
     MAX_TICKET_CHARS,
     PREFIX,
+    PRUNE_EVERY_S,
     Invitation,
     Ticket,
     TicketRegistry,
@@ -203,6 +205,20 @@ def test_what_vanishes_while_the_book_is_tidied_hurts_nobody(book, monkeypatch):
     (book._open / "gone").write_text("")
     monkeypatch.setattr(Path, "stat", stat)
     assert redeem(book)
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_ticket_is_remembered_for_a_month_and_then_forgotten(book, is_used):
+    if is_used:
+        redeem(book)
+    (kept,) = (path for path in book._open.parent.glob("*/*") if path.is_file())
+    stored_s, month_s = int(kept.stat().st_mtime), KEPT_MS // 1000
+    with pytest.raises(Rejected, match="expired"):
+        redeem(book, now_s=stored_s + month_s - PRUNE_EVERY_S)
+    assert kept.exists()
+    with pytest.raises(Rejected, match="no such ticket"):
+        redeem(book, now_s=stored_s + month_s + PRUNE_EVERY_S)
+    assert not kept.exists()
 
 
 def test_late_unknown_and_wrong_tickets_are_refused_and_a_wrong_secret_uses_nothing_up(book):
