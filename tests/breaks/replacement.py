@@ -8,13 +8,12 @@ use and leaves the function to its own tests: that is how a feature that nothing
 """
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from tests import import_hook
 
 Change = Callable[[Any], Any]
 """From the value that is there to the one that takes its place."""
@@ -163,33 +162,25 @@ def as_before(old: Any, function: Callable[..., Any]) -> Any:
 # --- the import hook --------------------------------------------------------------------------
 
 
-class Replacing(MetaPathFinder):
-    """Finds the modules of its breaks as everybody else would, and changes them when executed."""
+def replacing(breaks: Sequence[Break]) -> Callable[[Any], None]:
+    """Makes a module's loader apply these breaks as soon as it was executed."""
 
-    def __init__(self, breaks: Iterable[Break]) -> None:
-        self._breaks = tuple(breaks)
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The spec of one of our modules, whose loader applies the breaks at its end."""
-        own = [each for each in self._breaks if each.module == fullname]
-        others = (finder for finder in sys.meta_path if finder is not self)
-        found = (finder.find_spec(fullname, path, target) for finder in others) if own else ()
-        spec = next((one for one in found if one is not None), None)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
+    def change(loader: Any) -> None:
+        execute = loader.exec_module
 
         def execute_and_replace(module: ModuleType) -> None:
             execute(module)
-            for each in own:
+            for each in breaks:
                 each.apply(module)
 
-        setattr(spec.loader, "exec_module", execute_and_replace)  # noqa: B010 - this loader alone
-        return spec
+        loader.exec_module = execute_and_replace
+
+    return change
 
 
 def install(breaks: Iterable[Break]) -> None:
     """From here on this process imports the broken features."""
-    sys.meta_path.insert(0, Replacing(breaks))
+    of_module: dict[str, list[Break]] = {}
+    for each in breaks:
+        of_module.setdefault(each.module, []).append(each)
+    import_hook.install({name: replacing(some) for name, some in of_module.items()})

@@ -7,31 +7,21 @@ with the feature, under the same conditions.
 """
 
 import asyncio
-import os
-import re
-import signal
 import sys
-import tempfile
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.breaks.replacement import Break
 from tests.breaks.table import BREAKS
+from tests.pytest_process import PASSED, Ran, environment, limit, run_pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PROCESS = Path(__file__).parent / "process"
 TEST_S = 120
 """A test that hangs without its feature has noticed; it is ended after this time."""
 LIMIT_S = 3_600.0
 """For all tests of a row."""
-FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
-HANGING = re.compile(r"^(tests/.+::.+?)\s*\+{3,} Timeout \+{3,}", re.MULTILINE)
-"""A test that began, and was ended by its limit."""
-PASSED, FAILING, TOO_LONG = 0, 1, -1
-"""Of pytest's exit codes the two that say what the tests found."""
 
 
 @dataclass(frozen=True)
@@ -61,51 +51,11 @@ class Found:
         )
 
 
-@dataclass(frozen=True)
-class Ran:
-    """How a run of pytest ended."""
-
-    code: int
-    said: str
-
-    @property
-    def failed(self) -> str:
-        """The first test that failed; empty if none did."""
-        if self.code != FAILING:
-            return ""
-        found = FAILED.search(self.said) or HANGING.search(self.said)
-        return found[1].strip() if found else ""
-
-
 async def run_tests(tests: list[str], taken_out: str = "") -> Ran:
     """Run tests until one fails, without a feature: a row and the place of a break in it."""
-    paths = (str(PROCESS), str(ROOT), os.environ.get("PYTHONPATH", ""))
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        "TAKEN_OUT": taken_out,
-    }
-    # Where asserts are rewritten, pytest itself finds our modules, and the import hook never does.
-    plainly = ("-x", "-v", "-rfE", "--tb=line", "--no-header", "--assert=plain")
-    # By a thread, which ends the process: an exception could be swallowed by an event loop.
-    limit = (f"--timeout={TEST_S}", "--timeout-method=thread")
-    plugins = ("-p", "no:cacheprovider", "-p", "cheap_first", *limit)
-    with tempfile.TemporaryFile() as said:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pytest", *plainly, *plugins, *tests,
-            cwd=ROOT, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            code = await asyncio.wait_for(process.wait(), LIMIT_S)
-        except TimeoutError:
-            return Ran(TOO_LONG, f"its tests took longer than {LIMIT_S:g} s")
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with everything that the tests started
-            await process.wait()
-        said.seek(0)
-        return Ran(code, said.read().decode(errors="replace"))
+    arguments = ("-x", "-p", "cheap_first", *limit(TEST_S), *tests)
+    env = environment(PROCESS, {"TAKEN_OUT": taken_out})
+    return await run_pytest(arguments, env, limit_s=LIMIT_S)
 
 
 async def take_out(row: str, place: int, tests: list[str]) -> Found:

@@ -41,6 +41,12 @@ def test_a_message_ends_with_the_last_lines_and_stays_short():
     )
 
 
+def test_a_message_has_as_many_of_the_last_lines_as_fit():
+    said = b"x" * command_outcome.LAST_WORDS + b"\nreading\nno such file\n"
+    message = command_outcome.failure_of("exited", 1, said).message
+    assert message == "exited with 1: reading\nno such file"
+
+
 # --- the network ------------------------------------------------------------------------------
 
 

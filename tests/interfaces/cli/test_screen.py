@@ -9,12 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from antiphon import JobContext, Mesh
+from antiphon.core.derivations.cost_sums import CostLine
 from antiphon.core.families.jobs.state import State
 from antiphon.core.record.verdict import Verdict
 from antiphon.interfaces.cli.commands.history.show import _standing
 from antiphon.interfaces.cli.commands.history.why import _filled
 from antiphon.interfaces.cli.commands.jobs import watch
 from antiphon.interfaces.cli.commands.jobs.watch import Progressing
+from antiphon.interfaces.cli.commands.proofs.cost import _tell_gaps
 from antiphon.interfaces.cli.screen.command_loop import Notices
 from antiphon.interfaces.cli.screen.terminal import TextStream, err
 from antiphon.interfaces.cli.shared import wait
@@ -171,3 +173,16 @@ async def test_a_watcher_listens_for_a_bounded_number_of_jobs(screen):
         for number in range(2 * watch.LISTENED):
             progress.note(SimpleNamespace(kind="a.b", job_id=f"{number:064x}", is_held=True))
         assert len(progress._listeners) == watch.LISTENED
+
+
+def test_a_sum_of_costs_says_what_it_lacks(screen):
+    _tell_gaps(CostLine(name="all", without=2, partial=3))
+    said = " ".join(screen.getvalue().split())
+    assert "2 jobs without a measured cost" in said
+    assert "antiphon tempo set FILE --rates" in said
+    assert "3 jobs cost at least this much" in said
+
+
+def test_a_whole_sum_of_costs_lacks_nothing(screen):
+    _tell_gaps(CostLine(name="all", jobs=2))
+    assert screen.getvalue() == ""

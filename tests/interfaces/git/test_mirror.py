@@ -264,6 +264,22 @@ class TestAClone:
         found = self.checked(mesh, elsewhere)
         assert (found.verified > 0, found.findings) == (True, [])
 
+    def test_a_job_that_changes_while_bundles_are_made_has_none_yet(
+        self, mesh, clone, tmp_path, monkeypatch
+    ):
+        elsewhere, assembled = tmp_path / "elsewhere.git", bundles.assembled
+        asked = []
+
+        async def none_for_the_first(source, key):
+            asked.append(key.name)
+            return None if key.name == asked[0] else await assembled(source, key)
+
+        monkeypatch.setattr(bundles, "assembled", none_for_the_first)
+        mesh.run(mirrored(elsewhere))
+        assert len(asked) == 2
+        with_bundle = {name.split("/")[3] for name in refs(elsewhere) if name.endswith("/bundle")}
+        assert with_bundle == {asked[1]}
+
     def test_another_owner_is_not_believed(self, mesh, clone):
         stranger = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
         found = self.checked(mesh, clone, owner=stranger)

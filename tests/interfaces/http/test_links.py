@@ -160,6 +160,35 @@ async def test_streams_end_when_the_right_of_a_link_or_a_token_ends(monkeypatch)
                     await line.reader.readuntil(b"0\r\n\r\n")
 
 
+async def test_streams_of_the_machine_itself_last_without_a_delegation(monkeypatch):
+    """Its operator and its own key need none; what was delegated to that key still ends."""
+    monkeypatch.setattr(api_routes, "HEARTBEAT_S", 0.01)
+    async with served(CLOSED, long_bars) as node:
+        job = await submitted(node, "build.app")
+        holder = await Holder(node, long_bars).granted(can="read", kinds="build.*")
+        mesh = await as_mesh(node.mesh, holder.key)
+        await mesh.connection.session.sync_control()
+        made = make_link(mesh, one_job(node.node.replica, job), lasts="2h")
+        node.access.own_key = holder.key.did
+        path = f"/v1/jobs/{job}/events"
+        async with (
+            connected(node.port) as operators,
+            connected(node.port) as own,
+            connected(node.port) as by_delegation,
+        ):
+            operators.send(request(path, OPERATOR))
+            own.send(request(f"{path}?link={made.token}"))
+            by_delegation.send(request(path, holder.token(project="build")))
+            async with asyncio.timeout(PATIENCE_S):
+                for line in (operators, own, by_delegation):
+                    await line.reader.readuntil(b": still here\n\n")
+                await holder.revoked()
+                await by_delegation.reader.readuntil(b"0\r\n\r\n")
+                for line in (operators, own):
+                    for _ in range(3):
+                        await line.reader.readuntil(b": still here\n\n")
+
+
 async def test_a_download_breaks_off_when_its_link_ends(monkeypatch, capfd):
     begun, rest = asyncio.Event(), asyncio.Event()
 

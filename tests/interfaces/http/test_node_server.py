@@ -317,7 +317,7 @@ async def test_no_token_is_logged_whatever_happens(monkeypatch, capfd):
     assert (failed.status, failed.json["detail"]) == (500, "internal error")
     (event,) = [one for one in events if one["event"] == "http_request_failed"]
     assert event["error"] == "RuntimeError"
-    assert __file__ in event["where"]
+    assert event["where"] == f"{__file__}:{fail.__code__.co_firstlineno + 1}", "the line of the bug"
     said = str(events) + "".join(capfd.readouterr())
     assert token not in said
     assert OPERATOR not in said

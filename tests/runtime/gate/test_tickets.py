@@ -1,5 +1,6 @@
 """Tickets: once, not for ever, and not for whoever guesses."""
 
+import base64
 import threading
 
 import msgspec
@@ -7,8 +8,12 @@ import pytest
 
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.record.ids import digest
-from antiphon.errors import Malformed, Rejected
+from antiphon.errors import Malformed, Rejected, Unreadable
 from antiphon.runtime.gate.tickets import (
+    KEPT_MS,
+    MAX_TICKET_CHARS,
+    PREFIX,
+    PRUNE_EVERY_S,
     Invitation,
     Ticket,
     TicketRegistry,
@@ -78,6 +83,31 @@ def test_a_ticket_has_300_characters_at_most():
         assert len(text) <= 300
     longest = f"nats://{'h' * 63}.{'h' * 63}.{'h' * 63}.{'h' * 61}:65535"
     assert read_ticket(write_ticket(msgspec.structs.replace(TICKET, engine=longest)))
+
+
+def test_a_ticket_of_the_greatest_length_is_read_and_a_longer_one_is_refused():
+    room = (MAX_TICKET_CHARS - len(PREFIX)) * 3 // 4 - len(packed_without_engine())
+    longest, longer = (
+        msgspec.structs.replace(TICKET, engine="nats://" + "h" * size) for size in (room, room + 1)
+    )
+    text = write_ticket(longest)
+    assert (len(text), read_ticket(text)) == (MAX_TICKET_CHARS, longest)
+    with pytest.raises(Unreadable):
+        write_ticket(longer)
+
+
+def packed_without_engine() -> bytes:
+    text = write_ticket(msgspec.structs.replace(TICKET, engine="nats://")).removeprefix(PREFIX)
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def test_a_text_that_is_something_else_is_told_from_a_spoilt_ticket():
+    text = write_ticket(TICKET)
+    for other in ("", "hello", text.removeprefix(PREFIX), f"my {text}"):
+        with pytest.raises(Malformed, match="does not begin with 'antiphon-ticket-'"):
+            read_ticket(other)
+    with pytest.raises(Malformed, match="a part is missing or was changed"):
+        read_ticket(text[:-9])
 
 
 @pytest.mark.parametrize("engine", ["tls://farm:4222", "nats://[::1]:4222"])
@@ -175,6 +205,20 @@ def test_what_vanishes_while_the_book_is_tidied_hurts_nobody(book, monkeypatch):
     (book._open / "gone").write_text("")
     monkeypatch.setattr(Path, "stat", stat)
     assert redeem(book)
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_ticket_is_remembered_for_a_month_and_then_forgotten(book, is_used):
+    if is_used:
+        redeem(book)
+    (kept,) = (path for path in book._open.parent.glob("*/*") if path.is_file())
+    stored_s, month_s = int(kept.stat().st_mtime), KEPT_MS // 1000
+    with pytest.raises(Rejected, match="expired"):
+        redeem(book, now_s=stored_s + month_s - PRUNE_EVERY_S)
+    assert kept.exists()
+    with pytest.raises(Rejected, match="no such ticket"):
+        redeem(book, now_s=stored_s + month_s + PRUNE_EVERY_S)
+    assert not kept.exists()
 
 
 def test_late_unknown_and_wrong_tickets_are_refused_and_a_wrong_secret_uses_nothing_up(book):

@@ -26,7 +26,7 @@ from antiphon.core.manifest import NonceInput
 from antiphon.core.proof.answer import Question
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Held
+from antiphon.errors import Held, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.answers import answer
 from antiphon.runtime.executors.handlers import HandlerOptions
@@ -285,6 +285,30 @@ async def test_two_of_three_people_agree(engine):
         assert _state(node, job) is State.WAITING
         await answer(second, APPROVE, question.id, "yes")
         assert value(await end_of(session, job)) == '"yes"'
+
+
+@on_both_engines
+async def test_while_others_hold_all_questions_to_several_people_there_is_none_to_answer(engine):
+    async def work(ctx: JobContext) -> str:
+        return await ctx.ask("deploy?", kind=APPROVE, choices=YES_NO, replicas=2, quorum=2)
+
+    async with a_mesh(engine) as mesh:
+        session, node, late = await coordinated(mesh)
+        await mesh.worker(work)
+        await call(session)
+        (question,) = await opened(node)
+        await eventually(lambda: len(node.replica.ask(ReplicaJobs).jobs(limit=9)) == 4)
+        asked = node.replica.ask(ReplicaJobs).jobs(limit=9)
+        for one in (job for job in asked if job.question and not job.replicas):
+            holder = (await mesh.connection()).session
+            body = ClaimBody(
+                kind=APPROVE, job=one.id, lease_ms=one.lease_ms, answers=True, begin=True
+            )
+            lane = (await _lane(holder, one)).lane
+            await write_one(holder, Intent(JobClaim, body, lane), Policy())
+        with pytest.raises(Unavailable, match=f"nobody else is asked {question.id[:8]}") as refused:
+            await answer(late, APPROVE, question.id, "yes")
+        assert "try again" in refused.value.hint
 
 
 @pytest.mark.parametrize("somebody_answers", [True, False])
