@@ -138,7 +138,7 @@ class CpuMeter:
         return result
 
     def begin_anew(self) -> Measured:
-        """In a process that runs some of the tests: what those took that ran since the last call."""
+        """In a process of some of the tests: what those took that ran since the call before."""
         measured, self.measured = self.measured, Measured(Counter(), [])
         self._before_s = spent_s()
         return measured
