@@ -27,7 +27,7 @@ LONG_CHAOS_S: Final = 1500.0
 LONG_EVERY: Final = 9
 """One seed in nine is long. Nine and eight have no common factor: each sort of world is long once
 in 72 seeds, and of eight consecutive seeds at most one is."""
-BURSTS: Final = 2
+BURSTS: Final = 1
 """Times in a world that both submitters submit the same jobs together."""
 
 

@@ -84,6 +84,6 @@ def test_the_command_printed_at_a_broken_law_replays_that_world_alone(monkeypatc
         found = json.loads(out.out.splitlines()[-1])["broken"]
         return list(zip(found.items(), printed, strict=True))
 
-    worlds = broken("--seed", "3", "--seeds", "2")
-    assert len({digest for (_, digest), _ in worlds}) == 6
+    worlds = broken("--seed", "3", "--seeds", "1")
+    assert len({digest for (_, digest), _ in worlds}) == 3
     assert all(broken(*shlex.split(printed)) == [(one, printed)] for one, printed in worlds)

@@ -374,6 +374,7 @@ def test_the_command_printed_at_a_broken_law_replays_that_world_alone(told, how)
     assert again["broken"] == report["broken"] != {}
 
 
+@pytest.mark.soak
 def test_the_command_printed_at_a_catch_replays_that_world_alone(capsys):
     """The second of a hunt: nothing that the first has left behind matters."""
     one = ["--processes", "1", "--quick", "--mutant", "forms_unnoted"]

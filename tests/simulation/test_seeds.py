@@ -51,7 +51,7 @@ def test_the_same_seed_is_the_same_run_in_another_process(seed, capsys):
 def facts(out):
     """What the last line says, except how long it took."""
     report = json.loads(out.splitlines()[-1])
-    assert report["ops"] > 100
+    assert report["ops"] > 50
     return report | {"seconds": 0, "hours_per_second": 0}
 
 
@@ -92,6 +92,7 @@ def failing(*arguments):
 def sweep():
     report, commands = failing("--seed", str(FIRST), "--seeds", "10", *LENGTH)
     assert len(set(report["broken"].values())) == 10, "another seed is another world"
+    assert report["violations"] == 10, "only what was planted"
     return list(report["broken"].items()), commands
 
 
@@ -118,7 +119,7 @@ def test_in_time_every_sort_of_world_is_long():
 
 
 @pytest.mark.req("M12", "M23")
-@pytest.mark.parametrize("seed", range(100, size(103, soak=106)))
+@pytest.mark.parametrize("seed", range(101, size(103, soak=107)))
 def test_every_law_holds_under_fire(seed, capsys):
     """Among the laws: no honest worker claims what it could know to be held (`no_racing`)."""
     given = ["--seeds", "1", "--seed", str(seed), "--minutes", str(MINUTES), "--faults", "360"]
@@ -175,10 +176,10 @@ def test_a_broken_law_is_told_with_its_story_and_the_command_that_replays_it(cap
     from simulator.mutants.runtime import early_ack
 
     with early_ack():
-        code = command.main(["--hours", "0.01", "--minutes", "2", "--seed", "0"])
+        code = command.main(["--seeds", "1", "--minutes", "1", "--seed", "0"])
     out = capsys.readouterr()
     assert code == 1
     assert json.loads(out.out.splitlines()[-1])["violations"] > 0
     assert "acks_are_true" in out.err
     assert "schedule" in out.err
-    assert "python -m simulator --seeds 1 --seed 0 --minutes 2" in out.err
+    assert "python -m simulator --seeds 1 --seed 0 --minutes 1" in out.err
