@@ -3,7 +3,7 @@
     seeds            one simulated cluster after another: `python -m simulator`
     mutants          deliberate bugs that the laws must notice: `python -m simulator.mutants`
     tempo            a world of its own: beats: `python -m simulator.tempo`
-    messages         a world of its own: inboxes
+    messages         a world of its own: inboxes: `python -m simulator.messages`
     archive          a world of its own: days pass, lanes are archived, purged and begun again
     locks            agents that take locks, and the laws that hold of them
     hostile          a hostile member: its attacks, forgeries, starvation of others, false proofs

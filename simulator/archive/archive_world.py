@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from blake3 import blake3
 from msgspec import Struct
 
 from antiphon.core import manifest
@@ -91,6 +92,8 @@ class ArchiveOutcome(Struct, frozen=True, kw_only=True):
     erased: int
     """Records whose bytes nodes removed, since their job was forgotten."""
     hours: float
+    digest: str
+    """Of every record and of what was done: the same world has the same one."""
 
 
 class ArchiveWorld:
@@ -159,7 +162,15 @@ class ArchiveWorld:
             joined=self.joined,
             erased=self.erased,
             hours=self.loop.time() / 3600,
+            digest=self._digest(),
         )
+
+    def _digest(self) -> str:
+        digest = blake3(repr(self.deeds).encode())
+        for record in self.laws.records.values():
+            digest.update(f"{record.seq} {record.commit_ms} {record.subject} ".encode())
+            digest.update(record.payload)
+        return digest.hexdigest()
 
     async def _begin(self) -> None:
         """Before the first step."""

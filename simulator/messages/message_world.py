@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from blake3 import blake3
 from msgspec import Raw, Struct
 
 from antiphon.core.authority.rules import Rules
@@ -33,6 +34,7 @@ from antiphon.runtime.messages.message_gate import HandedMessage, MessageGate, P
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.virtual_time import VirtualLoop
 from simulator.messages.message_laws import Line, MessageFacts, judge
+from simulator.speedups import no_collector, quiet_and_quick
 
 EPOCH_MS: Final = 1_700_000_000_000
 GATES: Final = 2
@@ -70,6 +72,8 @@ class MessageOutcome(Struct, frozen=True, kw_only=True):
     facts: MessageFacts
     faults: dict[str, int]
     seconds: float
+    digest: str
+    """Of what every agent saw, and when: the same world has the same one."""
 
     @property
     def violations(self) -> list[str]:
@@ -305,7 +309,11 @@ class MessageWorld:
             self.loop.close()
         facts = judge(agent.lines for agent in self.agents)
         return MessageOutcome(
-            seed=self.plan.seed, facts=facts, faults=dict(self.faults), seconds=self.loop.time()
+            seed=self.plan.seed,
+            facts=facts,
+            faults=dict(self.faults),
+            seconds=self.loop.time(),
+            digest=blake3(repr([agent.lines for agent in self.agents]).encode()).hexdigest(),
         )
 
     async def _play(self) -> None:
@@ -367,4 +375,5 @@ class MessageWorld:
 
 def run(plan: MessagePlan) -> MessageOutcome:
     """Run one seed."""
-    return MessageWorld(plan).run()
+    with no_collector(), quiet_and_quick():
+        return MessageWorld(plan).run()

@@ -1,13 +1,16 @@
 """Deliberate bugs, one at a time: each must be noticed by the simulator.
 
     python -m simulator.mutants
+    python -m simulator.mutants --mutant early_ack --seeds 1 --seed 2
 
 A zero from `python -m simulator` means something only if a broken system does not get one.
 Each mutant (`simulator.mutants`) is switched on around a run and off again. For each,
 short and stormy seeds are run until a law is broken; then the seeds up to the last that was needed
-must pass without any. `--quick` hunts the same mutants where they are found
-soonest (`at_once`), and checks without mutants just the worlds in which one was caught. The last
-line on standard output is one JSON object; exits 0 only if all were caught.
+must pass without any. `--quick` hunts the same mutants where they are found soonest (`at_once`),
+and checks without mutants just the worlds in which one was caught. `--mutant` hunts one alone, or
+`none`. Each world in which one was caught, and each that broke a law without any, is told with the
+command that replays it. The last line on standard output is one JSON object; exits 0 only if all
+were caught.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -53,6 +56,8 @@ JOBS_PER_HOUR: Final = 450.0
 BURSTS: Final = 12
 FEW_JOBS_PER_HOUR: Final = 30.0
 """Where a mutant has nothing to do with jobs."""
+NONE: Final = "none"
+"""In place of a mutant's name: hunt none, and check the seeds as they are."""
 
 
 class Catch(Struct, frozen=True):
@@ -62,6 +67,8 @@ class Catch(Struct, frozen=True):
     plan: Plan
     law: str
     what: str
+    digest: str
+    """Of the world: the same one has the same digest."""
 
     @property
     def seed(self) -> int:
@@ -121,7 +128,7 @@ def hunt(name: str, plans: Sequence[Plan]) -> Catch | None:
             outcome = run(plan, guests_for(name))
         if outcome.violations:
             first = outcome.violations[0]
-            return Catch(name, plan, first.law, first.what)
+            return Catch(name, plan, first.law, first.what, outcome.digest)
     return None
 
 
@@ -173,15 +180,29 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="the same mutants, in worlds that provoke them; only those are checked without any",
     )
+    parser.add_argument("--mutant", choices=[*MUTANTS, NONE], metavar="NAME", help="only this one")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args(argv)
+
+
+def replay(name: str, seed: int, arguments: argparse.Namespace) -> str:
+    """The command that hunts a mutant in one world, and checks that one without it."""
+    how = " --quick" if arguments.quick else ""
+    return f"python -m simulator.mutants --mutant {name} --seeds 1 --seed {seed}{how}"
+
+
+def wanted_of(arguments: argparse.Namespace) -> list[str]:
+    """The mutants to hunt."""
+    if arguments.mutant == NONE:
+        return []
+    return [arguments.mutant] if arguments.mutant else list(MUTANTS)
 
 
 def hunted(crew: Crew, arguments: argparse.Namespace) -> dict[str, Catch]:
     """Hunt them all, and say how each went."""
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     where = at_once if arguments.quick else anywhere
-    wanted = [(name, where(name, seeds)) for name in MUTANTS]
+    wanted = [(name, where(name, seeds)) for name in wanted_of(arguments)]
     catches: dict[str, Catch] = {}
     for (name, tried), catch in zip(wanted, crew.hunt(wanted), strict=True):
         if catch is None:
@@ -189,39 +210,53 @@ def hunted(crew: Crew, arguments: argparse.Namespace) -> dict[str, Catch]:
             continue
         catches[name] = catch
         print(f"{name}: caught at seed {catch.seed} by {catch.law}: {catch.what}", file=sys.stderr)
+        print(f"  replay it alone:  {replay(name, catch.seed, arguments)}", file=sys.stderr)
     return catches
+
+
+def unmutated_worlds(
+    arguments: argparse.Namespace, catches: Mapping[str, Catch], needed: int
+) -> dict[tuple[Plan, str], str]:
+    """What has to pass without a mutant: plan and guests, each with the mutant that replays it."""
+    if not arguments.quick or arguments.mutant == NONE:
+        seeds = range(arguments.seed, arguments.seed + needed)
+        return {(world(seed), ""): NONE for seed in seeds}
+    with_guests = ABOUT_LOCKS | ABOUT_DOCUMENTS | ABOUT_OUTBOXES
+    worlds: dict[tuple[Plan, str], str] = {}
+    for name, catch in catches.items():
+        worlds.setdefault((catch.plan, name if name in with_guests else ""), name)
+    return worlds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Hunt them all; say by the exit code whether each was caught and the original was not."""
     arguments = parse(argv)
-    began, crew = time.monotonic(), Crew(arguments.processes)
+    began, crew, wanted = time.monotonic(), Crew(arguments.processes), wanted_of(arguments)
     try:
         catches = hunted(crew, arguments)
         needed = max((one.seed - arguments.seed + 1 for one in catches.values()), default=0)
-        if len(catches) < len(MUTANTS):
+        if not wanted or len(catches) < len(wanted):
             needed = arguments.seeds
-        if arguments.quick:
-            with_guests = ABOUT_LOCKS | ABOUT_DOCUMENTS | ABOUT_OUTBOXES
-            found = ((one.plan, one.mutant) for one in catches.values())
-            named = ((plan, name if name in with_guests else "") for plan, name in found)
-            worlds = list(dict.fromkeys(named))
-        else:
-            seeds = range(arguments.seed, arguments.seed + needed)
-            worlds = [(world(seed), "") for seed in seeds]
-        broken = [outcome for outcome in crew.check(worlds) if outcome.broken]
+        worlds = unmutated_worlds(arguments, catches, needed)
+        checked = zip(worlds.values(), crew.check(list(worlds)), strict=True)
+        broken = [(name, outcome) for name, outcome in checked if outcome.broken]
     finally:
         crew.dismiss()
-    for outcome in broken:
+    for name, outcome in broken:
         print(f"unmutated seed {outcome.seed} broke {outcome.violations[0]}", file=sys.stderr)
+        print(f"  replay it alone:  {replay(name, outcome.seed, arguments)}", file=sys.stderr)
     report = {
-        "mutants": len(MUTANTS),
+        "mutants": len(wanted),
         "caught": len(catches),
         "seeds_max": needed,
         "unmutated_violations": len(broken),
         "unmutated_worlds": len(worlds),
+        "broken": {f"{outcome.seed} {name}": outcome.digest for name, outcome in broken},
         "seconds": round(time.monotonic() - began, 1),
-        "by": {name: {"seed": c.seed, "law": c.law} for name, c in catches.items()},
+        "by": {
+            name: {"seed": one.seed, "law": one.law, "digest": one.digest}
+            for name, one in catches.items()
+        },
     }
     print(json.dumps(report))
-    return 0 if len(catches) == len(MUTANTS) and not broken else 1
+    return 0 if len(catches) == len(wanted) and not broken else 1

@@ -1,18 +1,22 @@
 """Simulated cluster-hours of faults, with every invariant always on.
 
     python -m simulator --hours 100 --seed 1
+    python -m simulator --seeds 1 --seed 101
 
 Runs seed after seed, each a cluster of five workers, two full nodes, two submitters, an owner and
-a hostile member, until this many simulated hours are done. On every other one each op needs a chain
-of delegations. Progress goes to standard error; the
-last line on standard output is one JSON object. Exits 0 only if no law was broken. A broken one
-is told with its job's lane, and with the command that replays that seed alone.
+a hostile member. `--hours` takes as many seeds as these hours need, `--seeds` a number of them.
+What happens in a world follows from its seed (`seed_plan`), `--minutes` and `--faults`; not from
+its place among the seeds. Progress goes to standard error, with a digest of each world; the last
+line on standard output is one JSON object. Exits 0 only if no law was broken. A broken one is told
+with its job's lane, and with the command that replays its world alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -22,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.pool import AsyncResult
 from typing import Final
 
-from simulator.seeds.seed_plan import Outcome, Plan
+from simulator.seeds.seed_plan import Outcome, Plan, plan_of
 from simulator.seeds.world import run
 
 HOURS: Final = 100.0
@@ -30,10 +34,6 @@ QUICK_HOURS: Final = 6.0
 QUICK_S: Final = 25.0
 """After this many real seconds a quick run starts no further seed."""
 HOUR_S: Final = 3600.0
-CHAOS_S: Final = 3300.0
-"""Of each seed's hour; the rest is healing."""
-BURSTS: Final = 6
-"""Times in a world that both submitters submit the same jobs together."""
 TOLD: Final = 10
 """Broken laws of one seed that are told in full."""
 
@@ -49,6 +49,8 @@ class Tally:
         self.chained_worlds = self.grants = self.revocations = self.left_open = 0
         self.faults: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
+        self.broken: dict[int, str] = {}
+        """Seeds whose worlds broke a law, each with its world's digest."""
 
     def add(self, outcome: Outcome) -> None:
         """Count one seed in."""
@@ -65,6 +67,8 @@ class Tally:
         self.healing_s_max = max(self.healing_s_max, outcome.healing_s)
         self.faults.update(outcome.faults)
         self.verdicts.update(outcome.verdicts)
+        if outcome.broken:
+            self.broken[outcome.seed] = outcome.digest
 
     def report(self, began: float) -> dict[str, object]:
         """The object that the last line holds."""
@@ -74,6 +78,7 @@ class Tally:
             "hours": round(hours, 2),
             "faults": sum(self.faults.values()),
             "violations": self.violations,
+            "broken": self.broken,
             "seeds": self.seeds,
             "seconds": round(seconds, 1),
             "hours_per_second": round(hours / seconds, 2),
@@ -119,47 +124,62 @@ def tell(outcome: Outcome, arguments: argparse.Namespace) -> None:
         print(f"  {violation.law}{where}: {violation.what}", file=sys.stderr)
     for story in outcome.stories:
         print(f"\n{story}", file=sys.stderr)
-    replay = f"python -m simulator --hours 0.1 --seed {outcome.seed}"
-    if arguments.minutes is not None:
-        replay += f" --minutes {arguments.minutes:g}"
-    if arguments.faults is not None:
-        replay += f" --faults {arguments.faults:g}"
-    print(f"\nreplay it alone:  {replay}\n", file=sys.stderr)
+    print(f"\nreplay it alone:  {replay(outcome.seed, arguments)}\n", file=sys.stderr)
+
+
+def replay(seed: int, arguments: argparse.Namespace) -> str:
+    """The command that runs the world of this seed again, and no other."""
+    words = ["python -m simulator --seeds 1 --seed", seed]
+    for option in ("minutes", "faults"):
+        given = getattr(arguments, option)
+        words += [f"--{option}", given] if given is not None else []
+    return " ".join(map(str, words))
+
+
+def above_zero(text: str) -> float:
+    """A number of hours or minutes that ends."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a length of time: give more than 0")
+    return number
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__.split("\n")[0])
-    parser.add_argument("--hours", type=float, help=f"simulated cluster-hours (default {HOURS:g})")
+    length = parser.add_mutually_exclusive_group()
+    hours = f"simulated cluster-hours (default {HOURS:g})"
+    length.add_argument("--hours", type=above_zero, help=hours)
+    length.add_argument("--seeds", type=int, help="how many seeds, in place of hours")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--quick", action="store_true", help=f"at most {QUICK_HOURS:g} hours")
-    parser.add_argument("--minutes", type=float, help="simulated minutes per seed (default 55)")
+    minutes = "minutes of faults in each world (default by seed)"
+    parser.add_argument("--minutes", type=above_zero, help=minutes)
     parser.add_argument("--faults", type=float, help="faults per simulated hour (default 180)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args(argv)
 
 
+def plans_of(arguments: argparse.Namespace) -> list[Plan]:
+    """The worlds to run: those of consecutive seeds."""
+    chaos_s = None if arguments.minutes is None else arguments.minutes * 60
+    faults = 180.0 if arguments.faults is None else arguments.faults
+    plans: list[Plan] = []
+    left_s = (HOURS if arguments.hours is None else arguments.hours) * HOUR_S
+    if arguments.quick:
+        left_s = min(left_s, QUICK_HOURS * HOUR_S)
+    for seed in itertools.count(arguments.seed):
+        plans.append(plan_of(seed, chaos_s=chaos_s, faults_per_hour=faults))
+        left_s -= plans[-1].chaos_s
+        if left_s < 1 if arguments.seeds is None else len(plans) >= arguments.seeds:
+            break
+    return plans
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, report, and say by the exit code whether every law held."""
     arguments = parse(argv)
-    hours = HOURS if arguments.hours is None else arguments.hours
-    if arguments.quick:
-        hours = min(hours, QUICK_HOURS)
-    chaos_s = CHAOS_S if arguments.minutes is None else arguments.minutes * 60
-    faults = 180.0 if arguments.faults is None else arguments.faults
-    count = max(1, -(-int(hours * HOUR_S) // int(chaos_s)))
-    plans = [
-        Plan(
-            seed=arguments.seed + at,
-            chaos_s=chaos_s,
-            faults_per_hour=faults,
-            bursts=BURSTS,
-            has_steps=at % 2 == 1,
-            is_audited=at % 4 == 2,
-            has_questions=at % 8 == 6,
-        )
-        for at in range(count)
-    ]
+    plans = plans_of(arguments)
     began, tally = time.monotonic(), Tally()
     for outcome in outcomes(plans, arguments.processes):
         tally.add(outcome)
@@ -167,13 +187,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             tell(outcome, arguments)
         print(
             f"seed {outcome.seed}: {outcome.jobs} jobs, {outcome.ops} records,"
-            f" {sum(outcome.faults.values())} faults, {outcome.broken} violations"
-            f"  [{tally.seconds / HOUR_S:.1f} of {hours:g} h in {time.monotonic() - began:.0f} s]",
+            f" {sum(outcome.faults.values())} faults, {outcome.broken} violations,"
+            f" digest {outcome.digest[:16]}"
+            f"  [{tally.seeds} of {len(plans)} seeds in {time.monotonic() - began:.0f} s]",
             file=sys.stderr,
         )
-        if tally.seconds >= hours * HOUR_S or (
-            arguments.quick and time.monotonic() - began > QUICK_S
-        ):
+        if arguments.quick and time.monotonic() - began > QUICK_S:
             break
     print(json.dumps(tally.report(began)))
     return 0 if tally.violations == 0 else 1

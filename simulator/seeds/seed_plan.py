@@ -1,8 +1,13 @@
-"""What a seed means, and the report of its run."""
+"""What a seed means, and the report of its run.
+
+`plan_of` decides from the seed alone what a world has and how long it lasts: neither its place in a
+sweep nor the length of the sweep counts. Eight consecutive seeds have every feature, and together
+they last at most an hour.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,6 +15,20 @@ from msgspec.structs import replace
 from antiphon.core.authority.rules import Rules
 from simulator.actors.owner import DRAWN, RULES
 from simulator.checks.laws import Violation
+
+SORTS: Final = 8
+"""The remainder of a seed by this decides which features its world has."""
+WITH_STEPS: Final = frozenset({1, 4, 6, 7})
+AUDITED: Final = frozenset({2, 5, 6})
+WITH_QUESTIONS: Final = frozenset({6})
+"""Remainders. They are even where jobs ask people, since such a world is open."""
+CHAOS_S: Final = 300.0
+LONG_CHAOS_S: Final = 1500.0
+LONG_EVERY: Final = 9
+"""One seed in nine is long. Nine and eight have no common factor: each sort of world is long once
+in 72 seeds, and of eight consecutive seeds at most one is."""
+BURSTS: Final = 1
+"""Times in a world that both submitters submit the same jobs together."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -57,6 +76,22 @@ class Plan(Struct, frozen=True, kw_only=True):
         )
 
 
+def plan_of(seed: int, *, chaos_s: float | None = None, faults_per_hour: float = 180.0) -> Plan:
+    """The world of a seed; with another length or another rate of faults if they are given."""
+    sort = seed % SORTS
+    if chaos_s is None:
+        chaos_s = CHAOS_S if seed % LONG_EVERY else LONG_CHAOS_S
+    return Plan(
+        seed=seed,
+        chaos_s=chaos_s,
+        faults_per_hour=faults_per_hour,
+        bursts=BURSTS,
+        has_steps=sort in WITH_STEPS,
+        is_audited=sort in AUDITED,
+        has_questions=sort in WITH_QUESTIONS,
+    )
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
     """What there is to say about a run."""
 
@@ -72,6 +107,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     broken: int
     stories: list[str]
     digest: str
+    """Of every record and its verdict: the same world has the same one."""
     is_chained: bool
     grants: int
     revocations: int

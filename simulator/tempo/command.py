@@ -4,7 +4,7 @@
 
 Each seed is a mesh of 200 machines that keep time, five of which may lead. The last line on
 standard output is one JSON object. Exits 0 only if no law was broken; a broken one is told with the
-seed that shows it again.
+command that replays its world alone.
 """
 
 from __future__ import annotations
@@ -37,14 +37,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcome = run(TempoPlan(seed=seed, minutes=given.minutes, agents=given.agents))
         outcomes.append(outcome)
         faults.update(outcome.faults)
-        print(f"seed {seed}: {outcome.beats} beats, {outcome.faults}", file=sys.stderr)
+        print(
+            f"seed {seed}: {outcome.beats} beats, {outcome.faults}, digest {outcome.digest[:16]}",
+            file=sys.stderr,
+        )
         for violation in outcome.violations[:TOLD]:
             print(f"  {violation.law}: {violation.what}", file=sys.stderr)
+        if outcome.violations:
+            again = f"--seeds 1 --seed {seed} --minutes {given.minutes} --agents {given.agents}"
+            print(f"replay it alone:  python -m simulator.tempo {again}", file=sys.stderr)
     report = {
         "agents": given.agents,
         "minutes": sum(one.seconds for one in outcomes) / 60,
         "seeds": [one.seed for one in outcomes],
         "violations": sum(len(one.violations) for one in outcomes),
+        "broken": {one.seed: one.digest for one in outcomes if one.violations},
         "beats": sum(one.beats for one in outcomes),
         "terms": sum(one.terms for one in outcomes),
         "kills": sum(one.kills for one in outcomes),

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Final
 
+from blake3 import blake3
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -86,6 +87,8 @@ class TempoOutcome(Struct, frozen=True, kw_only=True):
     drift_pct: float
     faults: dict[str, int]
     violations: list[Violation]
+    digest: str
+    """Of every frame and of what was counted: the same world has the same one."""
 
 
 class _Line:
@@ -348,6 +351,7 @@ class TempoWorld:
             drift_pct=round(100 * max(map(tempo_laws.drift, counted), default=0.0), 3),
             faults=dict(self.faults),
             violations=violations,
+            digest=blake3(repr((self.sent, counted)).encode()).hexdigest(),
         )
 
 

@@ -1,8 +1,13 @@
 """A simulated log that is archived and purged: every law holds, and each bug breaks one."""
 
+import json
+import re
+import shlex
+
 import pytest
 
-from simulator.archive import archive_mutants
+from simulator.archive import archive_mutants, command
+from simulator.archive.archive_laws import ArchiveLaws
 from simulator.archive.archive_world import ArchivePlan, run
 from simulator.archive.snapshot_world import ForgettingWorld, SnapshotWorld
 
@@ -59,3 +64,26 @@ def test_a_bug_breaks_a_law(mutant):
     with mutant():
         broken = run(ArchivePlan(seed=seed), archive_mutants.world_of(mutant)).violations
     assert any(one.startswith(law) for one in broken)
+
+
+def test_the_command_printed_at_a_broken_law_replays_that_world_alone(monkeypatch, capsys):
+    """In each of a seed's three worlds; one ends at its first broken law."""
+    really_read = ArchiveLaws.read
+
+    def read(laws, who, key, view):
+        if len(laws.records) > 20:
+            laws.break_("a law", "")
+        really_read(laws, who, key, view)
+
+    monkeypatch.setattr(ArchiveLaws, "read", read)
+
+    def broken(*arguments):
+        assert command.main(list(arguments)) == 1
+        out = capsys.readouterr()
+        printed = re.findall(r"replay it alone: +python -m simulator.archive (.+)", out.err)
+        found = json.loads(out.out.splitlines()[-1])["broken"]
+        return list(zip(found.items(), printed, strict=True))
+
+    worlds = broken("--seed", "3", "--seeds", "1")
+    assert len({digest for (_, digest), _ in worlds}) == 3
+    assert all(broken(*shlex.split(printed)) == [(one, printed)] for one, printed in worlds)

@@ -1,8 +1,12 @@
 """Simulated inboxes: every law holds while gates crash, and each deliberate bug breaks one."""
 
+import json
+import re
+import shlex
+
 import pytest
 
-from simulator.messages import message_mutants
+from simulator.messages import command, message_mutants
 from simulator.messages.message_laws import Line, judge
 from simulator.messages.message_world import MessagePlan, run
 
@@ -52,3 +56,23 @@ def test_the_laws_say_what_is_wrong(sender, reader, broken):
     facts = judge([seen(sender), seen(reader)])
     names = ("lost", "unconfirmed", "redelivered", "delivered_twice", "reordered")
     assert {one for one in names if getattr(facts, one)} == broken
+
+
+def test_the_command_printed_at_a_broken_law_replays_that_world_alone(capsys):
+    def broken(*arguments):
+        with message_mutants.threads_have_no_order():
+            assert command.main(list(arguments)) == 1
+        out = capsys.readouterr()
+        printed = re.findall(r"replay it alone: +python -m simulator.messages (.+)", out.err)
+        found = json.loads(out.out.splitlines()[-1])["broken"]
+        return list(zip(found.items(), printed, strict=True))
+
+    worlds = broken("--seed", "0", "--seeds", "2")
+    assert len({digest for (_, digest), _ in worlds}) == 2
+    assert all(broken(*shlex.split(printed)) == [(one, printed)] for one, printed in worlds)
+
+
+def test_the_command_says_that_no_law_was_broken(capsys):
+    assert command.main(["--seeds", "1"]) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (report["violations"], report["broken"], report["messages"]) == (0, {}, 48)

@@ -1,6 +1,8 @@
 """The simulator would notice: each deliberate bug is caught, and the system without it is not."""
 
 import json
+import re
+import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -304,11 +306,11 @@ def test_a_mutant_leaves_nothing_behind(name):
 @pytest.fixture
 def told(monkeypatch, capsys):
     """Runs the command on three mutants of which nothing is really run; what it told and did."""
-    checked = []
+    checked, printed = [], []
 
     def command(*arguments, caught, broken=()):
         catches = {
-            name: mutants.Catch(name, mutants.at_once(name, [seed])[0], "law", "what")
+            name: mutants.Catch(name, mutants.at_once(name, [seed])[0], "law", "what", "")
             for name, seed in caught.items()
         }
         monkeypatch.setattr(
@@ -319,13 +321,20 @@ def told(monkeypatch, capsys):
         def run(plan):
             checked.append((plan.seed, *plan.stress))
             found = ["a law"] if plan.seed in broken else []
-            return SimpleNamespace(seed=plan.seed, broken=len(found), violations=found)
+            digest = f"of {plan}"
+            return SimpleNamespace(
+                seed=plan.seed, broken=len(found), violations=found, digest=digest
+            )
 
         monkeypatch.setattr(mutants, "run", run)
         checked.clear()
+        printed.clear()
         code = mutants.main(["--processes", "1", *arguments])
-        return code, json.loads(capsys.readouterr().out.splitlines()[-1]), checked
+        out = capsys.readouterr()
+        printed.extend(re.findall(r"replay it alone: +python -m simulator.mutants (.+)", out.err))
+        return code, json.loads(out.out.splitlines()[-1]), checked
 
+    command.printed = printed
     return command
 
 
@@ -354,3 +363,25 @@ def test_without_mutants_every_seed_is_checked_that_was_needed_and_quickly_those
 def test_a_law_that_breaks_without_a_mutant_fails_the_command(told, how):
     code, report, _ = told(*how, caught=ALL, broken={1})
     assert (code, report["unmutated_violations"]) == (1, 1)
+
+
+@pytest.mark.parametrize("how", [(), ("--quick",)])
+def test_the_command_printed_at_a_broken_law_replays_that_world_alone(told, how):
+    _, report, _ = told(*how, caught=ALL, broken={3})
+    arguments = shlex.split(told.printed[-1])
+    _, again, checked = told(*arguments, caught=ALL, broken={3})
+    assert len(checked) == 1
+    assert again["broken"] == report["broken"] != {}
+
+
+@pytest.mark.soak
+def test_the_command_printed_at_a_catch_replays_that_world_alone(capsys):
+    """The second of a hunt: nothing that the first has left behind matters."""
+    one = ["--processes", "1", "--quick", "--mutant", "forms_unnoted"]
+    assert mutants.main(one) == 0
+    out = capsys.readouterr()
+    (printed,) = re.findall(r"replay it alone: +python -m simulator.mutants (.+)", out.err)
+    assert mutants.main([*shlex.split(printed), "--processes", "1"]) == 0
+    reports = [json.loads(one.splitlines()[-1]) for one in (out.out, capsys.readouterr().out)]
+    assert reports[0]["by"] == reports[1]["by"]
+    assert reports[0]["seeds_max"] > reports[1]["seeds_max"] == 1

@@ -1,10 +1,13 @@
 """Simulated beats: every law holds, and would notice if one did not."""
 
 import json
+import re
+import shlex
 
 import pytest
 
-from simulator.tempo import command
+from simulator.checks.laws import Violation
+from simulator.tempo import command, tempo_laws
 from simulator.tempo.tempo_mutants import MUTANTS
 from simulator.tempo.tempo_world import TempoPlan, run
 from tests.examples import size
@@ -62,3 +65,18 @@ def test_each_deliberate_bug_is_caught(mutant):
 def test_the_same_seed_is_the_same_world():
     first, second = (run(TempoPlan(seed=5, minutes=5, agents=6)) for _ in range(2))
     assert first == second
+
+
+def test_the_command_printed_at_a_broken_law_replays_that_world_alone(monkeypatch, capsys):
+    monkeypatch.setattr(tempo_laws, "one_leader", lambda _: [Violation("one_leader", "")])
+
+    def broken(*arguments):
+        assert command.main(list(arguments)) == 1
+        out = capsys.readouterr()
+        printed = re.findall(r"replay it alone: +python -m simulator.tempo (.+)", out.err)
+        found = json.loads(out.out.splitlines()[-1])["broken"]
+        return list(zip(found.items(), printed, strict=True))
+
+    worlds = broken("--seed", "3", "--seeds", "3", "--minutes", "0.7", "--agents", "6")
+    assert len({digest for (_, digest), _ in worlds}) == 3
+    assert all(broken(*shlex.split(printed)) == [(one, printed)] for one, printed in worlds)
