@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from tests.cpu_budgets import (
     LOOSE,
     TESTS,
     CpuMeter,
+    Measured,
     count_up,
     folder_of,
     over_budget,
@@ -51,14 +53,13 @@ def test_files_belong_to_the_folder_below_tests():
 )
 def test_a_whole_run_in_ci_that_took_too_much_fails(monkeypatch, ci, keyword, ends):
     monkeypatch.setenv("CI", ci)
-    for size in ("IS_FAST", "IS_SOAK"):
+    for size in ("IS_FAST", "IS_LONG", "IS_SOAK"):
         monkeypatch.setattr(cpu_budgets, size, False)
     option = SimpleNamespace(keyword=keyword, markexpr="")
     source = pytest.Config.ArgsSource.TESTPATHS
     meter = CpuMeter(SimpleNamespace(option=option, args_source=source))
-    for _ in range(2):  # two workers, of which neither is over it
-        output = {"cpu": ({"core": BUDGETS["core"] * 0.6}, [LOOP_S])}
-        meter.pytest_testnodedown(SimpleNamespace(workeroutput=output))
+    for name in ("one", "two"):  # two files, of which neither is over it
+        meter.add(Measured(Counter({f"core/{name}.py": BUDGETS["core"] * 0.6}), [LOOP_S]))
     session = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
     meter.pytest_sessionfinish(session)
     assert session.exitstatus == ends
