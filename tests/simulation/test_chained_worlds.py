@@ -197,6 +197,7 @@ def ways_and_words(outcome) -> set[str]:
     return seen | ({LEFT_OPEN} if outcome.left_open else set())
 
 
+@pytest.mark.long
 def test_in_chained_worlds_authority_ends_in_every_way():
     """In one world or another: each is short, with much in it."""
     wanted = {*WAYS, *VERDICTS, *WORDS, LEFT_OPEN}

@@ -26,6 +26,7 @@ STORM = size(
 MOST_WORLDS = 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "stress, first, wanted",
     [

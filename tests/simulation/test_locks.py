@@ -17,7 +17,7 @@ from tests.examples import size
 TTL_MS = 6_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.req("S4", "S5", "S6", "S7")
 @pytest.mark.parametrize("seed", [0, 1], ids=["open", "chained"])
 def test_locks_are_simulated_with_faults(seed):

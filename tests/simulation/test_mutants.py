@@ -267,6 +267,7 @@ def patchable():
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", mutants.MUTANTS)
 def test_a_mutant_is_caught_and_its_world_passes_without_it(name):
     """In CI the hunt begins with a world that has caught it, and few pass without a mutant too."""

@@ -28,6 +28,7 @@ FIRST = 101
 MOST_WORLDS = 12
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.parametrize("seed", size([7], soak=[5, 6, 7]))
 def test_the_same_seed_is_the_same_run_in_another_process(seed, capsys):
@@ -55,12 +56,14 @@ def facts(out):
     return report | {"seconds": 0, "hours_per_second": 0}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(200, size(202, soak=208)))
 def test_handlers_that_take_steps_compute_none_again(seed):
     outcome = run(Plan(seed=seed, **SHORT, has_steps=True))
     assert not outcome.violations, "\n".join([*map(str, outcome.violations), *outcome.stories])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(300, size(302, soak=308)))
 def test_audited_handlers_leave_out_no_model_call(seed):
     outcome = run(Plan(seed=seed, **SHORT, is_audited=True, stress=("false_account",)))
@@ -68,6 +71,7 @@ def test_audited_handlers_leave_out_no_model_call(seed):
     assert "honest audit" not in outcome.verdicts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(300, size(302, soak=312)))
 def test_jobs_ask_people_who_are_as_fallible_as_machines(seed):
     outcome = run(Plan(seed=seed, **SHORT, has_questions=True, has_steps=seed % 2 == 1))
@@ -118,6 +122,7 @@ def test_in_time_every_sort_of_world_is_long():
     assert {plan.seed % 8 for plan in long} == set(range(8))
 
 
+@pytest.mark.long
 @pytest.mark.req("M12", "M23")
 @pytest.mark.parametrize("seed", range(101, size(103, soak=107)))
 def test_every_law_holds_under_fire(seed, capsys):
@@ -136,6 +141,7 @@ def test_every_law_holds_under_fire(seed, capsys):
     assert f"seed {seed}:" in out.err
 
 
+@pytest.mark.long
 def test_the_faults_that_are_promised_happen():
     """In a world or in the next one: each is as short as it can be with that many in it."""
     faults = {

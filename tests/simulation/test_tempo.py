@@ -29,6 +29,7 @@ def small(seed: int) -> TempoPlan:
     return TempoPlan(seed=seed, minutes=10, agents=12, faults_per_minute=4)
 
 
+@pytest.mark.long
 @pytest.mark.req("B7", "B8", "B9", "B10", "B24")
 def test_half_an_hour_of_many_agents_breaks_no_law(capsys):
     # 200 agents, as the command has by default, take eight times as long.
