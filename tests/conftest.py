@@ -156,9 +156,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 WHOLE_TREE = frozenset(
     {
         "tests/core/test_one_reducer.py",
-        "tests/interfaces/cli/test_ascii_output.py",
+        "tests/interfaces/cli/screen/test_ascii_output.py",
         "tests/makers/test_makers.py",
         "tests/test_glossary.py",
+        "tests/test_layout.py",
         "tests/test_tidy.py",
     }
 )

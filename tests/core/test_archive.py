@@ -10,10 +10,10 @@ from antiphon.core.families.memory.state import document_key
 from antiphon.core.manifest import job_id, with_nonce
 from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.core.families.test_memory import KEY as DOCUMENT
-from tests.core.families.test_memory import SPACE, Notebook
-from tests.core.families.test_plans import Planner, tick
-from tests.core.families.test_plans import body as plan_body
+from tests.core.families.memory.test_memory import KEY as DOCUMENT
+from tests.core.families.memory.test_memory import SPACE, Notebook
+from tests.core.families.plans.test_plans import Planner, tick
+from tests.core.families.plans.test_plans import body as plan_body
 from tests.core.held_locks import KEY, SCOPE, LockStory
 from tests.core.hot_log import DAY, HOUR, MONTH, HotLog
 from tests.core.ledger import T0, Story

@@ -53,7 +53,7 @@ MAKERS = {
     ),
     "antiphon.runtime.attention.dismissals:_replace": Maker(
         "antiphon.runtime.attention.dismissals:opened",
-        "tests/sdk/test_dismissals.py::test_a_rule_that_nobody_could_read_is_not_kept",
+        "tests/sdk/dismissals/test_dismissals.py::test_a_rule_that_nobody_could_read_is_not_kept",
         by="antiphon.runtime.attention.dismissals:_note",
     ),
     f"{FILES}.put": Maker(f"{FILES}.host_files", NOT_IN_A_BACKUP),

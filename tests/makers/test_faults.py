@@ -33,7 +33,7 @@ from tests.runtime.archive.test_archive_eraser import opened
 from tests.runtime.gate.test_tickets import TICKET
 from tests.runtime.inference.exchanges import calls_a_model, exchange
 from tests.runtime.meshes import KIND, a_mesh, call
-from tests.runtime.worker.test_model_calls import AUDITED, ONCE, records_of
+from tests.runtime.worker.runs.test_model_calls import AUDITED, ONCE, records_of
 
 OWNER = SeedKeyring(bytes(32))
 

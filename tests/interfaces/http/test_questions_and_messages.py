@@ -14,7 +14,7 @@ from tests.interfaces.http.test_api import checked, ended, post, submitted, work
 from tests.interfaces.http.test_node_server import CLOSED, Holder, long_bars
 from tests.runtime.meshes import CALM
 from tests.runtime.plans.plan_meshes import grant
-from tests.sdk.test_cost import RATES
+from tests.sdk.costs.test_cost import RATES
 
 pytestmark = pytest.mark.processes
 

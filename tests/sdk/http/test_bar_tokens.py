@@ -11,7 +11,7 @@ from antiphon.core.tempo.meter import Meter
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.sdk.http.bar_tokens import BarTokens
-from tests.sdk.test_delegation import as_
+from tests.sdk.authority.test_delegation import as_
 
 STRANGER = SeedKeyring(bytes([9]) * 32)
 

@@ -9,7 +9,7 @@ from antiphon.engines.nats.log.log import BATCH_BYTES, BATCH_FROM
 from antiphon.engines.nats.server.server_config import MAX_OPEN_BATCHES
 from antiphon.errors import LostRace
 from antiphon.ports import Append
-from tests.engines.test_nats import TestAppendMany as OnNats
+from tests.engines.nats.test_nats import TestAppendMany as OnNats
 
 pytestmark = pytest.mark.nats
 

@@ -9,7 +9,7 @@ from antiphon.interfaces.cli.screen import ascii_output
 from antiphon.interfaces.cli.screen.terminal import GLYPHS
 from tests.source_tree import facts
 
-SOURCE = Path(__file__).resolve().parents[3] / "src" / "antiphon"
+SOURCE = Path(__file__).resolve().parents[4] / "src" / "antiphon"
 
 
 def in_ascii(text: str) -> str:

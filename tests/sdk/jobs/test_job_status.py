@@ -8,7 +8,7 @@ import pytest
 from antiphon import JobContext, JobStatus, Mesh
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import KIND
-from tests.sdk.test_polling import ENGINES, a_mesh
+from tests.sdk.jobs.test_polling import ENGINES, a_mesh
 
 NAMES = (
     *("id", "kind", "state", "submitted_ms", "submitter"),

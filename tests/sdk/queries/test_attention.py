@@ -14,7 +14,7 @@ from antiphon.sdk.queries import attention
 from antiphon.sdk.queries.attention import resolved_by
 from antiphon.sdk.queries.namespace import Queries
 from tests.patience import PATIENCE_S
-from tests.sdk.test_queries import a_mesh, reads
+from tests.sdk.queries.test_queries import a_mesh, reads
 
 START = "2026-01-01T00:00:00.000Z"
 

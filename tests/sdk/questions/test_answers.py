@@ -9,7 +9,7 @@ from antiphon import JobContext, Rejected
 from antiphon.core.record.verdict import Verdict
 from antiphon.sdk.questions.namespace import Asker
 from tests.patience import PATIENCE_S
-from tests.sdk.test_queries import a_mesh
+from tests.sdk.queries.test_queries import a_mesh
 
 
 @asynccontextmanager

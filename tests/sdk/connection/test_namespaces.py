@@ -12,7 +12,7 @@ import pytest
 from antiphon import BlockingMesh, Mesh
 from antiphon.sdk.connection.namespace import Namespace
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MOST_NAMES = 40
 """A person can read as many in a list. What belongs together goes into a namespace."""
 NAMESPACES = {name: one for name, one in vars(Mesh).items() if isinstance(one, Namespace)}

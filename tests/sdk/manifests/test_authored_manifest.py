@@ -21,7 +21,7 @@ from antiphon.sdk.manifests.authored_manifest import (
     with_alias,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SEED_BYTES = (
     b'{"args":["echo","hello"],"command":["/usr/bin/env","bash","-lc"],'
     b'"env":{"GREETING":"hello"},"timeout":30}'

@@ -14,7 +14,7 @@ from antiphon.engines.memory.log import LogStore
 from antiphon.errors import Unavailable
 from antiphon.testing.host_clock import SeededEntropy
 from antiphon.testing.virtual_time import VirtualLoop
-from tests.engines.random_faults import FaultRates, RandomFaults
+from tests.engines.memory.random_faults import FaultRates, RandomFaults
 
 MESH = "m"
 CALLS = "ap.m.jobs.1.render.*"

@@ -12,9 +12,9 @@ from antiphon.sdk.dashboard import live_output
 from antiphon.sdk.dashboard.live_output import LiveOutputs, Tail, as_text
 from antiphon.sdk.dashboard.views import JobWatch
 from tests.interfaces.http.dashboard_browser import signed_in
-from tests.interfaces.http.test_for_you import SPITE, shown
-from tests.sdk.test_cost import a_mesh as priced_mesh
-from tests.sdk.test_model_calls import agent
+from tests.interfaces.http.pages.test_for_you import SPITE, shown
+from tests.sdk.costs.test_cost import a_mesh as priced_mesh
+from tests.sdk.results.test_model_calls import agent
 
 
 async def test_a_page_that_is_loaded_again_has_what_was_printed_since_it_was_opened():
