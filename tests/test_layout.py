@@ -54,7 +54,7 @@ def imported_by(path: Path) -> set[str]:
 
 
 def unreached(root: Path) -> list[str]:
-    """Modules that neither a test nor a command, which tests type, imports; nor what those import."""
+    """Modules that no test and no command (which tests type) imports, nor what those import."""
     source = root / "src"
     modules = {
         ".".join(path.relative_to(source).with_suffix("").parts): path
