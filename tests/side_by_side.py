@@ -152,7 +152,8 @@ class SideBySide:
                 if session.shouldstop:
                     raise session.Interrupted(session.shouldstop)
         finally:
-            for worker in workers:
+            for worker in workers:  # none, unless the run is broken off
+                os.kill(worker.pid, signal.SIGTERM)
                 worker.end()
         return True
 

@@ -13,6 +13,7 @@ def test_the_witness_counts_what_runs_at_one_time(tmp_path):
     assert command.most_at_once(witness) == 3
 
 
+@pytest.mark.exact_times
 @pytest.mark.nats
 def test_a_small_graph_keeps_to_its_order_and_its_limit(capsys):
     assert command.main(["--steps", "120", "--width", "4", "--workers", "1"]) == 0

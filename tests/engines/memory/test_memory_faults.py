@@ -301,6 +301,7 @@ async def test_a_lost_request_for_work_is_asked_again(monkeypatch) -> None:
         assert (await queue.next()).deliveries == 1
 
 
+@pytest.mark.exact_times
 async def test_waiting_schedules_nothing() -> None:
     _, engine, _ = pair()
     loop = asyncio.get_running_loop()

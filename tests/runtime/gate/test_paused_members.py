@@ -157,6 +157,7 @@ class Slow(Told):
         await super().pause(node, length_s, why)
 
 
+@pytest.mark.exact_times
 @pytest.mark.virtual_time
 async def test_a_node_stands_still_while_a_member_is_being_paused(always_behind):
     """Or what it is late with would keep the pause from being carried out."""

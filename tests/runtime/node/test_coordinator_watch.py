@@ -238,6 +238,7 @@ async def test_on_a_real_server_silence_is_noticed_and_so_is_the_return():
         assert await end_of_log(owner) == before
 
 
+@pytest.mark.exact_times
 def test_asked_once_it_says_who_coordinates_and_whether_it_was_heard():
     async def story(mesh):
         owner, hub = await mesh.connection("owner", mesh.owner), await mesh.connection("hub")

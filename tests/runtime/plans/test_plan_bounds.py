@@ -87,6 +87,7 @@ async def test_of_each_party_the_oldest_plans_run_however_many_another_has():
         assert len(ticks(node, late)) >= 3
 
 
+@pytest.mark.exact_times
 @in_virtual_time
 async def test_where_not_all_can_be_run_each_party_has_its_share(monkeypatch):
     monkeypatch.setattr("antiphon.core.derivations.plan_selection.MOST_PLANS", 4)
@@ -207,6 +208,7 @@ async def test_reactions_beyond_the_rate_are_late_and_not_lost():
         assert busiest(derived_ms(node)) == 3
 
 
+@pytest.mark.exact_times
 @on_both_engines
 async def test_a_new_coordinator_keeps_to_what_the_last_one_left_of_the_rate(engine, monkeypatch):
     told = Told(monkeypatch)
@@ -251,6 +253,7 @@ async def test_reactions_that_were_held_back_are_answered_by_the_next_coordinato
     assert told.said == []
 
 
+@pytest.mark.exact_times
 @in_virtual_time
 async def test_a_reaction_that_waited_as_long_as_a_job_may_is_left_out():
     minutes = 3

@@ -189,7 +189,7 @@ async def test_a_job_past_its_time_to_start_is_not_claimed():
         worker = await mesh.worker(diary.handle)
         other = await call(caller, 2)
         await submission.wait_for_end(caller, KIND, other.id)
-        assert worker.done == 1
+        await eventually(lambda: worker.done == 1)
         view = await caller.read_lane(KIND, late.id)
         assert [type(judged.opened.op) for judged in view.history] == [JobSchedule]
 

@@ -161,6 +161,7 @@ async def test_workers_that_lost_a_race_write_nothing_until_the_lease_is_over_an
         assert set(ran) == {0, 1, 2, 3}
 
 
+@pytest.mark.exact_times
 @pytest.mark.virtual_time
 @pytest.mark.req("P6")
 async def test_each_further_lost_race_is_followed_by_a_longer_jittered_pause():

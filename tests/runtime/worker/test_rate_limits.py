@@ -54,6 +54,7 @@ async def test_a_kind_that_may_not_begin_holds_up_no_other_and_fills_no_slot(eng
         assert (len(begun.times["test.slow"]), worker.busy) == (1, 0), "nothing waits in a slot"
 
 
+@pytest.mark.exact_times
 @pytest.mark.virtual_time
 async def test_a_kind_begins_no_more_often_than_its_rate():
     begun = Begun()

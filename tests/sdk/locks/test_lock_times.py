@@ -33,6 +33,7 @@ def is_end(at_ms: int, which: str) -> bool:
     return is_other and after.epoch_ms == at_ms
 
 
+@pytest.mark.exact_times
 @pytest.mark.req("S7")
 @pytest.mark.parametrize(
     "given, lasts_s", [({}, 30), ({"ttl": "edit"}, 30), ({"ttl": "task"}, 300), ({"ttl": 7}, 7)]

@@ -57,10 +57,10 @@ async def test_a_choice_is_signed_with_the_key_that_the_page_names_and_the_job_g
     mesh = a_mesh("deploy 7?", choices=("yes", "no"))
     async with mesh, mesh.worker(), signed_in(mesh) as client:
         handle = await mesh.deploy.submit()
-        page = await shown(client, "deploy 7?")
+        page = await shown(client, f'jobs/{handle.id}"')  # written after the question
+        assert "deploy 7?" in page
         assert re.search(f"signed with <b>{mesh.alias}</b>.*{mesh.did[-8:]}", page)
         assert f"You answer for {mesh.alias}" in page
-        assert f'jobs/{handle.id}"' in page, "the job that waits"
         assert 'For you<sup>1<span class="vh"> waiting' in (await client.get("/jobs")).text
         question = job_in(page)
         done = await client.post("/for-you/answer", data={"job": question, "answer": "yes"})

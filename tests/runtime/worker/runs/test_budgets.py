@@ -260,6 +260,7 @@ async def test_a_process_over_its_budget_is_killed():
 # --- what a proof says without a budget -----------------------------------------------------------
 
 
+@pytest.mark.exact_times
 @pytest.mark.virtual_time
 async def test_a_mesh_without_rates_says_no_cost_and_one_with_them_says_it_for_every_job():
     async def handler() -> int:

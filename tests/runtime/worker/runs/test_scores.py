@@ -104,6 +104,7 @@ async def test_a_run_that_overruns_work_is_cut_checkpointed_and_goes_on_in_the_n
         assert ended.job.attempts == 1
 
 
+@pytest.mark.exact_times
 @pytest.mark.req("B11", "B12")
 @on_both_engines
 async def test_each_retry_has_half_of_the_beats_and_after_the_last_phrase_it_has_failed(engine):

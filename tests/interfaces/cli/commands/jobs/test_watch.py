@@ -26,6 +26,7 @@ async def watched(per_s, *, as_json, jobs=20) -> None:
         await asyncio.wait({following})
 
 
+@pytest.mark.exact_times
 async def test_so_many_lines_a_second_and_then_how_many_more(capsys):
     await watched(3, as_json=False)
     shown = capsys.readouterr()
