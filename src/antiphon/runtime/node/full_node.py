@@ -12,10 +12,10 @@ restored engine is a decision for a person, not for a loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.author import Draft
     from antiphon.runtime.node.record_verifier import RecordVerifier
     from antiphon.runtime.replica.replica import Replica
+
+T = TypeVar("T")
 
 AHEAD: Final = 256
 """Records that are opened ahead of their verdicts; fewer if they are large."""
@@ -184,7 +186,7 @@ class FullNode:
                         raise
                     # What the snapshot counts on was purged meanwhile: there is a newer one.
                     await self.session.pause(LONGEST_PAUSE)
-            goal = await self._begin_again()
+            goal = await self._patiently(self._begin)
 
     async def _has_another_scope(self) -> bool:
         for attempt in range(LOOKS_FOR_SCOPE):
@@ -199,23 +201,26 @@ class FullNode:
         newest = await self.session.log.last()
         return newest.seq if newest else 0
 
-    async def _begin_again(self) -> int:
-        """The same with another login, whose connection may not be open yet."""
+    async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Read with another login, whose connection may not be open yet, or be cut for a newer."""
         for attempt in range(TRIES_WITH_NEW_LOGIN):
             try:
-                return await self._begin()
+                return await read()
             except EngineDenied:
                 raise
             except Unavailable:
                 await self.session.pause(min(attempt, LONGEST_PAUSE))
-        return await self._begin()
+        return await read()
+
+    async def _read_purged(self) -> None:
+        await purged_lanes.read_again(self.session, self.replica)
 
     async def _catch_up(self, batches: AsyncIterator[list[Record]], goal: int) -> None:
         """Apply what arrives, and log the progress while that takes long."""
         wall = self.session.wall
         told_s = wall.boot_s()
         if self.applied >= goal:
-            await purged_lanes.read_again(self.session, self.replica)
+            await self._patiently(self._read_purged)
             self.ready.set()
         async for found in batches:
             batch = self._counting(found)
@@ -228,7 +233,7 @@ class FullNode:
             if self.ready.is_set():
                 continue
             if self.applied >= goal:
-                await purged_lanes.read_again(self.session, self.replica)
+                await self._patiently(self._read_purged)
                 self.ready.set()
             elif wall.boot_s() - told_s >= TELL_EVERY_S:
                 told_s = wall.boot_s()
