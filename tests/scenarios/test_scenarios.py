@@ -17,6 +17,7 @@ on_both_engines = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.exact_times
 @on_both_engines
 @pytest.mark.parametrize(
     "name",
