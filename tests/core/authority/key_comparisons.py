@@ -89,7 +89,7 @@ KEY_COMPARISONS = {
         "runtime/outbox/worker_outbox.py WorkerOutbox._left",
         "runtime/worker/job_claims.py JobClaims.claim.wanted",
         "runtime/worker/job_claims.py JobClaims.claim",
-        "runtime/worker/job_claims.py JobClaims._lost_workers",
+        "core/history/tenures.py lost_tenures",
         "core/history/tenures.py _with_late_end",
         "runtime/worker/job_output.py _Listener._verified",
         "runtime/worker/plain_jobs.py PlainJobs._claimed",

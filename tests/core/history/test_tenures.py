@@ -84,6 +84,20 @@ def test_a_worker_that_ends_its_tenure_too_late_was_slow_and_is_not_lost():
     assert [one.node for one in lost_tenures(told_history(story))] == [BOB.did]
 
 
+def test_the_process_that_asks_is_not_lost_and_one_before_it_with_its_key_is():
+    story = Story()
+    story.schedule(retry=Retry(attempts=9))
+    fences = []
+    for at in (1_000, 21_000):
+        story.claim(ALICE, at=at, lease_ms=5_000)
+        fences.append(story.fence)
+        story.expire(at=at + 7_000)
+    for living, lost in (((ALICE.did, fences[0]), []), ((ALICE.did, fences[1]), fences[:1])):
+        found = lost_tenures(told_history(story), living=living)
+        assert [one.fence for one in found] == lost
+    assert len(lost_tenures(told_history(story), living=(BOB.did, fences[0]))) == 2
+
+
 def test_who_leaves_a_question_is_no_lost_worker():
     asked = QuestionStory()
     asked.ask()

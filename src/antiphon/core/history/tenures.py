@@ -108,13 +108,23 @@ def _ending(record: OpenedRecord) -> str:
             return "lost its permissions" if record.is_control else ""
 
 
-def lost_tenures(history: Iterable[tuple[OpenedRecord, Verdict]]) -> tuple[Tenure, ...]:
-    """Those whose worker was lost, oldest first; people who leave a question are no workers."""
+def lost_tenures(
+    history: Iterable[tuple[OpenedRecord, Verdict]], *, living: tuple[str, str] | None = None
+) -> tuple[Tenure, ...]:
+    """Those whose worker was lost, oldest first; people who leave a question are no workers.
+
+    `living` is the process that asks: its key, and a fence before all of its own. It is not lost.
+    """
     told = list(history)
     ops = (record.op for record, verdict in told if verdict is Verdict.OK)
     if any(isinstance(op, JobSchedule) and op.body.question is not None for op in ops):
         return ()
-    return tuple(one for one in tenures_of(told) if one.is_lost)
+    node, began = living or ("", "")
+    return tuple(
+        one
+        for one in tenures_of(told)
+        if one.is_lost and not (one.node == node and one.fence >= began)
+    )
 
 
 def lost_words(lost: Sequence[Tenure], name: Callable[[str], str]) -> str:

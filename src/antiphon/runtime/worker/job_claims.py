@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from antiphon.core.clock.hlc import pack
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, JobYield, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY, HELD, Job, JobLane, State
-from antiphon.core.history import tenures as history
+from antiphon.core.history.tenures import lost_tenures
 from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import (
     LONGEST_S,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from antiphon.core.policy.phrase_run import PhraseRun
     from antiphon.ports import Delivery
     from antiphon.runtime.executors.executor import Executor, Executors
-    from antiphon.runtime.log.lane_reader import LaneView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.tempo.beat_clock import BeatClock
     from antiphon.runtime.worker.plain_jobs import Leaving
@@ -164,18 +163,11 @@ class JobClaims:
         )
         tenure.phrase = phrase or phrase_of(self._clock, job, body)
         if job.attempts >= attempt_end.LOST_MAX:
-            lost = self._lost_workers(written.view)
+            history = ((one.opened, one.verdict) for one in written.view.history)
+            lost = lost_tenures(history, living=(self.session.author.did, self._began))
             name = holdings_of(self.session).name
             tenure.fault = attempt_end.too_many_lost(job, body.retry, lost, name)
         return tenure
-
-    def _lost_workers(self, view: LaneView) -> list[history.Tenure]:
-        """The tenures whose workers were lost. This process was not: it let a lease run out."""
-        told = ((one.opened, one.verdict) for one in view.history)
-        me = self.session.author.did
-        return [
-            one for one in history.lost_tenures(told) if one.node != me or one.fence < self._began
-        ]
 
     def stay_away(self, delivery: Delivery, job: Job | None, verdict: Verdict) -> None:
         """Settle an announcement that cannot be claimed now: not before it can be."""
